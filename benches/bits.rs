@@ -27,8 +27,8 @@ use simdformer::checkpoint::Checkpoint;
 use simdformer::config::Family;
 use simdformer::kernels::pruned_argmax::{self, Product, PruningTable};
 use simdformer::kernels::{
-    Activation, Epilogue, FullyMasked, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, PostOp,
-    gemm, norm, softmax,
+    Activation, Epilogue, Input, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, PostOp,
+    SoftmaxOptions, gemm, norm, softmax,
 };
 use simdformer::search::{BeamOptions, Hooks, SampleOptions, SearchOptions, Strategy};
 use simdformer::{Event, Limits, Model, Session, Source, SourceId, Threads};
@@ -267,13 +267,16 @@ fn kernels(isa: Isa) {
         let mut x: Vec<f32> = (0..rows * columns).map(|_| 8.0 * random.symmetric()).collect();
         let weight: Vec<f32> = (0..columns).map(|_| random.symmetric()).collect();
         let mut y = vec![0.0; rows * columns];
-        let parameters = norm::LayerNorm { weight: &weight, bias: Some(&weight), eps: 1e-5 };
+        let layer = norm::LayerNorm { weight: &weight, bias: Some(&weight), eps: 1e-5 };
+        let layer = norm::Norm::Layer(layer);
         let out = MatrixMut::new(&mut y, rows, columns).expect("a matrix");
         let view = Matrix::new(&x, rows, columns).expect("a matrix");
-        norm::layer_norm(isa, parameters, view, out, Parallelism::Serial).expect("normed");
+        let input = norm::NormInput::Matrix(view);
+        norm::norm(isa, layer, input, out, Parallelism::Serial).expect("normed");
         digest.floats(&y);
         let view = MatrixMut::new(&mut x, rows, columns).expect("a matrix");
-        softmax::softmax_in_place(isa, view, None, FullyMasked::Zeros, Parallelism::Serial)
+        let options = SoftmaxOptions::default();
+        softmax::softmax(isa, Input::Output, options, view, Parallelism::Serial)
             .expect("a softmax");
         digest.floats(&x);
     }

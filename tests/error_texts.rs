@@ -15,12 +15,12 @@ use simdformer::config::{
 };
 use simdformer::kernels::activation::{Activation, apply};
 use simdformer::kernels::embedding::{self, embed};
-use simdformer::kernels::norm::{LayerNorm, add_layer_norm, layer_norm};
+use simdformer::kernels::norm::{LayerNorm, Norm, NormInput, norm};
 use simdformer::kernels::position::{PositionEncoding, encode};
-use simdformer::kernels::softmax::{log_sum_exp, softmax};
+use simdformer::kernels::softmax::{SoftmaxOptions, log_sum_exp, softmax};
 use simdformer::kernels::topk::top_k;
 use simdformer::kernels::{
-    AttentionOptions, Bias, Cache, CacheShape, Epilogue, FullyMasked, Heads, HeadsMut, Isa, Matrix,
+    AttentionOptions, Bias, Cache, CacheShape, Epilogue, Heads, HeadsMut, Input, Isa, Matrix,
     MatrixMut, Parallelism, Qkv, SlotTable, attention_decode, gemm_unpacked, gemm_unpacked_scratch,
 };
 use simdformer::search::{
@@ -106,21 +106,21 @@ fn kernels() {
     said.of(unpacked(b, [3, 2], plain, 1), &expected);
     said.of(gemm_unpacked_scratch(isa, usize::MAX, 2), "the size of the packed matrix overflows");
 
-    let norm = |eps| LayerNorm { weight: &data[..5], bias: Some(&data[..5]), eps };
+    let layer = |eps| Norm::Layer(LayerNorm { weight: &data[..5], bias: Some(&data[..5]), eps });
     let out = |rows, columns| -> MatrixMut<'static> {
         MatrixMut::new(vec![0.0; 64].leak(), rows, columns).expect("space")
     };
     said.of(
-        layer_norm(isa, norm(-1.0), x, out(3, 5), serial),
+        norm(isa, layer(-1.0), NormInput::Matrix(x), out(3, 5), serial),
         "eps: expected finite and at least 0, found -1",
     );
     said.of(
-        layer_norm(isa, norm(0.1), turned, out(3, 5), serial),
+        norm(isa, layer(0.1), NormInput::Matrix(turned), out(3, 5), serial),
         "column stride of x: expected 1, found 3",
     );
-    let short = Matrix::new(&data, 2, 5).expect("space");
+    let residual = Matrix::new(&data, 2, 5).expect("space");
     said.of(
-        add_layer_norm(isa, norm(0.1), x, short, out(3, 5), serial),
+        norm(isa, layer(0.1), NormInput::Sum { x, residual }, out(3, 5), serial),
         "shape of residual: expected [3, 5], found [2, 5]",
     );
     said.of(
@@ -163,21 +163,21 @@ fn kernels() {
         "columns of out: expected at least 4, found 2",
     );
 
-    let zeros = FullyMasked::Zeros;
+    let options = |lengths| SoftmaxOptions { lengths, ..SoftmaxOptions::default() };
     said.of(
-        softmax(isa, x, None, zeros, out(3, 4), serial),
+        softmax(isa, Input::Matrix(x), options(None), out(3, 4), serial),
         "shape of out: expected [3, 5], found [3, 4]",
     );
     said.of(
-        softmax(isa, turned, None, zeros, out(3, 5), serial),
+        softmax(isa, Input::Matrix(turned), options(None), out(3, 5), serial),
         "column stride of scores: expected 1, found 3",
     );
     said.of(
-        softmax(isa, x, Some(&[1]), zeros, out(3, 5), serial),
+        softmax(isa, Input::Matrix(x), options(Some(&[1])), out(3, 5), serial),
         "length of lengths: expected 3, found 1",
     );
     said.of(
-        softmax(isa, x, Some(&[5, 6, 5]), zeros, out(3, 5), serial),
+        softmax(isa, Input::Matrix(x), options(Some(&[5, 6, 5])), out(3, 5), serial),
         "length of row 1: expected at most 5, found 6",
     );
     said.of(log_sum_exp(isa, x, None, &mut [0.0; 2], serial), "length of out: expected 3, found 2");

@@ -3,15 +3,16 @@
 
 use crate::rejections::{Seen, error_text, has_enough};
 use simdformer::kernels::embedding::embed;
-use simdformer::kernels::norm::{LayerNorm, layer_norm};
+use simdformer::kernels::norm::{self, LayerNorm, Norm, NormInput};
 use simdformer::kernels::position::{PositionEncoding, encode};
 use simdformer::kernels::pruned_argmax::PruningTable;
-use simdformer::kernels::softmax::{FullyMasked, softmax};
+use simdformer::kernels::softmax::{SoftmaxOptions, softmax};
 use simdformer::kernels::topk::{argmax, top_k};
 use simdformer::kernels::{
-    AttentionOptions, CacheMut, CacheShape, CachedSequence, Dtype, Epilogue, Heads, HeadsMut, Isa,
-    Matrix, MatrixMut, PackOptions, PackedMatrix, Parallelism, PostOp, Qkv, QuantizedMatrix,
-    Sequence, SlotTable, attention, attention_cached, attention_decode, attention_scratch, gemm,
+    AttentionOptions, CacheMut, CacheShape, CachedSequence, Dtype, Epilogue, Heads, HeadsMut,
+    Input, Isa, Matrix, MatrixMut, PackOptions, PackedMatrix, Parallelism, PostOp, Qkv,
+    QuantizedMatrix, Sequence, SlotTable, attention, attention_cached, attention_decode,
+    attention_scratch, gemm,
 };
 
 #[test]
@@ -194,32 +195,20 @@ fn wrong_operands_of_kernels_are_errors() {
     };
     let norm =
         |weight, bias| LayerNorm { weight: &data[..weight], bias: Some(&data[..bias]), eps: 0.1 };
+    let norm_of = |layer: LayerNorm<'_>, x: Matrix<'_>, out: MatrixMut<'_>| {
+        error_text(norm::norm(isa, Norm::Layer(layer), NormInput::Matrix(x), out, serial))
+    };
     let x = matrix(3, 5);
     let (a, b, c) = (norm(4, 5), norm(5, 6), norm(5, 5));
-    seen.check(
-        "a short weight",
-        square(3, 5, &|out| error_text(layer_norm(isa, a, x, out, serial))),
-        &["weight", "5", "4"],
-    );
-    seen.check(
-        "a long bias",
-        square(3, 5, &|out| error_text(layer_norm(isa, b, x, out, serial))),
-        &["bias", "5", "6"],
-    );
-    seen.check(
-        "another shape",
-        square(2, 5, &|out| error_text(layer_norm(isa, c, x, out, serial))),
-        &["[2, 5]", "[3, 5]"],
-    );
+    seen.check("a short weight", square(3, 5, &|out| norm_of(a, x, out)), &["weight", "5", "4"]);
+    seen.check("a long bias", square(3, 5, &|out| norm_of(b, x, out)), &["bias", "5", "6"]);
+    seen.check("another shape", square(2, 5, &|out| norm_of(c, x, out)), &["[2, 5]", "[3, 5]"]);
     let transposed = matrix(5, 3).transposed();
-    seen.check(
-        "strided rows",
-        square(3, 5, &|out| error_text(layer_norm(isa, c, transposed, out, serial))),
-        &["stride", "3"],
-    );
+    seen.check("strided rows", square(3, 5, &|out| norm_of(c, transposed, out)), &["stride", "3"]);
     let soft = |lengths: &'static [usize]| {
         move |out: MatrixMut| {
-            error_text(softmax(isa, x, Some(lengths), FullyMasked::Zeros, out, serial))
+            let options = SoftmaxOptions { lengths: Some(lengths), ..SoftmaxOptions::default() };
+            error_text(softmax(isa, Input::Matrix(x), options, out, serial))
         }
     };
     seen.check("a length too few", square(3, 5, &soft(&[1, 2])), &["3", "2"]);

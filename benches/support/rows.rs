@@ -3,11 +3,11 @@
 use crate::buffer::Buffer;
 use crate::work::Work;
 use simdformer_kernels::activation::{self, Activation};
-use simdformer_kernels::norm::{self, LayerNorm, RmsNorm};
+use simdformer_kernels::norm::{self, LayerNorm, Norm, NormInput, RmsNorm};
 use simdformer_kernels::softmax;
 #[cfg(feature = "train")]
 use simdformer_kernels::train;
-use simdformer_kernels::{FullyMasked, Isa, Matrix, MatrixMut};
+use simdformer_kernels::{Input, Isa, Matrix, MatrixMut, SoftmaxOptions};
 use std::hint::black_box;
 
 /// After this number of calls an activation gets its input anew. Applied to its own output more often, its
@@ -25,11 +25,11 @@ pub(crate) fn add_layer_norm(isa: Isa, rows: usize, columns: usize) -> Work {
     let (weight, bias) = (Buffer::random(columns, 3), Buffer::random(columns, 4));
     let mut out = Buffer::zeros(rows * columns);
     Work::new(0.0, bytes(rows, columns, 3) as f64, move |parallelism| {
-        let norm = LayerNorm { weight: &weight, bias: Some(&bias), eps: 1e-5 };
+        let norm = Norm::Layer(LayerNorm { weight: &weight, bias: Some(&bias), eps: 1e-5 });
         let x = Matrix::new(black_box(&x), rows, columns).expect("x");
         let residual = Matrix::new(&residual, rows, columns).expect("residual");
         let out = MatrixMut::new(&mut out, rows, columns).expect("out");
-        norm::add_layer_norm(isa, norm, x, residual, out, parallelism).expect("norm");
+        norm::norm(isa, norm, NormInput::Sum { x, residual }, out, parallelism).expect("norm");
     })
 }
 
@@ -39,11 +39,11 @@ pub(crate) fn add_rms_norm(isa: Isa, rows: usize, columns: usize) -> Work {
     let weight = Buffer::random(columns, 3);
     let mut out = Buffer::zeros(rows * columns);
     Work::new(0.0, bytes(rows, columns, 3) as f64, move |parallelism| {
-        let norm = RmsNorm { weight: &weight, eps: 1e-6 };
+        let norm = Norm::Rms(RmsNorm { weight: &weight, eps: 1e-6 });
         let x = Matrix::new(black_box(&x), rows, columns).expect("x");
         let residual = Matrix::new(&residual, rows, columns).expect("residual");
         let out = MatrixMut::new(&mut out, rows, columns).expect("out");
-        norm::add_rms_norm(isa, norm, x, residual, out, parallelism).expect("norm");
+        norm::norm(isa, norm, NormInput::Sum { x, residual }, out, parallelism).expect("norm");
     })
 }
 
@@ -73,7 +73,8 @@ pub(crate) fn softmax(isa: Isa, rows: usize, columns: usize, place: Scores) -> W
     Work::new(0.0, bytes(rows, columns, 2) as f64, move |parallelism| {
         let x = Matrix::new(black_box(&x), rows, columns).expect("x");
         let out = MatrixMut::new(&mut out, rows, columns).expect("out");
-        softmax::softmax(isa, x, None, FullyMasked::Zeros, out, parallelism).expect("softmax");
+        let options = SoftmaxOptions::default();
+        softmax::softmax(isa, Input::Matrix(x), options, out, parallelism).expect("softmax");
     })
 }
 
@@ -84,7 +85,8 @@ pub(crate) fn log_softmax(isa: Isa, rows: usize, columns: usize) -> Work {
     Work::new(0.0, bytes(rows, columns, 2) as f64, move |parallelism| {
         let x = Matrix::new(black_box(&x), rows, columns).expect("x");
         let out = MatrixMut::new(&mut out, rows, columns).expect("out");
-        softmax::log_softmax(isa, x, None, FullyMasked::Zeros, out, parallelism).expect("softmax");
+        let options = SoftmaxOptions { logarithm: true, ..SoftmaxOptions::default() };
+        softmax::softmax(isa, Input::Matrix(x), options, out, parallelism).expect("softmax");
     })
 }
 
@@ -110,14 +112,14 @@ pub(crate) fn layer_norm_backward(isa: Isa, rows: usize, columns: usize) -> Work
     let (weight, scale) = (Buffer::random(columns, 3), Buffer::random(rows, 4));
     let mut d_x = Buffer::zeros(rows * columns);
     Work::new(0.0, bytes(rows, columns, 3) as f64, move |parallelism| {
-        let norm = LayerNorm { weight: &weight, bias: None, eps: 1e-5 };
+        let norm = Norm::Layer(LayerNorm { weight: &weight, bias: None, eps: 1e-5 });
         let standard = Matrix::new(black_box(&standard), rows, columns).expect("standard");
         let d_out = Matrix::new(&d_out, rows, columns).expect("dy");
         let d_x = MatrixMut::new(&mut d_x, rows, columns).expect("dx");
         let saved = train::SavedNorm { standard, scale: &scale };
         let store = train::WriteMode::Store;
-        train::layer_norm_backward(isa, norm, saved, d_out, store, d_x, parallelism)
-            .expect("gradient");
+        let d_out = Input::Matrix(d_out);
+        train::norm_backward(isa, norm, saved, d_out, store, d_x, parallelism).expect("gradient");
     })
 }
 
@@ -128,7 +130,7 @@ pub(crate) fn layer_norm_parameters_backward(isa: Isa, rows: usize, columns: usi
     let (mut d_weight, mut d_bias) = (Buffer::zeros(columns), Buffer::zeros(columns));
     let ends: Vec<u32> = (1..=rows.div_ceil(512)).map(|i| rows.min(i * 512) as u32).collect();
     Work::new(0.0, bytes(rows, columns, 2) as f64, move |parallelism| {
-        train::layer_norm_parameters_backward(
+        train::norm_parameters_backward(
             isa,
             Matrix::new(black_box(&standard), rows, columns).expect("standard"),
             Matrix::new(&d_out, rows, columns).expect("dy"),

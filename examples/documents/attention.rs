@@ -492,7 +492,7 @@ fn multi_head(page: &mut Page, data: &Value) -> Result<(), Failure> {
         "each row of the result has mean 0 and mean square 1",
         worst.0 < 1e-5 && worst.1 < 1e-4,
         format!(
-            "largest mean {:.1e}, largest deviation of the square {:.1e}, by layer_norm()",
+            "largest mean {:.1e}, largest deviation of the square {:.1e}, by norm()",
             worst.0, worst.1
         ),
     );

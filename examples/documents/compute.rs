@@ -4,13 +4,13 @@ use crate::Failure;
 use crate::page::Computed;
 use crate::tensor::Tensor;
 use simdformer::kernels::embedding::embed;
-use simdformer::kernels::norm::{LayerNorm, layer_norm};
+use simdformer::kernels::norm::{LayerNorm, Norm, NormInput, norm};
 use simdformer::kernels::position::{PositionEncoding, encode};
-use simdformer::kernels::softmax::{FullyMasked, softmax};
+use simdformer::kernels::softmax::{FullyMasked, SoftmaxOptions, softmax};
 use simdformer::kernels::{
-    AttentionOptions, AttentionOutput, AttentionWeights, Bias, Epilogue, Heads, HeadsMut, Isa,
-    Matrix, MatrixMut, Parallelism, Qkv, Sequence, attention, attention_scratch, gemm_unpacked,
-    gemm_unpacked_scratch, reference,
+    AttentionOptions, AttentionOutput, AttentionWeights, Bias, Epilogue, Heads, HeadsMut, Input,
+    Isa, Matrix, MatrixMut, Parallelism, Qkv, Sequence, attention, attention_scratch,
+    gemm_unpacked, gemm_unpacked_scratch, reference,
 };
 
 const SERIAL: Parallelism<'static> = Parallelism::Serial;
@@ -61,7 +61,8 @@ pub(crate) fn softmax_rows(
     let mut out = Tensor::new(&scores.shape, vec![0.0; scores.data.len()]);
     let (rows, columns) = (scores.rows(), scores.columns());
     let view_mut = MatrixMut::new(&mut out.data, rows, columns)?;
-    softmax(Isa::best(), view(scores)?, lengths, fully_masked, view_mut, SERIAL)?;
+    let options = SoftmaxOptions { lengths, fully_masked, ..SoftmaxOptions::default() };
+    softmax(Isa::best(), Input::Matrix(view(scores)?), options, view_mut, SERIAL)?;
     Ok(out)
 }
 
@@ -88,8 +89,9 @@ pub(crate) fn normalized(x: &Tensor) -> Result<Tensor, Failure> {
     let ones = vec![1.0; x.columns()];
     let mut out = Tensor::new(&x.shape, vec![0.0; x.data.len()]);
     let (rows, columns) = (x.rows(), x.columns());
-    let norm = LayerNorm { weight: &ones, bias: None, eps: 0.0 };
-    layer_norm(Isa::best(), norm, view(x)?, MatrixMut::new(&mut out.data, rows, columns)?, SERIAL)?;
+    let layer = Norm::Layer(LayerNorm { weight: &ones, bias: None, eps: 0.0 });
+    let to = MatrixMut::new(&mut out.data, rows, columns)?;
+    norm(Isa::best(), layer, NormInput::Matrix(view(x)?), to, SERIAL)?;
     Ok(out)
 }
 

@@ -225,7 +225,7 @@ fn add_and_norm(page: &mut Page) -> Result<(), Failure> {
         "LayerNorm of 1 2 3 6: mean 3, variance 3.5, -2/1.8708 -1/1.8708 0 3/1.8708",
         Printed::by_hand(&expected, 4),
         &normalized(&x)?.into(),
-        "layer_norm()",
+        "norm()",
     );
     page.say("A whole model, block by block: `cargo run --release --example navigate`.");
     Ok(())

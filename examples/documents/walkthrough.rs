@@ -480,7 +480,7 @@ fn linear_of_norm(
         &format!("{letter} is a linear map of LayerNorm of the input (pre-norm)"),
         with.square < explained(expected, with.freedom) && without.largest > 100.0 * with.largest,
         format!(
-            "after projection {:.1e} is left; without LayerNorm {:.1e}; by layer_norm()\n    its sum of squares is {:.1e} \
+            "after projection {:.1e} is left; without LayerNorm {:.1e}; by norm()\n    its sum of squares is {:.1e} \
              in {} dimensions, of rounding {expected:.1e} is expected",
             with.largest, without.largest, with.square, with.freedom
         ),
@@ -563,7 +563,7 @@ fn normed_rows(page: &mut Page, name: &str, printed: &Tensor) -> Result<(), Fail
         ),
         Printed::rounded(&printed, DECIMALS),
         &Computed { numbers, error },
-        "layer_norm()",
+        "norm()",
     );
     Ok(())
 }

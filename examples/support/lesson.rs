@@ -5,7 +5,7 @@ use simdformer::checkpoint::TensorId;
 use simdformer::config::{Config, Dimensions, SpecialTokens, TiedWeights};
 use simdformer::kernels::softmax::softmax;
 use simdformer::kernels::train::{IGNORED, RowLoss, cross_entropy};
-use simdformer::kernels::{FullyMasked, Matrix, MatrixMut, Parallelism};
+use simdformer::kernels::{Input, Matrix, MatrixMut, Parallelism, SoftmaxOptions};
 use simdformer::search::Hooks;
 use simdformer::train::{
     Example, Initial, Schedule, Smoothing, StepOptions, Totals, TrainLimits, Trainer, Update,
@@ -191,8 +191,8 @@ fn predict(
         let rows = pair.target.len();
         let mut out = vec![0.0; logits.len()];
         let to = MatrixMut::new(&mut out, rows, columns)?;
-        let from = Matrix::new(&logits, rows, columns)?;
-        softmax(isa, from, None, FullyMasked::Zeros, to, Parallelism::Serial)?;
+        let from = Input::Matrix(Matrix::new(&logits, rows, columns)?);
+        softmax(isa, from, SoftmaxOptions::default(), to, Parallelism::Serial)?;
         predicted.probabilities.push(out.chunks(columns).map(<[f32]>::to_vec).collect());
 
         // The padded rectangle of textbooks; the padding is NaN, so that any use of it is detected.

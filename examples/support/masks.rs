@@ -2,7 +2,9 @@
 
 use super::page::{Section, beside, four};
 use simdformer::kernels::softmax::softmax;
-use simdformer::kernels::{FullyMasked, Isa, Matrix, MatrixMut, Parallelism};
+use simdformer::kernels::{
+    FullyMasked, Input, Isa, Matrix, MatrixMut, Parallelism, SoftmaxOptions,
+};
 use std::error::Error;
 
 /// The number of visible keys of each query, always the first ones; 0 for a padding query.
@@ -45,11 +47,11 @@ impl Mask {
     ) -> Result<Vec<f32>, Box<dyn Error>> {
         let mut out = vec![0.0; scores.len()];
         let (rows, columns) = (self.visible.len(), self.keys);
+        let lengths = Some(&self.visible[..]);
         softmax(
             Isa::best(),
-            Matrix::new(scores, rows, columns)?,
-            Some(&self.visible),
-            fully_masked,
+            Input::Matrix(Matrix::new(scores, rows, columns)?),
+            SoftmaxOptions { lengths, fully_masked, ..SoftmaxOptions::default() },
             MatrixMut::new(&mut out, rows, columns)?,
             Parallelism::Serial,
         )?;

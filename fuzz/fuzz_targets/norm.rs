@@ -9,12 +9,8 @@
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
 use simdformer_fuzz::{GAP, Layout, Rng, Strided, Values, pick_isa, pool, same_bits};
-use simdformer_kernels::norm::{
-    LayerNorm, RmsNorm, add_into_layer_norm, add_into_rms_norm, add_layer_norm,
-    add_layer_norm_in_place, add_rms_norm, add_rms_norm_in_place, layer_norm, layer_norm_in_place,
-    rms_norm, rms_norm_in_place,
-};
-use simdformer_kernels::{Error, Isa, Matrix, MatrixMut, Parallelism, reference};
+use simdformer_kernels::norm::{LayerNorm, Norm, NormInput, RmsNorm, norm};
+use simdformer_kernels::{Isa, MatrixMut, Parallelism, reference};
 
 #[derive(Arbitrary, Debug)]
 struct Case {
@@ -38,51 +34,8 @@ enum Kind {
     Rms,
 }
 
-#[derive(Clone, Copy)]
-enum Norm<'a> {
-    Layer(LayerNorm<'a>),
-    Rms(RmsNorm<'a>),
-}
-
-type Done = Result<(), Error>;
-
-impl Norm<'_> {
-    fn plain(self, isa: Isa, x: Matrix<'_>, out: MatrixMut<'_>, p: Parallelism<'_>) -> Done {
-        match self {
-            Norm::Layer(norm) => layer_norm(isa, norm, x, out, p),
-            Norm::Rms(norm) => rms_norm(isa, norm, x, out, p),
-        }
-    }
-
-    fn in_place(self, isa: Isa, x: MatrixMut<'_>) -> Done {
-        match self {
-            Norm::Layer(norm) => layer_norm_in_place(isa, norm, x, Parallelism::Serial),
-            Norm::Rms(norm) => rms_norm_in_place(isa, norm, x, Parallelism::Serial),
-        }
-    }
-
-    fn add(self, isa: Isa, x: Matrix<'_>, residual: Matrix<'_>, out: MatrixMut<'_>) -> Done {
-        match self {
-            Norm::Layer(norm) => add_layer_norm(isa, norm, x, residual, out, Parallelism::Serial),
-            Norm::Rms(norm) => add_rms_norm(isa, norm, x, residual, out, Parallelism::Serial),
-        }
-    }
-
-    fn add_in_place(self, isa: Isa, x: Matrix<'_>, residual: MatrixMut<'_>) -> Done {
-        match self {
-            Norm::Layer(norm) => {
-                add_layer_norm_in_place(isa, norm, x, residual, Parallelism::Serial)
-            }
-            Norm::Rms(norm) => add_rms_norm_in_place(isa, norm, x, residual, Parallelism::Serial),
-        }
-    }
-
-    fn add_into(self, isa: Isa, x: Matrix<'_>, sum: MatrixMut<'_>, out: MatrixMut<'_>) -> Done {
-        match self {
-            Norm::Layer(norm) => add_into_layer_norm(isa, norm, x, sum, out, Parallelism::Serial),
-            Norm::Rms(norm) => add_into_rms_norm(isa, norm, x, sum, out, Parallelism::Serial),
-        }
-    }
+fn run(isa: Isa, of: Norm<'_>, input: NormInput<'_>, out: MatrixMut<'_>, p: Parallelism<'_>) {
+    norm(isa, of, input, out, p).expect("shapes that fit");
 }
 
 fn assert_same(isa: Isa, what: &str, one: &Strided, other: &Strided) {
@@ -119,21 +72,22 @@ fuzz_target!(|case: Case| {
     let bias: Vec<f32> = (0..columns).map(|_| rng.value(Values::Moderate)).collect();
     let eps = [0.0, 1e-12, 1e-6, 1e-5][usize::from(case.eps % 4)];
     let layer = LayerNorm { weight: &weight, bias: Some(&bias), eps };
-    let norm = match case.kind {
+    let serial = Parallelism::Serial;
+    let of = match case.kind {
         Kind::Layer => Norm::Layer(layer),
         Kind::Unbiased => Norm::Layer(LayerNorm { bias: None, ..layer }),
         Kind::Rms => Norm::Rms(RmsNorm { weight: &weight, eps }),
     };
 
     let mut out = Strided::empty(count, columns, rows(out_layout));
-    norm.plain(isa, x.view(), out.view_mut(), Parallelism::Serial).expect("shapes that fit");
+    run(isa, of, NormInput::Matrix(x.view()), out.view_mut(), serial);
     out.check_gaps();
     if case.values == Values::Moderate {
-        bounded(isa, norm, &x, &out);
+        bounded(isa, of, &x, &out);
     }
 
     let mut same = x.clone();
-    norm.in_place(isa, same.view_mut()).expect("shapes that fit");
+    run(isa, of, NormInput::Output, same.view_mut(), serial);
     same.check_gaps();
     assert_same(isa, "in place", &same, &out);
 
@@ -145,17 +99,19 @@ fuzz_target!(|case: Case| {
         }
     }
     let mut plain = Strided::empty(count, columns, rows(out_layout));
-    norm.plain(isa, sum.view(), plain.view_mut(), Parallelism::Serial).expect("shapes that fit");
+    run(isa, of, NormInput::Matrix(sum.view()), plain.view_mut(), serial);
     let mut out_of_place = Strided::empty(count, columns, rows(out_layout));
-    norm.add(isa, x.view(), residual.view(), out_of_place.view_mut()).expect("shapes that fit");
+    let both = NormInput::Sum { x: x.view(), residual: residual.view() };
+    run(isa, of, both, out_of_place.view_mut(), serial);
     out_of_place.check_gaps();
     assert_same(isa, "added", &out_of_place, &plain);
     let mut in_place = residual.clone();
-    norm.add_in_place(isa, x.view(), in_place.view_mut()).expect("shapes that fit");
+    run(isa, of, NormInput::SumWithOutput { x: x.view() }, in_place.view_mut(), serial);
     in_place.check_gaps();
     assert_same(isa, "added in place", &in_place, &plain);
     let (mut kept, mut normed) = (residual, Strided::empty(count, columns, rows(out_layout)));
-    norm.add_into(isa, x.view(), kept.view_mut(), normed.view_mut()).expect("shapes that fit");
+    let both = NormInput::AddTo { x: x.view(), residual: kept.view_mut() };
+    run(isa, of, both, normed.view_mut(), serial);
     kept.check_gaps();
     normed.check_gaps();
     assert_same(isa, "the sum", &kept, &sum);
@@ -164,8 +120,8 @@ fuzz_target!(|case: Case| {
     if case.threads.is_multiple_of(8) {
         let mut shared = Strided::empty(count, columns, rows(out_layout));
         pool().install(|| {
-            norm.plain(isa, x.view(), shared.view_mut(), Parallelism::Rayon)
-                .expect("shapes that fit");
+            let input = NormInput::Matrix(x.view());
+            run(isa, of, input, shared.view_mut(), Parallelism::Rayon);
         });
         assert_same(isa, "three threads", &shared, &out);
     }
@@ -177,14 +133,13 @@ fuzz_target!(|case: Case| {
             m.rows = 1;
         }
         let mut alone = Strided::empty(1, columns, rows(out_layout));
-        norm.plain(isa, one.view(), alone.view_mut(), Parallelism::Serial)
-            .expect("shapes that fit");
+        run(isa, of, NormInput::Matrix(one.view()), alone.view_mut(), serial);
         assert_same(isa, "a row alone", &alone, &among);
     }
 
     // Any layout: an error and nothing is written, or right.
     let mut any = Strided::empty(count, columns, wide);
-    if norm.plain(isa, x.view(), any.view_mut(), Parallelism::Serial).is_ok() {
+    if norm(isa, of, NormInput::Matrix(x.view()), any.view_mut(), serial).is_ok() {
         any.check_gaps();
         assert_same(isa, "any layout", &any, &out);
     } else {

@@ -214,17 +214,18 @@ pub(crate) unsafe fn apply_row<S: SimdF32>(
 }
 
 simd_op!(
-    fn apply_rows<S: SimdF32>(
+    fn map_rows<S: SimdF32>(
         s: S,
         activation: Activation,
-        x: RowPtrs<'_>,
         rows: Range<usize>,
         columns: usize,
+        from: RowPtrs<'_>,
+        to: RowPtrs<'_>,
     ) {
         for row in rows {
-            // SAFETY: `apply` checked with `RowPtrs::written` that the matrix has these rows of `columns` floats;
-            // `for_rows` gives each task its own rows.
-            unsafe { apply_row(s, activation, x.row(row), columns) };
+            // SAFETY: the callers checked with `RowPtrs::read` and `RowPtrs::written` that both matrices have these
+            // rows of `columns` floats; `for_rows` gives each task its own rows.
+            unsafe { map_activation(s, activation, from.row(row), to.row(row), columns) };
         }
     }
 );
@@ -252,11 +253,11 @@ pub fn apply(
 ) -> Result<(), Error> {
     let shape @ [rows, columns] = [x.rows(), x.columns()];
     let x = RowPtrs::written("x", &mut x, shape)?;
-    if columns == 0 {
+    if columns == 0 || activation == Activation::Identity {
         return Ok(());
     }
     for_rows(parallelism.workers(), rows, columns, &|rows| {
-        isa.dispatch(apply_rows(activation, x, rows, columns));
+        isa.dispatch(map_rows(activation, rows, columns, x, x));
     });
     Ok(())
 }

@@ -8,25 +8,27 @@ use core::fmt;
 /// All functions of this crate return this type, so a layer of several kernels needs no conversion:
 ///
 /// ```
-/// use simdformer_kernels::norm::{LayerNorm, layer_norm};
+/// use simdformer_kernels::norm::{LayerNorm, Norm, NormInput, norm};
 /// use simdformer_kernels::{
 ///     Epilogue, Error, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, gemm,
 /// };
 ///
 /// fn project_and_norm(
-///     x: Matrix<'_>, w: &PackedMatrix<'_>, norm: LayerNorm<'_>, h: &mut [f32], y: MatrixMut<'_>,
+///     x: Matrix<'_>, w: &PackedMatrix<'_>, layer: LayerNorm<'_>, h: &mut [f32], y: MatrixMut<'_>,
 /// ) -> Result<(), Error> {
 ///     let (rows, columns, serial) = (x.rows(), w.columns(), Parallelism::Serial);
 ///     gemm(x, w, &Epilogue::default(), MatrixMut::new(h, rows, columns)?, serial)?;
-///     layer_norm(w.isa(), norm, Matrix::new(h, rows, columns)?, y, serial)
+///     let input = NormInput::Matrix(Matrix::new(h, rows, columns)?);
+///     norm(w.isa(), Norm::Layer(layer), input, y, serial)
 /// }
 ///
 /// let (weight, mut h, mut y) = ([1.0; 6], [0.0; 3], [0.0; 3]); // The weight is [in 2, out 3].
 /// let mut buffer = [0.0; 2 * 64];
 /// let w = PackedMatrix::pack(Isa::best(), Matrix::new(&weight, 2, 3)?, &mut buffer)?;
-/// let norm = LayerNorm { weight: &[1.0; 2], bias: None, eps: 1e-5 };
+/// let layer = LayerNorm { weight: &[1.0; 2], bias: None, eps: 1e-5 };
 /// let y = MatrixMut::new(&mut y, 1, 3)?;
-/// let error = project_and_norm(Matrix::new(&[1.0, 2.0], 1, 2)?, &w, norm, &mut h, y).unwrap_err();
+/// let x = Matrix::new(&[1.0, 2.0], 1, 2)?;
+/// let error = project_and_norm(x, &w, layer, &mut h, y).unwrap_err();
 /// assert_eq!(error.to_string(), "length of weight: expected 3, found 2");
 /// # Ok::<(), Error>(())
 /// ```

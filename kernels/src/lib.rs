@@ -125,6 +125,7 @@ pub mod embedding;
 mod error;
 mod float_mode;
 mod gemm;
+mod input;
 mod isa;
 #[cfg(feature = "std")]
 mod linear;
@@ -164,6 +165,7 @@ pub use gemm::{
     Epilogue, PackOptions, PackSource, PackedMatrix, PostOp, Quantization, QuantizedActivations,
     QuantizedMatrix, gemm, gemm_int8, gemm_unpacked, gemm_unpacked_scratch,
 };
+pub use input::Input;
 pub use isa::{AutoVectorize, ISA_NAMES, ISA_VARIABLE, Isa};
 #[cfg(feature = "std")]
 pub use linear::Linear;
@@ -173,7 +175,7 @@ pub use parallel::Team;
 #[cfg(feature = "std")]
 pub use parallel::ThreadPool;
 pub use parallel::{Executor, Parallelism};
-pub use softmax::FullyMasked;
+pub use softmax::{FullyMasked, SoftmaxOptions};
 
 /// Whether this crate was compiled with optimization; `None` if it was not compiled by cargo.
 ///

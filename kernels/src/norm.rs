@@ -1,9 +1,9 @@
-//! Normalization of rows, alone or fused with the preceding residual addition:
+//! Normalization of rows, alone or fused with the preceding residual addition. [`Norm`] selects the norm:
 //!
-//! * Layer normalization (Ba, Kiros and Hinton 2016), with or without a bias: [`layer_norm`] and its variants, `y = (x
-//!   - mean) / sqrt(variance + eps) * weight + bias`.
-//! * Root-mean-square normalization (Zhang and Sennrich 2019), `y = x / sqrt(mean(x^2) + eps) * weight`: [`rms_norm`]
-//!   and its variants.
+//! * [`LayerNorm`] (Ba, Kiros and Hinton 2016), with or without a bias: `y = (x - mean) / sqrt(variance + eps) * weight
+//!   + bias`.
+//! * [`RmsNorm`] (Zhang and Sennrich 2019, "Root Mean Square Layer Normalization"; called `T5LayerNorm` in T5): `y = x /
+//!   sqrt(mean(x^2) + eps) * weight`.
 //!
 //! Layer normalization uses the corrected two-pass variance (Chan, Golub and LeVeque 1983, "Algorithms for computing
 //! the sample variance"): with `d = x - mean'` for an approximate mean, `variance = (sum d^2 - (sum d)^2 / n) / n`,
@@ -17,148 +17,138 @@
 
 mod parameters;
 mod passes;
-mod rms;
-mod tasks;
 #[cfg(feature = "train")]
 pub(crate) mod train;
 
-pub use parameters::{LayerNorm, RmsNorm};
-pub use rms::{
-    add_into_rms_norm, add_rms_norm, add_rms_norm_in_place, rms_norm, rms_norm_in_place,
-};
+pub use parameters::{LayerNorm, Norm, RmsNorm};
 
 use crate::error::Error;
 use crate::isa::Isa;
 use crate::matrix::{Matrix, MatrixMut};
 use crate::parallel::Parallelism;
-use parameters::Norm;
-use tasks::{Operands, run};
+use crate::row_tasks::{RowPtrs, for_rows};
+use passes::NormRows;
 
-/// `out = LN(x)` for every row of `x` `[rows, columns]`; `out` has the same shape.
+/// The input of a norm `N`, `[rows, columns]` like the output `out`, and the sum that is normalized.
+#[derive(Debug)]
+pub enum NormInput<'a> {
+    /// `out = N(x)`.
+    Matrix(Matrix<'a>),
+    /// `out = N(out)`.
+    Output,
+    /// `out = N(x + residual)`, with the sum rounded to f32.
+    Sum {
+        /// The first summand.
+        x: Matrix<'a>,
+        /// The second summand.
+        residual: Matrix<'a>,
+    },
+    /// `out = N(x + out)`: the end of a post-norm block. The bits are those of [`NormInput::Sum`].
+    SumWithOutput {
+        /// The first summand; the second is the output.
+        x: Matrix<'a>,
+    },
+    /// `residual += x; out = N(residual)`: the end of one pre-norm block and the start of the next. The bits of `out`
+    /// are those of [`NormInput::Sum`].
+    AddTo {
+        /// The first summand.
+        x: Matrix<'a>,
+        /// The second summand, which becomes the sum.
+        residual: MatrixMut<'a>,
+    },
+}
+
+/// `out = N(x)` for every row of the input `[rows, columns]`; `out` has the same shape. All forms of [`NormInput`] read
+/// and write memory once.
 ///
-/// Error: let `u = 2^-24`, `z` the exact normalized value before weight and bias, and `k = columns / 64 + 8` the
-/// longest chain of additions. Each result is within `u (k (|z| + 2) |weight| + 2 |result|)` of the exact one if the
-/// mean is at most 1e5 standard deviations from 0. Rows with infinities or NaN give NaN.
+/// Error of a layer normalization: let `u = 2^-24`, `z` the exact normalized value before weight and bias, and `k =
+/// columns / 64 + 8` the longest chain of additions. Each result is within `u (k (|z| + 2) |weight| + 2 |result|)` of
+/// the exact one if the mean is at most 1e5 standard deviations from 0. Rows with infinities or NaN give NaN.
+///
+/// Error of a root-mean-square normalization: each result is within `u (columns / 128 + 12) |result| + 2^-149 (1 +
+/// |weight|)` of the exact one; the second term is for subnormal numbers. NaN in a row makes the whole row NaN. An
+/// infinity becomes NaN and makes the other elements 0, as in the formula.
 ///
 /// # Errors
 /// Shapes or lengths disagree, `eps` is negative, infinite or NaN, or the elements of a row are not contiguous.
 ///
 /// ```
-/// use simdformer_kernels::norm::{LayerNorm, layer_norm};
+/// use simdformer_kernels::norm::{LayerNorm, Norm, NormInput, RmsNorm, norm};
 /// use simdformer_kernels::{Isa, Matrix, MatrixMut, Parallelism};
 ///
+/// let (isa, serial) = (Isa::detect()?, Parallelism::Serial);
+/// let layer = Norm::Layer(LayerNorm { weight: &[2.0, 2.0], bias: Some(&[0.5, 0.5]), eps: 0.0 });
 /// let x = [1.0, 3.0, 7.0, 7.0];
 /// let mut y = [0.0; 4];
-/// layer_norm(
-///     Isa::detect()?,
-///     LayerNorm { weight: &[2.0, 2.0], bias: Some(&[0.5, 0.5]), eps: 0.0 },
-///     Matrix::new(&x, 2, 2)?,
-///     MatrixMut::new(&mut y, 2, 2)?,
-///     Parallelism::Serial,
-/// )?;
+/// let out = MatrixMut::new(&mut y, 2, 2)?;
+/// norm(isa, layer, NormInput::Matrix(Matrix::new(&x, 2, 2)?), out, serial)?;
 /// assert_eq!(y, [-1.5, 2.5, 0.5, 0.5]);
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-pub fn layer_norm(
-    isa: Isa,
-    norm: LayerNorm<'_>,
-    x: Matrix<'_>,
-    out: MatrixMut<'_>,
-    parallelism: Parallelism<'_>,
-) -> Result<(), Error> {
-    run(isa, Norm::Layer(norm), Operands::Plain(x), out, parallelism)
-}
-
-/// `x = LN(x)`, `[rows, columns]`: [`layer_norm`] in place.
 ///
-/// # Errors
-/// As [`layer_norm`].
-pub fn layer_norm_in_place(
-    isa: Isa,
-    norm: LayerNorm<'_>,
-    x: MatrixMut<'_>,
-    parallelism: Parallelism<'_>,
-) -> Result<(), Error> {
-    run(isa, Norm::Layer(norm), Operands::InPlace, x, parallelism)
-}
-
-/// `out = LN(x + residual)`, with the sum rounded to f32, in one pass over memory: [`layer_norm`] of a sum. All
-/// `[rows, columns]`.
+/// let rms = Norm::Rms(RmsNorm { weight: &[0.5; 4], eps: 0.0 });
+/// let mut x = [2.0, -2.0, 2.0, 2.0];
+/// norm(isa, rms, NormInput::Output, MatrixMut::new(&mut x, 1, 4)?, serial)?;
+/// assert_eq!(x, [0.5, -0.5, 0.5, 0.5]);
 ///
-/// # Errors
-/// As [`layer_norm`].
-pub fn add_layer_norm(
-    isa: Isa,
-    norm: LayerNorm<'_>,
-    x: Matrix<'_>,
-    residual: Matrix<'_>,
-    out: MatrixMut<'_>,
-    parallelism: Parallelism<'_>,
-) -> Result<(), Error> {
-    run(isa, Norm::Layer(norm), Operands::Add(x, residual), out, parallelism)
-}
-
-/// `residual = LN(x + residual)`: the end of a post-norm block, [`add_layer_norm`] in place.
-///
-/// # Errors
-/// As [`layer_norm`].
-///
-/// ```
-/// use simdformer_kernels::norm::{LayerNorm, add_layer_norm_in_place};
-/// use simdformer_kernels::{Isa, Matrix, MatrixMut, Parallelism};
-///
-/// let norm = LayerNorm { weight: &[1.0, 1.0], bias: Some(&[0.0, 0.0]), eps: 0.0 };
-/// let mut stream = [1.0, 2.0];
-/// add_layer_norm_in_place(
-///     Isa::best(),
-///     norm,
-///     Matrix::new(&[4.0, 7.0], 1, 2)?,
-///     MatrixMut::new(&mut stream, 1, 2)?,
-///     Parallelism::Serial,
-/// )?;
-/// assert_eq!(stream, [-1.0, 1.0]);
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-pub fn add_layer_norm_in_place(
-    isa: Isa,
-    norm: LayerNorm<'_>,
-    x: Matrix<'_>,
-    residual: MatrixMut<'_>,
-    parallelism: Parallelism<'_>,
-) -> Result<(), Error> {
-    run(isa, Norm::Layer(norm), Operands::AddInPlace(x), residual, parallelism)
-}
-
-/// `residual += x; out = LN(residual)`: the end of one pre-norm block and the start of the next. All
-/// `[rows, columns]`; the bits of `out` are those of [`add_layer_norm`].
-///
-/// # Errors
-/// As [`layer_norm`].
-///
-/// ```
-/// use simdformer_kernels::norm::{LayerNorm, add_into_layer_norm};
-/// use simdformer_kernels::{Isa, Matrix, MatrixMut, Parallelism};
-///
-/// let norm = LayerNorm { weight: &[1.0, 1.0], bias: Some(&[0.0, 0.0]), eps: 0.0 };
+/// let layer = Norm::Layer(LayerNorm { weight: &[1.0, 1.0], bias: None, eps: 0.0 });
 /// let (mut stream, mut normed) = ([1.0, 2.0], [0.0; 2]);
-/// add_into_layer_norm(
-///     Isa::best(),
-///     norm,
-///     Matrix::new(&[4.0, 7.0], 1, 2)?,
-///     MatrixMut::new(&mut stream, 1, 2)?,
-///     MatrixMut::new(&mut normed, 1, 2)?,
-///     Parallelism::Serial,
-/// )?;
+/// let input = NormInput::AddTo {
+///     x: Matrix::new(&[4.0, 7.0], 1, 2)?,
+///     residual: MatrixMut::new(&mut stream, 1, 2)?,
+/// };
+/// norm(isa, layer, input, MatrixMut::new(&mut normed, 1, 2)?, serial)?;
 /// assert_eq!((stream, normed), ([5.0, 9.0], [-1.0, 1.0]));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub fn add_into_layer_norm(
+pub fn norm(
     isa: Isa,
-    norm: LayerNorm<'_>,
-    x: Matrix<'_>,
-    residual: MatrixMut<'_>,
-    out: MatrixMut<'_>,
+    norm: Norm<'_>,
+    input: NormInput<'_>,
+    mut out: MatrixMut<'_>,
     parallelism: Parallelism<'_>,
 ) -> Result<(), Error> {
-    run(isa, Norm::Layer(norm), Operands::AddInto(x, residual), out, parallelism)
+    let shape @ [rows, columns] = [out.rows(), out.columns()];
+    let to = RowPtrs::written("out", &mut out, shape)?;
+    let read = |operand, m| RowPtrs::read(operand, m, shape);
+    let mut into;
+    let (add, x, residual, sum) = match input {
+        NormInput::Matrix(x) => (false, read("x", &x)?, to, to),
+        NormInput::Output => (false, to, to, to),
+        NormInput::Sum { x, residual } => (true, read("x", &x)?, read("residual", &residual)?, to),
+        NormInput::SumWithOutput { x } => (true, read("x", &x)?, to, to),
+        NormInput::AddTo { x, residual } => {
+            let x = read("x", &x)?;
+            into = residual;
+            let sum = RowPtrs::written("residual", &mut into, shape)?;
+            (true, x, sum, sum)
+        }
+    };
+    let parameters = norm.checked(columns)?;
+    if rows == 0 || columns == 0 {
+        return Ok(());
+    }
+    for_rows(parallelism.workers(), rows, columns, &|range| {
+        let [x, residual, sum, out] = [x, residual, sum, to].map(|ptr| ptr.from(range.start));
+        let rows = range.len();
+        macro_rules! run {
+            ($centered:literal, $add:literal, $bias:literal) => {
+                isa.dispatch(NormRows::<$centered, $add, $bias> {
+                    parameters,
+                    rows,
+                    x,
+                    residual,
+                    sum,
+                    out,
+                })
+            };
+        }
+        match (norm, add) {
+            (Norm::Layer(LayerNorm { bias: Some(_), .. }), true) => run!(true, true, true),
+            (Norm::Layer(LayerNorm { bias: Some(_), .. }), false) => run!(true, false, true),
+            (Norm::Layer(_), true) => run!(true, true, false),
+            (Norm::Layer(_), false) => run!(true, false, false),
+            (Norm::Rms(_), true) => run!(false, true, false),
+            (Norm::Rms(_), false) => run!(false, false, false),
+        }
+    });
+    Ok(())
 }

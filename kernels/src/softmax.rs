@@ -18,12 +18,13 @@ pub use passes::FullyMasked;
 pub(crate) use passes::block_max;
 
 use crate::error::{Error, Expected};
+use crate::input::Input;
 use crate::isa::Isa;
 use crate::matrix::{Matrix, MatrixMut};
 use crate::parallel::Parallelism;
 use crate::row_tasks::{RowPtrs, for_rows};
 use crate::sync_ptr::SharedMut;
-use passes::{Output, SoftmaxRows, log_sum_exp_rows};
+use passes::{SoftmaxRows, log_sum_exp_rows};
 
 fn check_lengths(lengths: Option<&[usize]>, rows: usize, columns: usize) -> Result<(), Error> {
     let Some(lengths) = lengths else { return Ok(()) };
@@ -33,177 +34,77 @@ fn check_lengths(lengths: Option<&[usize]>, rows: usize, columns: usize) -> Resu
     })
 }
 
-/// The input of a row: the output matrix itself, or another matrix.
-#[derive(Clone, Copy)]
-enum Source<'a> {
-    Same,
-    Other(Matrix<'a>),
+/// Options of [`softmax()`]. The default is the probabilities of whole rows.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SoftmaxOptions<'a> {
+    /// Computes the logarithms of the probabilities. Masked columns get negative infinity, and so do rows without a
+    /// valid entry with [`FullyMasked::Zeros`].
+    pub logarithm: bool,
+    /// One number for each row, `[rows]`: the number of its first columns that are valid. The other columns are not
+    /// read and get 0. `None` if all columns are valid.
+    pub lengths: Option<&'a [usize]>,
+    /// The result of a row without a valid entry.
+    pub fully_masked: FullyMasked,
 }
 
-struct Settings<'a> {
-    isa: Isa,
-    output: Output,
-    lengths: Option<&'a [usize]>,
-    fully_masked: FullyMasked,
-    parallelism: Parallelism<'a>,
-}
-
-fn run(settings: &Settings<'_>, source: Source<'_>, mut to: MatrixMut<'_>) -> Result<(), Error> {
-    let shape @ [rows, columns] = match &source {
-        Source::Same => [to.rows(), to.columns()],
-        Source::Other(from) => from.shape(),
-    };
-    let name = match &source {
-        Source::Same => "scores",
-        Source::Other(_) => "out",
-    };
-    let to = RowPtrs::written(name, &mut to, shape)?;
-    let from = match &source {
-        Source::Same => to,
-        Source::Other(from) => RowPtrs::read("scores", from, shape)?,
-    };
-    check_lengths(settings.lengths, rows, columns)?;
-    if columns == 0 {
-        return Ok(());
-    }
-    let &Settings { isa, output, lengths, fully_masked, parallelism } = settings;
-    for_rows(parallelism.workers(), rows, columns, &|rows| {
-        isa.dispatch(SoftmaxRows { output, from, to, rows, columns, lengths, fully_masked });
-    });
-    Ok(())
-}
-
-/// Softmax of each row of `scores` `[rows, columns]` into `out` of the same shape.
-///
-/// `lengths`, if given, has one number for each row: the number of its first columns that are valid. The other columns
-/// are not read and get 0. `fully_masked` selects the result of a row without a valid entry.
+/// Softmax of each row of `scores` `[rows, columns]`, or its logarithm, into `out` of the same shape.
 ///
 /// Error: the probability `p` of a score `x` in a row with maximum `m` is within `p (d + 12 + |x - m|) 2^-24 + 2^-126`
 /// of the exact softmax of the given scores, where `d = min(columns, 4096) / 64` is the number of additions in one
-/// lane.
+/// lane. A logarithm is within `(d + 8 + |x - m| + 2 |result|) 2^-24`.
 ///
 /// # Errors
 /// Shapes or the number of lengths disagree, a length exceeds the columns, or the elements of a row are not
 /// contiguous.
 ///
 /// ```
-/// use simdformer_kernels::softmax::{FullyMasked, softmax};
-/// use simdformer_kernels::{Isa, Matrix, MatrixMut, Parallelism};
+/// use simdformer_kernels::softmax::{SoftmaxOptions, softmax};
+/// use simdformer_kernels::{Input, Isa, Matrix, MatrixMut, Parallelism};
 ///
+/// let (isa, serial) = (Isa::detect()?, Parallelism::Serial);
 /// let scores = [0.0, 0.0, f32::NAN, 5.0, 5.0, 5.0];
 /// let mut p = [0.0; 6];
-/// softmax(
-///     Isa::detect()?,
-///     Matrix::new(&scores, 2, 3)?,
-///     Some(&[2, 0]),
-///     FullyMasked::Zeros,
-///     MatrixMut::new(&mut p, 2, 3)?,
-///     Parallelism::Serial,
-/// )?;
+/// let options = SoftmaxOptions { lengths: Some(&[2, 0]), ..SoftmaxOptions::default() };
+/// let input = Input::Matrix(Matrix::new(&scores, 2, 3)?);
+/// softmax(isa, input, options, MatrixMut::new(&mut p, 2, 3)?, serial)?;
 /// assert_eq!(p, [0.5, 0.5, 0.0, 0.0, 0.0, 0.0]);
+///
+/// let mut logs = [1000.0, 1000.0];
+/// let options = SoftmaxOptions { logarithm: true, ..SoftmaxOptions::default() };
+/// softmax(isa, Input::Output, options, MatrixMut::new(&mut logs, 1, 2)?, serial)?;
+/// assert!((logs[0] + 2.0f32.ln()).abs() < 1e-6);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn softmax(
     isa: Isa,
-    scores: Matrix<'_>,
-    lengths: Option<&[usize]>,
-    fully_masked: FullyMasked,
-    out: MatrixMut<'_>,
+    scores: Input<'_>,
+    options: SoftmaxOptions<'_>,
+    mut out: MatrixMut<'_>,
     parallelism: Parallelism<'_>,
 ) -> Result<(), Error> {
-    let settings =
-        Settings { isa, output: Output::Probability, lengths, fully_masked, parallelism };
-    run(&settings, Source::Other(scores), out)
-}
-
-/// [`softmax`], in place.
-///
-/// # Errors
-/// As [`softmax`].
-///
-/// ```
-/// use simdformer_kernels::softmax::{FullyMasked, softmax_in_place};
-/// use simdformer_kernels::{Isa, MatrixMut, Parallelism};
-///
-/// let mut p = [2.0, 2.0, 2.0, 2.0];
-/// let scores = MatrixMut::new(&mut p, 1, 4)?;
-/// softmax_in_place(Isa::best(), scores, None, FullyMasked::Zeros, Parallelism::Serial)?;
-/// assert_eq!(p, [0.25; 4]);
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-pub fn softmax_in_place(
-    isa: Isa,
-    scores: MatrixMut<'_>,
-    lengths: Option<&[usize]>,
-    fully_masked: FullyMasked,
-    parallelism: Parallelism<'_>,
-) -> Result<(), Error> {
-    let settings =
-        Settings { isa, output: Output::Probability, lengths, fully_masked, parallelism };
-    run(&settings, Source::Same, scores)
-}
-
-/// Logarithm of the softmax of each row of `scores` `[rows, columns]` into `out` of the same shape. Masked columns get
-/// negative infinity, and so do rows without a valid entry with [`FullyMasked::Zeros`]. The other arguments are those
-/// of [`softmax`].
-///
-/// Error: within `(d + 8 + |x - m| + 2 |result|) 2^-24` of the exact value, with the symbols of [`softmax`].
-///
-/// # Errors
-/// As [`softmax`].
-///
-/// ```
-/// use simdformer_kernels::softmax::{FullyMasked, log_softmax};
-/// use simdformer_kernels::{Isa, Matrix, MatrixMut, Parallelism};
-///
-/// let scores = Matrix::new(&[1000.0, 1000.0, 7.0], 1, 3)?;
-/// let mut logs = [0.0; 3];
-/// log_softmax(
-///     Isa::best(),
-///     scores,
-///     Some(&[2]),
-///     FullyMasked::Zeros,
-///     MatrixMut::new(&mut logs, 1, 3)?,
-///     Parallelism::Serial,
-/// )?;
-/// assert!((logs[0] + 2.0f32.ln()).abs() < 1e-6);
-/// assert_eq!(logs[2], f32::NEG_INFINITY);
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-pub fn log_softmax(
-    isa: Isa,
-    scores: Matrix<'_>,
-    lengths: Option<&[usize]>,
-    fully_masked: FullyMasked,
-    out: MatrixMut<'_>,
-    parallelism: Parallelism<'_>,
-) -> Result<(), Error> {
-    let settings = Settings { isa, output: Output::Logarithm, lengths, fully_masked, parallelism };
-    run(&settings, Source::Other(scores), out)
-}
-
-/// [`log_softmax`], in place.
-///
-/// # Errors
-/// As [`softmax`].
-pub fn log_softmax_in_place(
-    isa: Isa,
-    scores: MatrixMut<'_>,
-    lengths: Option<&[usize]>,
-    fully_masked: FullyMasked,
-    parallelism: Parallelism<'_>,
-) -> Result<(), Error> {
-    let settings = Settings { isa, output: Output::Logarithm, lengths, fully_masked, parallelism };
-    run(&settings, Source::Same, scores)
+    let shape @ [rows, columns] = match &scores {
+        Input::Matrix(scores) => scores.shape(),
+        Input::Output => [out.rows(), out.columns()],
+    };
+    let to = RowPtrs::written("out", &mut out, shape)?;
+    let from = scores.rows("scores", to, shape)?;
+    check_lengths(options.lengths, rows, columns)?;
+    if columns == 0 {
+        return Ok(());
+    }
+    for_rows(parallelism.workers(), rows, columns, &|rows| {
+        isa.dispatch(SoftmaxRows { options, from, to, rows, columns });
+    });
+    Ok(())
 }
 
 /// `ln(sum of e^x)` of each row of `scores` `[rows, columns]` into `out` `[rows]`; negative infinity for a row without
-/// a valid entry. `lengths` as in [`softmax`].
+/// a valid entry. `lengths` as in [`SoftmaxOptions`].
 ///
-/// Error: within `(d + 8 + |result|) 2^-24` of the exact value, with the symbols of [`softmax`].
+/// Error: within `(d + 8 + |result|) 2^-24` of the exact value, with the symbols of [`softmax()`].
 ///
 /// # Errors
-/// As [`softmax`], or the number of outputs differs from the number of rows.
+/// As [`softmax()`], or the number of outputs differs from the number of rows.
 ///
 /// ```
 /// use simdformer_kernels::softmax::log_sum_exp;

@@ -11,7 +11,7 @@ use crate::error::{Error, Expected};
 use crate::isa::Isa;
 use crate::matrix::Matrix;
 use crate::parallel::Parallelism;
-use crate::row_tasks::for_rows;
+use crate::row_tasks::{RowPtrs, for_rows};
 use crate::simd::{SimdF32, simd_op};
 use crate::softmax::block_max;
 use crate::sync_ptr::SharedMut;
@@ -27,14 +27,15 @@ fn before((a, i): (f32, u32), (b, j): (f32, u32)) -> bool {
     if a == b || (a.is_nan() && b.is_nan()) { i < j } else { a > b || b.is_nan() }
 }
 
-fn check(scores: &Matrix<'_>, k: usize) -> Result<(), Error> {
+/// The rows of `scores`, of which the `k` largest entries can be found.
+fn checked<'a>(scores: &Matrix<'a>, k: usize) -> Result<RowPtrs<'a>, Error> {
     let columns = scores.columns();
     if scores.rows() > 0 {
         Error::check_size("columns", "scores", Expected::AtLeast(k), columns)?;
     }
     // Indices are `u32`.
     Error::check_size("columns", "scores", Expected::AtMost(u32::MAX as usize), columns)?;
-    scores.check_contiguous_rows("scores")
+    RowPtrs::read("scores", scores, scores.shape())
 }
 
 simd_op!(
@@ -86,7 +87,7 @@ pub fn argmax(
     indices: &mut [u32],
     parallelism: Parallelism<'_>,
 ) -> Result<(), Error> {
-    check(&scores, 1)?;
+    let from = checked(&scores, 1)?;
     let (rows, columns) = (scores.rows(), scores.columns());
     Error::check_len("indices", rows, indices)?;
     let indices = SharedMut::new(indices);
@@ -94,10 +95,8 @@ pub fn argmax(
         // SAFETY: `indices` has one element for each row, and each task has its own rows.
         let out = unsafe { indices.part(range.start, range.len()) };
         for (row, index) in range.zip(out) {
-            // SAFETY: the view contains every row, and `check` ensures that rows are contiguous.
-            let row = unsafe {
-                core::slice::from_raw_parts(scores.as_ptr().add(row * scores.row_stride()), columns)
-            };
+            // SAFETY: `checked` ensures that the matrix has this row of `columns` floats.
+            let row = unsafe { core::slice::from_raw_parts(from.row(row), columns) };
             *index = isa.dispatch(argmax_row(row));
         }
     });
@@ -229,7 +228,7 @@ pub fn top_k(
     indices: &mut [u32],
     parallelism: Parallelism<'_>,
 ) -> Result<(), Error> {
-    check(&scores, k)?;
+    let from = checked(&scores, k)?;
     let (rows, columns) = (scores.rows(), scores.columns());
     // The product can overflow only if rows share memory: otherwise it is at most the number of elements of a view.
     let expected = rows.saturating_mul(k);
@@ -245,10 +244,8 @@ pub fn top_k(
             let heap = unsafe {
                 Heap { values: values.part(row * k, k), indices: indices.part(row * k, k) }
             };
-            // SAFETY: the view contains every row, and `check` ensures that rows are contiguous.
-            let row = unsafe {
-                core::slice::from_raw_parts(scores.as_ptr().add(row * scores.row_stride()), columns)
-            };
+            // SAFETY: `checked` ensures that the matrix has this row of `columns` floats.
+            let row = unsafe { core::slice::from_raw_parts(from.row(row), columns) };
             isa.dispatch(top_k_row(row, heap));
         }
     });

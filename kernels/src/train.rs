@@ -28,15 +28,10 @@ pub use crate::gemm::{weight_gradient, weight_gradient_scratch};
 pub use crate::loss::{
     IGNORED, RowLoss, Smoothing, SmoothingOver, cross_entropy, cross_entropy_loss,
 };
-pub use crate::norm::train::layer_norm::{
-    layer_norm_backward, layer_norm_backward_in_place, layer_norm_forward_save,
-    layer_norm_forward_save_in_place, layer_norm_parameters_backward, layer_norm_recompute,
+pub use crate::norm::train::{
+    NormGradients, SavedNorm, norm_backward, norm_forward_save, norm_parameters_backward,
+    norm_recompute,
 };
-pub use crate::norm::train::rms::{
-    rms_norm_backward, rms_norm_backward_in_place, rms_norm_forward_save,
-    rms_norm_forward_save_in_place, rms_norm_parameters_backward, rms_norm_recompute,
-};
-pub use crate::norm::train::{NormGradients, SavedNorm};
 pub use crate::optimizer::{
     Adam, Moments, Schedule, adam, average, clip_factor, sum_of_squares, sum_of_squares_scratch,
 };

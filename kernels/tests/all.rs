@@ -45,7 +45,6 @@ mod pruned_argmax_errors;
 #[cfg(feature = "rayon")]
 mod regressions;
 mod relative;
-mod rms_norm;
 #[cfg(feature = "rayon")]
 mod same_bits;
 mod softmax;

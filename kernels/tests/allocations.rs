@@ -4,9 +4,7 @@
 
 mod support;
 
-use simdformer_kernels::norm::{
-    LayerNorm, RmsNorm, add_into_layer_norm, add_rms_norm_in_place, layer_norm, rms_norm,
-};
+use simdformer_kernels::norm::{LayerNorm, Norm, NormInput, RmsNorm, norm};
 use simdformer_kernels::pruned_argmax::{Product, PruningTable};
 use simdformer_kernels::{
     AttentionOptions, Bias, Cache, CacheMut, CacheShape, CachedSequence, Epilogue, Heads, HeadsMut,
@@ -184,14 +182,18 @@ impl Bench {
         let mut sum = MatrixMut::new(sum, TOKENS, WIDTH).expect("a sum");
         let mut out = MatrixMut::new(out, TOKENS, WIDTH).expect("a norm");
         let weight_of_norm = &self.weight[..WIDTH];
-        let norm = LayerNorm { weight: weight_of_norm, bias: None, eps: 1e-5 };
-        layer_norm(isa, norm, x, sum.reborrow(), parallelism).expect("a fit");
-        let norm = LayerNorm { bias: Some(weight_of_norm), ..norm };
-        add_into_layer_norm(isa, norm, x, sum.reborrow(), out.reborrow(), parallelism)
-            .expect("a fit");
-        let norm = RmsNorm { weight: weight_of_norm, eps: 1e-6 };
-        rms_norm(isa, norm, x, out.reborrow(), parallelism).expect("a fit");
-        add_rms_norm_in_place(isa, norm, x, sum, parallelism).expect("a fit");
+        let plain = Norm::Layer(LayerNorm { weight: weight_of_norm, bias: None, eps: 1e-5 });
+        norm(isa, plain, NormInput::Matrix(x), sum.reborrow(), parallelism).expect("a fit");
+        let biased = Norm::Layer(LayerNorm {
+            weight: weight_of_norm,
+            bias: Some(weight_of_norm),
+            eps: 1e-5,
+        });
+        let both = NormInput::AddTo { x, residual: sum.reborrow() };
+        norm(isa, biased, both, out.reborrow(), parallelism).expect("a fit");
+        let rms = Norm::Rms(RmsNorm { weight: weight_of_norm, eps: 1e-6 });
+        norm(isa, rms, NormInput::Matrix(x), out.reborrow(), parallelism).expect("a fit");
+        norm(isa, rms, NormInput::SumWithOutput { x }, sum, parallelism).expect("a fit");
         let pruning_table = PruningTable::build(&packed, &mut self.pruning_table).expect("space");
         let product = Product {
             weight: &packed,

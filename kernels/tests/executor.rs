@@ -4,15 +4,13 @@
 use crate::support::{POISON, Random, all_isas, bits, chosen};
 use simdformer_kernels::activation::{self, Activation};
 use simdformer_kernels::embedding::embed;
-use simdformer_kernels::norm::{
-    LayerNorm, RmsNorm, add_into_layer_norm, add_into_rms_norm, layer_norm, rms_norm,
-};
+use simdformer_kernels::norm::{LayerNorm, Norm, NormInput, RmsNorm, norm};
 use simdformer_kernels::pruned_argmax::{self, Product, PruningTable};
-use simdformer_kernels::softmax::{FullyMasked, log_softmax, log_sum_exp, softmax};
+use simdformer_kernels::softmax::{SoftmaxOptions, log_sum_exp, softmax};
 use simdformer_kernels::topk::{argmax, top_k};
 use simdformer_kernels::{
     AttentionOptions, Bias, Cache, CacheMut, CacheShape, CachedSequence, Epilogue, Executor, Heads,
-    HeadsMut, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, Qkv, Sequence, SlotTable,
+    HeadsMut, Input, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, Qkv, Sequence, SlotTable,
     ThreadPool, attention, attention_cached, attention_decode, attention_scratch, gemm,
     gemm_unpacked, gemm_unpacked_scratch,
 };
@@ -119,30 +117,28 @@ fn everything(isa: Isa, parallelism: Parallelism<'_>) -> Vec<(&'static str, Vec<
     let logits: Vec<f32> = (0..TOKENS * COLUMNS).map(|i| w[i % w.len()]).collect();
     let scores = matrix(&logits, TOKENS, COLUMNS);
     let mut p = vec![POISON; TOKENS * COLUMNS];
-    let norm = LayerNorm { weight: &w[..COLUMNS], bias: Some(&w[COLUMNS..2 * COLUMNS]), eps: 1e-5 };
+    let (weight_of_norm, bias) = (&w[..COLUMNS], Some(&w[COLUMNS..2 * COLUMNS]));
+    let layer = Norm::Layer(LayerNorm { weight: weight_of_norm, bias, eps: 1e-5 });
+    let rms = Norm::Rms(RmsNorm { weight: weight_of_norm, eps: 1e-6 });
     let buffer = |p: &'_ mut Vec<f32>| -> MatrixMut<'static> {
         // SAFETY: each view ends before the next one, or `p`, is used.
         unsafe {
             MatrixMut::from_raw_parts(p.as_mut_ptr(), TOKENS, COLUMNS, COLUMNS, 1).expect("space")
         }
     };
-    let zeros = FullyMasked::Zeros;
-    softmax(isa, scores, None, zeros, buffer(&mut p), parallelism).expect("a fit");
-    all.push(("softmax", bits(&p)));
-    log_softmax(isa, scores, None, zeros, buffer(&mut p), parallelism).expect("a fit");
-    all.push(("log_softmax", bits(&p)));
-    layer_norm(isa, norm, scores, buffer(&mut p), parallelism).expect("a fit");
-    all.push(("layer_norm", bits(&p)));
+    for (name, logarithm) in [("softmax", false), ("log_softmax", true)] {
+        let options = SoftmaxOptions { logarithm, ..SoftmaxOptions::default() };
+        softmax(isa, Input::Matrix(scores), options, buffer(&mut p), parallelism).expect("a fit");
+        all.push((name, bits(&p)));
+    }
     let mut sum = logits.clone();
-    add_into_layer_norm(isa, norm, scores, buffer(&mut sum), buffer(&mut p), parallelism)
-        .expect("a fit");
-    all.push(("add_into_layer_norm", [bits(&p), bits(&sum)].concat()));
-    let norm = RmsNorm { weight: &w[..COLUMNS], eps: 1e-6 };
-    rms_norm(isa, norm, scores, buffer(&mut p), parallelism).expect("a fit");
-    all.push(("rms_norm", bits(&p)));
-    add_into_rms_norm(isa, norm, scores, buffer(&mut sum), buffer(&mut p), parallelism)
-        .expect("a fit");
-    all.push(("add_into_rms_norm", [bits(&p), bits(&sum)].concat()));
+    for (names, of) in [(["layer", "layer of a sum"], layer), (["rms", "rms of a sum"], rms)] {
+        norm(isa, of, NormInput::Matrix(scores), buffer(&mut p), parallelism).expect("a fit");
+        all.push((names[0], bits(&p)));
+        let input = NormInput::AddTo { x: scores, residual: buffer(&mut sum) };
+        norm(isa, of, input, buffer(&mut p), parallelism).expect("a fit");
+        all.push((names[1], [bits(&p), bits(&sum)].concat()));
+    }
     activation::apply(isa, Activation::Gelu, buffer(&mut p), parallelism).expect("a fit");
     all.push(("activation", bits(&p)));
     let ids: Vec<u32> = (0..TOKENS as u32).map(|i| i * 7 % WIDTH as u32).collect();

@@ -9,13 +9,13 @@ use crate::support::gemm::Packed;
 use crate::support::{POISON, Random, isas_of};
 use simdformer_kernels::activation::apply;
 use simdformer_kernels::embedding::{Positions, embed};
-use simdformer_kernels::norm::{LayerNorm, RmsNorm, layer_norm, rms_norm};
+use simdformer_kernels::norm::{LayerNorm, Norm, NormInput, RmsNorm, norm};
 use simdformer_kernels::position::{PositionEncoding, encode};
 use simdformer_kernels::pruned_argmax::{self, Product, PruningTable};
-use simdformer_kernels::softmax::{log_softmax, log_sum_exp, softmax};
+use simdformer_kernels::softmax::{SoftmaxOptions, log_sum_exp, softmax};
 use simdformer_kernels::topk::{argmax, top_k};
 use simdformer_kernels::{
-    Activation, Dtype, Epilogue, FullyMasked, Isa, Matrix, MatrixMut, Parallelism, PostOp, gemm,
+    Activation, Dtype, Epilogue, Input, Isa, Matrix, MatrixMut, Parallelism, PostOp, gemm,
     gemm_unpacked, gemm_unpacked_scratch, math,
 };
 
@@ -159,15 +159,18 @@ fn norms_of_every_width() {
             let x: Vec<f32> = x.iter().map(|x| (x + 0.3) * size).collect();
             all.same("a norm", |isa| {
                 let mut y = vec![POISON; 9 * columns];
-                let norm = LayerNorm { weight: &weight, bias: Some(&bias), eps };
+                let layer = LayerNorm { weight: &weight, bias: Some(&bias), eps };
                 let (first, rest) = y.split_at_mut(3 * columns);
                 let (second, third) = rest.split_at_mut(3 * columns);
                 let x = view(&x, 3, columns);
-                layer_norm(isa, norm, x, out(first, 3, columns), SERIAL).expect("normed");
-                let norm = LayerNorm { bias: None, ..norm };
-                layer_norm(isa, norm, x, out(second, 3, columns), SERIAL).expect("normed");
-                let norm = RmsNorm { weight: &weight, eps };
-                rms_norm(isa, norm, x, out(third, 3, columns), SERIAL).expect("normed");
+                for (of, to) in [
+                    (Norm::Layer(layer), first),
+                    (Norm::Layer(LayerNorm { bias: None, ..layer }), second),
+                    (Norm::Rms(RmsNorm { weight: &weight, eps }), third),
+                ] {
+                    norm(isa, of, NormInput::Matrix(x), out(to, 3, columns), SERIAL)
+                        .expect("normed");
+                }
                 y
             });
         }
@@ -185,12 +188,13 @@ fn softmaxes_of_every_width() {
         all.same("a softmax", |isa| {
             let (mut p, mut log) = (vec![POISON; 2 * columns], vec![POISON; 2 * columns]);
             let mut sums = vec![POISON; 2];
-            let (x, lengths, masked) =
-                (view(&x, 2, columns), Some(&lengths[..]), FullyMasked::Zeros);
+            let (x, lengths) = (view(&x, 2, columns), Some(&lengths[..]));
+            let plain = SoftmaxOptions { lengths, ..SoftmaxOptions::default() };
             let to = out(&mut p, 2, columns);
-            softmax(isa, x, lengths, masked, to, SERIAL).expect("a softmax");
-            let to = out(&mut log, 2, columns);
-            log_softmax(isa, x, lengths, masked, to, SERIAL).expect("a softmax");
+            softmax(isa, Input::Matrix(x), plain, to, SERIAL).expect("a softmax");
+            let (logarithm, to) =
+                (SoftmaxOptions { logarithm: true, ..plain }, out(&mut log, 2, columns));
+            softmax(isa, Input::Matrix(x), logarithm, to, SERIAL).expect("a softmax");
             log_sum_exp(isa, x, lengths, &mut sums, SERIAL).expect("a sum");
             [p, log, sums].concat()
         });
@@ -235,13 +239,15 @@ fn zeros_of_both_signs() {
                 let mut y = vec![POISON; 6 * columns];
                 let (first, rest) = y.split_at_mut(2 * columns);
                 let (second, third) = rest.split_at_mut(2 * columns);
-                softmax(isa, x, None, FullyMasked::Zeros, out(first, 2, columns), SERIAL)
-                    .expect("a softmax");
-                log_softmax(isa, x, None, FullyMasked::Zeros, out(second, 2, columns), SERIAL)
-                    .expect("a softmax");
+                for (logarithm, to) in [(false, first), (true, second)] {
+                    let options = SoftmaxOptions { logarithm, ..SoftmaxOptions::default() };
+                    softmax(isa, Input::Matrix(x), options, out(to, 2, columns), SERIAL)
+                        .expect("a softmax");
+                }
                 let weight = vec![-0.0; columns];
-                let norm = LayerNorm { weight: &weight, bias: None, eps: 1e-5 };
-                layer_norm(isa, norm, x, out(third, 2, columns), SERIAL).expect("normed");
+                let layer = Norm::Layer(LayerNorm { weight: &weight, bias: None, eps: 1e-5 });
+                norm(isa, layer, NormInput::Matrix(x), out(third, 2, columns), SERIAL)
+                    .expect("normed");
                 let mut sums = vec![POISON; 2];
                 log_sum_exp(isa, x, None, &mut sums, SERIAL).expect("a sum");
                 let k = columns.min(4);

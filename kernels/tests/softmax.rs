@@ -3,12 +3,14 @@
 use crate::common::{Grid, assert_close};
 use crate::support::errors;
 use proptest::prelude::*;
-use simdformer_kernels::softmax::{
-    FullyMasked, log_softmax, log_softmax_in_place, log_sum_exp, softmax, softmax_in_place,
-};
-use simdformer_kernels::{Expected, Isa, Matrix, MatrixMut, Parallelism, reference};
+use simdformer_kernels::softmax::{FullyMasked, SoftmaxOptions, log_sum_exp, softmax};
+use simdformer_kernels::{Expected, Input, Isa, Matrix, MatrixMut, Parallelism, reference};
 
 const SERIAL: Parallelism<'_> = Parallelism::Serial;
+/// The probabilities of whole rows, and their logarithms.
+const PLAIN: SoftmaxOptions<'_> =
+    SoftmaxOptions { logarithm: false, lengths: None, fully_masked: FullyMasked::Zeros };
+const LOG: SoftmaxOptions<'_> = SoftmaxOptions { logarithm: true, ..PLAIN };
 const U: f64 = 5.960_464_477_539_063e-8;
 
 /// `d` of the documented bounds, and the constant 4 beside it.
@@ -65,12 +67,16 @@ proptest! {
             }
         }
         for isa in Isa::available() {
+            let (from, lengths) = (Input::Matrix(scores.view()), Some(&lengths[..]));
+            let plain = SoftmaxOptions { lengths, fully_masked: masked, ..PLAIN };
+            let logarithm = SoftmaxOptions { logarithm: true, ..plain };
             let mut p = Grid::nan(rows, columns, gap + 1);
-            softmax(isa, scores.view(), Some(&lengths), masked, p.view_mut(), SERIAL).unwrap();
+            softmax(isa, from, plain, p.view_mut(), SERIAL).unwrap();
             let mut log = Grid::nan(rows, columns, gap);
-            log_softmax(isa, scores.view(), Some(&lengths), masked, log.view_mut(), SERIAL).unwrap();
+            softmax(isa, from, logarithm, log.view_mut(), SERIAL).unwrap();
             let mut total = vec![f32::NAN; rows];
-            log_sum_exp(isa, scores.view(), Some(&lengths), &mut total, SERIAL).unwrap();
+            log_sum_exp(isa, scores.view(), lengths, &mut total, SERIAL).unwrap();
+            let lengths = lengths.unwrap();
             for row in 0..rows {
                 // The reference does not read masked columns either.
                 check_row(isa, scores.row(row), lengths[row], masked, p.row(row), log.row(row));
@@ -85,12 +91,11 @@ proptest! {
             p.assert_gaps_untouched();
             log.assert_gaps_untouched();
 
-            let mut same = scores.clone();
-            softmax_in_place(isa, same.view_mut(), Some(&lengths), masked, SERIAL).unwrap();
-            same.assert_same_rows(&p);
-            let mut same = scores.clone();
-            log_softmax_in_place(isa, same.view_mut(), Some(&lengths), masked, SERIAL).unwrap();
-            same.assert_same_rows(&log);
+            for (options, expected) in [(plain, &p), (logarithm, &log)] {
+                let mut same = scores.clone();
+                softmax(isa, Input::Output, options, same.view_mut(), SERIAL).unwrap();
+                same.assert_same_rows(expected);
+            }
         }
     }
 }
@@ -103,14 +108,14 @@ fn long_rows_are_as_accurate_as_short_ones() {
         for peak in [0, columns / 2, columns - 1] {
             let mut row: Vec<f32> = (0..columns).map(|_| random.normal()).collect();
             row[peak] = 12.0;
-            let matrix = Matrix::new(&row, 1, columns).unwrap();
+            let matrix = Input::Matrix(Matrix::new(&row, 1, columns).unwrap());
             let exact = reference::log_sum_exp(&row);
             for isa in Isa::available() {
                 let (mut p, mut log) = (vec![f32::NAN; columns], vec![f32::NAN; columns]);
                 let view = MatrixMut::new(&mut p, 1, columns).unwrap();
-                softmax(isa, matrix, None, FullyMasked::Zeros, view, SERIAL).unwrap();
+                softmax(isa, matrix, PLAIN, view, SERIAL).unwrap();
                 let view = MatrixMut::new(&mut log, 1, columns).unwrap();
-                log_softmax(isa, matrix, None, FullyMasked::Zeros, view, SERIAL).unwrap();
+                softmax(isa, matrix, LOG, view, SERIAL).unwrap();
                 let d = depth(columns);
                 for (i, &x) in row.iter().enumerate() {
                     let want = f64::from(x) - exact;
@@ -144,9 +149,11 @@ fn row_of(isa: Isa, scores: &[f32], masked: FullyMasked) -> (Vec<f32>, Vec<f32>,
     let n = scores.len();
     let matrix = Matrix::new(scores, 1, n).unwrap();
     let (mut p, mut log, mut total) = (vec![9.0; n], vec![9.0; n], [9.0]);
-    softmax(isa, matrix, None, masked, MatrixMut::new(&mut p, 1, n).unwrap(), SERIAL).unwrap();
-    log_softmax(isa, matrix, None, masked, MatrixMut::new(&mut log, 1, n).unwrap(), SERIAL)
-        .unwrap();
+    for (logarithm, to) in [(false, &mut p), (true, &mut log)] {
+        let options = SoftmaxOptions { logarithm, fully_masked: masked, ..PLAIN };
+        let to = MatrixMut::new(to, 1, n).unwrap();
+        softmax(isa, Input::Matrix(matrix), options, to, SERIAL).unwrap();
+    }
     log_sum_exp(isa, matrix, None, &mut total, SERIAL).unwrap();
     (p, log, total[0])
 }
@@ -178,8 +185,9 @@ fn a_fully_masked_row_gives_zeros_or_the_mean_of_all() {
         let scores = [f32::NAN, f32::NAN, 1.0, 2.0];
         let mut p = [9.0; 4];
         let view = MatrixMut::new(&mut p, 2, 2).unwrap();
-        let matrix = Matrix::new(&scores, 2, 2).unwrap();
-        softmax(isa, matrix, Some(&[0, 2]), FullyMasked::Zeros, view, SERIAL).unwrap();
+        let matrix = Input::Matrix(Matrix::new(&scores, 2, 2).unwrap());
+        let options = SoftmaxOptions { lengths: Some(&[0, 2]), ..PLAIN };
+        softmax(isa, matrix, options, view, SERIAL).unwrap();
         assert_eq!(p[..2], [0.0, 0.0]);
         assert_eq!(p[2..], row_of(isa, &[1.0, 2.0], FullyMasked::Zeros).0);
     }
@@ -193,8 +201,9 @@ fn masked_nan_and_infinity_do_not_leak() {
             row[..21].copy_from_slice(&[0.25; 21]);
             let mut p = vec![9.0; 40];
             let view = MatrixMut::new(&mut p, 1, 40).unwrap();
-            let matrix = Matrix::new(&row, 1, 40).unwrap();
-            softmax(isa, matrix, Some(&[21]), FullyMasked::Zeros, view, SERIAL).unwrap();
+            let matrix = Input::Matrix(Matrix::new(&row, 1, 40).unwrap());
+            let options = SoftmaxOptions { lengths: Some(&[21]), ..PLAIN };
+            softmax(isa, matrix, options, view, SERIAL).unwrap();
             assert!(p[..21].iter().all(|&p| p == 1.0 / 21.0) && p[21..] == [0.0; 19]);
         }
     }
@@ -212,8 +221,8 @@ fn a_nan_makes_its_row_nan_and_no_other() {
                         scores[at] = bad;
                         let mut p = vec![9.0; 2 * n];
                         let view = MatrixMut::new(&mut p, 2, n).unwrap();
-                        let matrix = Matrix::new(&scores, 2, n).unwrap();
-                        softmax(isa, matrix, None, FullyMasked::Zeros, view, SERIAL).unwrap();
+                        let matrix = Input::Matrix(Matrix::new(&scores, 2, n).unwrap());
+                        softmax(isa, matrix, PLAIN, view, SERIAL).unwrap();
                         assert!(p[..n].iter().all(|p| p.is_nan()), "{isa} {n} {bad} {at}");
                         assert_eq!(p[n..], row_of(isa, &scores[n..], FullyMasked::Zeros).0);
                     }
@@ -256,12 +265,12 @@ fn a_row_has_the_same_bits_alone_in_a_batch_and_on_any_threads() {
     for columns in [7, 100, 513, 5000] {
         let rows = 40_000 / columns;
         let data: Vec<f32> = (0..rows * columns).map(|_| 4.0 * random.normal()).collect();
-        let matrix = Matrix::new(&data, rows, columns).unwrap();
+        let matrix = Input::Matrix(Matrix::new(&data, rows, columns).unwrap());
         for isa in Isa::available() {
             let all = |parallelism: Parallelism<'_>| {
                 let mut p = vec![f32::NAN; data.len()];
                 let view = MatrixMut::new(&mut p, rows, columns).unwrap();
-                softmax(isa, matrix, None, FullyMasked::Zeros, view, parallelism).unwrap();
+                softmax(isa, matrix, PLAIN, view, parallelism).unwrap();
                 p
             };
             let batch = all(SERIAL);
@@ -281,26 +290,25 @@ fn a_row_has_the_same_bits_alone_in_a_batch_and_on_any_threads() {
 #[test]
 fn wrong_calls_are_errors() {
     let isa = Isa::best();
-    let zeros = FullyMasked::Zeros;
     let data = [0.0; 12];
     let mut out = [7.0; 12];
     let scores = Matrix::new(&data, 3, 4).unwrap();
-    let square = MatrixMut::new(&mut out, 4, 3).unwrap();
-    let error = softmax(isa, scores, None, zeros, square, SERIAL).unwrap_err();
-    assert_eq!(error, errors::shape("out", [3, 4], [4, 3]));
-
-    let view = MatrixMut::new(&mut out, 3, 4).unwrap();
-    let error = softmax(isa, scores, Some(&[1, 2]), zeros, view, SERIAL).unwrap_err();
-    assert_eq!(error, errors::len("lengths", 3, 2));
-
-    let view = MatrixMut::new(&mut out, 3, 4).unwrap();
-    let error = softmax(isa, scores, Some(&[1, 5, 9]), zeros, view, SERIAL).unwrap_err();
-    assert_eq!(error, errors::item("length", ("row", 1), Expected::AtMost(4), 5));
-
-    let view = MatrixMut::new(&mut out, 4, 3).unwrap();
-    let error = softmax(isa, scores.transposed(), None, zeros, view, SERIAL).unwrap_err();
-    assert_eq!(error, errors::strided("scores", 4));
-
+    let lengths = |lengths| SoftmaxOptions { lengths: Some(lengths), ..PLAIN };
+    for (scores, options, [rows, columns], expected) in [
+        (scores, PLAIN, [4, 3], errors::shape("out", [3, 4], [4, 3])),
+        (scores, lengths(&[1, 2]), [3, 4], errors::len("lengths", 3, 2)),
+        (
+            scores,
+            lengths(&[1, 5, 9]),
+            [3, 4],
+            errors::item("length", ("row", 1), Expected::AtMost(4), 5),
+        ),
+        (scores.transposed(), PLAIN, [4, 3], errors::strided("scores", 4)),
+    ] {
+        let view = MatrixMut::new(&mut out, rows, columns).unwrap();
+        let found = softmax(isa, Input::Matrix(scores), options, view, SERIAL);
+        assert_eq!(found, Err(expected));
+    }
     let error = log_sum_exp(isa, scores, None, &mut out[..2], SERIAL).unwrap_err();
     assert_eq!(error, errors::len("out", 3, 2));
     assert_eq!(out, [7.0; 12]);
@@ -311,7 +319,8 @@ fn no_rows_and_no_columns_are_fine() {
     for isa in Isa::available() {
         for (rows, columns) in [(0, 5), (3, 0), (0, 0)] {
             let view = MatrixMut::new(&mut [], rows, columns).unwrap();
-            softmax_in_place(isa, view, None, FullyMasked::Uniform, SERIAL).unwrap();
+            let options = SoftmaxOptions { fully_masked: FullyMasked::Uniform, ..PLAIN };
+            softmax(isa, Input::Output, options, view, SERIAL).unwrap();
         }
         let mut total = [9.0; 3];
         let scores = Matrix::new(&[], 3, 0).unwrap();

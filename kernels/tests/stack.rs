@@ -5,19 +5,17 @@ use crate::support::stack::{ATTENTION, KIB, OTHERS, check, reach};
 use crate::support::{Random, all_isas, cases};
 use simdformer_kernels::activation::{self, Activation};
 use simdformer_kernels::embedding::{Positions, embed};
-use simdformer_kernels::norm::{
-    LayerNorm, RmsNorm, add_into_layer_norm, add_into_rms_norm, layer_norm, rms_norm,
-};
+use simdformer_kernels::norm::{LayerNorm, Norm, NormInput, RmsNorm, norm};
 use simdformer_kernels::position::{PositionEncoding, encode};
 use simdformer_kernels::pruned_argmax::{self, Product, PruningTable};
-use simdformer_kernels::softmax::{log_softmax, log_sum_exp, softmax};
+use simdformer_kernels::softmax::{SoftmaxOptions, log_sum_exp, softmax};
 use simdformer_kernels::topk::{argmax, top_k};
 use simdformer_kernels::{
     AttentionOptions, AttentionOutput, AttentionWeights, Bias, Cache, CacheMut, CacheShape,
-    CachedSequence, Dtype, Epilogue, Executor, FullyMasked, Heads, HeadsMut, Matrix, MatrixMut,
-    PackOptions, PackedMatrix, Parallelism, PostOp, Qkv, Quantization, QuantizedActivations,
-    QuantizedMatrix, Sequence, SlotTable, attention, attention_cached, attention_decode,
-    attention_scratch, gemm, gemm_int8, gemm_unpacked,
+    CachedSequence, Dtype, Epilogue, Executor, FullyMasked, Heads, HeadsMut, Input, Matrix,
+    MatrixMut, PackOptions, PackedMatrix, Parallelism, PostOp, Qkv, Quantization,
+    QuantizedActivations, QuantizedMatrix, Sequence, SlotTable, attention, attention_cached,
+    attention_decode, attention_scratch, gemm, gemm_int8, gemm_unpacked,
 };
 
 /// The limits in the documentation of the crate.
@@ -319,31 +317,25 @@ fn kernels_of_rows() {
         let mut some = vec![0.0; rows * 64];
         let mut indices = vec![0; rows * 64];
         let ids: Vec<u32> = (0..rows as u32).collect();
-        let norm = LayerNorm { weight: &x[..columns], bias: Some(&x[..columns]), eps: 1e-5 };
-        let rms = RmsNorm { weight: norm.weight, eps: 1e-6 };
-        let zeros = FullyMasked::Zeros;
+        let weight = &x[..columns];
+        let layer = Norm::Layer(LayerNorm { weight, bias: Some(weight), eps: 1e-5 });
+        let rms = Norm::Rms(RmsNorm { weight, eps: 1e-6 });
         let x = Matrix::new(&x, rows, columns).expect("a matrix");
         for isa in all_isas() {
-            check(isa, "rms norm", OTHERS, || {
-                rms_norm(isa, rms, x, view(&mut out, rows), SERIAL).expect("a fit");
-                add_into_rms_norm(isa, rms, x, view(&mut sum, rows), view(&mut out, rows), SERIAL)
-                    .expect("a fit");
-            });
-            check(isa, "layer norm", OTHERS, || {
-                layer_norm(isa, norm, x, view(&mut out, rows), SERIAL).expect("a fit");
-                add_into_layer_norm(
-                    isa,
-                    norm,
-                    x,
-                    view(&mut sum, rows),
-                    view(&mut out, rows),
-                    SERIAL,
-                )
-                .expect("a fit");
-            });
+            for (name, of) in [("rms norm", rms), ("layer norm", layer)] {
+                check(isa, name, OTHERS, || {
+                    let plain = NormInput::Matrix(x);
+                    norm(isa, of, plain, view(&mut out, rows), SERIAL).expect("a fit");
+                    let both = NormInput::AddTo { x, residual: view(&mut sum, rows) };
+                    norm(isa, of, both, view(&mut out, rows), SERIAL).expect("a fit");
+                });
+            }
             check(isa, "softmax", OTHERS, || {
-                softmax(isa, x, None, zeros, view(&mut out, rows), SERIAL).expect("a fit");
-                log_softmax(isa, x, None, zeros, view(&mut out, rows), SERIAL).expect("a fit");
+                for logarithm in [false, true] {
+                    let options = SoftmaxOptions { logarithm, ..SoftmaxOptions::default() };
+                    let to = view(&mut out, rows);
+                    softmax(isa, Input::Matrix(x), options, to, SERIAL).expect("a fit");
+                }
                 log_sum_exp(isa, x, None, &mut some[..rows], SERIAL).expect("a fit");
             });
             check(isa, "activations", OTHERS, || {

@@ -4,16 +4,15 @@
 use crate::support::{POISON, Random, all_isas, difference};
 use simdformer_kernels::activation::{self, Activation};
 use simdformer_kernels::embedding::{Positions, embed};
-use simdformer_kernels::norm::{
-    LayerNorm, RmsNorm, add_into_layer_norm, add_into_rms_norm, layer_norm,
-};
+use simdformer_kernels::norm::{LayerNorm, Norm, NormInput, RmsNorm, norm};
 use simdformer_kernels::position::{PositionEncoding, encode};
 use simdformer_kernels::pruned_argmax::{self, Product, PruningTable};
-use simdformer_kernels::softmax::{FullyMasked, log_sum_exp, softmax};
+use simdformer_kernels::softmax::{SoftmaxOptions, log_sum_exp, softmax};
 use simdformer_kernels::topk::{argmax, top_k};
 use simdformer_kernels::{
-    AttentionOptions, CacheMut, CacheShape, Epilogue, Heads, HeadsMut, Isa, Matrix, MatrixMut,
-    PackedMatrix, Parallelism, PostOp, Qkv, Sequence, attention, attention_scratch, gemm,
+    AttentionOptions, CacheMut, CacheShape, Epilogue, Heads, HeadsMut, Input, Isa, Matrix,
+    MatrixMut, PackedMatrix, Parallelism, PostOp, Qkv, Sequence, attention, attention_scratch,
+    gemm,
 };
 
 /// Strides between elements that do not exist.
@@ -202,21 +201,18 @@ fn attention_of_one_token_or_one_head() {
 fn rows(isa: Isa, x: &[f32], stride: usize) -> Vec<f32> {
     let mut outputs = Vec::new();
     let mut out = vec![POISON; x.len()];
-    let norm = LayerNorm { weight: x, bias: Some(x), eps: 0.1 };
-    layer_norm(isa, norm, row(x, stride), row_mut(&mut out, stride), SERIAL).expect("a fit");
+    let layer = Norm::Layer(LayerNorm { weight: x, bias: Some(x), eps: 0.1 });
+    let input = NormInput::Matrix(row(x, stride));
+    norm(isa, layer, input, row_mut(&mut out, stride), SERIAL).expect("a fit");
     outputs.extend(&out);
     let mut sum = x.to_vec();
-    let to = row_mut(&mut out, stride);
-    add_into_layer_norm(isa, norm, row(x, stride), row_mut(&mut sum, stride), to, SERIAL)
-        .expect("a fit");
-    outputs.extend(out.iter().chain(&sum));
-    let norm = RmsNorm { weight: x, eps: 0.1 };
-    let to = row_mut(&mut out, stride);
-    add_into_rms_norm(isa, norm, row(x, stride), row_mut(&mut sum, stride), to, SERIAL)
-        .expect("a fit");
-    outputs.extend(out.iter().chain(&sum));
-    let to = row_mut(&mut out, stride);
-    softmax(isa, row(x, stride), None, FullyMasked::Zeros, to, SERIAL).expect("a fit");
+    for of in [layer, Norm::Rms(RmsNorm { weight: x, eps: 0.1 })] {
+        let input = NormInput::AddTo { x: row(x, stride), residual: row_mut(&mut sum, stride) };
+        norm(isa, of, input, row_mut(&mut out, stride), SERIAL).expect("a fit");
+        outputs.extend(out.iter().chain(&sum));
+    }
+    let (scores, to) = (Input::Matrix(row(x, stride)), row_mut(&mut out, stride));
+    softmax(isa, scores, SoftmaxOptions::default(), to, SERIAL).expect("a fit");
     outputs.extend(&out);
     let mut one = [POISON];
     log_sum_exp(isa, row(x, stride), None, &mut one, SERIAL).expect("a fit");

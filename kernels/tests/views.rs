@@ -5,9 +5,9 @@ use crate::support::errors;
 use crate::support::gemm::{Packed, multiply};
 use crate::support::{POISON, Random, all_isas, difference};
 use simdformer_kernels::activation::{self, Activation};
-use simdformer_kernels::softmax::{FullyMasked, softmax_in_place};
+use simdformer_kernels::softmax::{SoftmaxOptions, softmax};
 use simdformer_kernels::{
-    AttentionOptions, Epilogue, Error, Expected, Heads, HeadsMut, Isa, Matrix, MatrixMut,
+    AttentionOptions, Epilogue, Error, Expected, Heads, HeadsMut, Input, Isa, Matrix, MatrixMut,
     PackedMatrix, Parallelism, PostOp, Qkv, Sequence, attention, attention_scratch, gemm,
 };
 
@@ -257,8 +257,8 @@ fn threads_write_interleaved_views() {
                         if column_stride == 1 {
                             activation::apply(isa, Activation::Relu, c.reborrow(), SERIAL)
                                 .expect("contiguous");
-                            let zeros = FullyMasked::Zeros;
-                            softmax_in_place(isa, c, None, zeros, SERIAL).expect("contiguous");
+                            let options = SoftmaxOptions::default();
+                            softmax(isa, Input::Output, options, c, SERIAL).expect("contiguous");
                         }
                     });
                 }

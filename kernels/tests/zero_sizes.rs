@@ -3,20 +3,18 @@
 
 use simdformer_kernels::activation::{self, Activation};
 use simdformer_kernels::embedding::{Positions, embed};
-use simdformer_kernels::norm::{self, LayerNorm, RmsNorm};
+use simdformer_kernels::norm::{LayerNorm, Norm, NormInput, RmsNorm, norm};
 use simdformer_kernels::position::{PositionEncoding, encode};
 use simdformer_kernels::pruned_argmax::{self, Product, PruningTable};
 use simdformer_kernels::relative::RelativeBuckets;
-use simdformer_kernels::softmax::{
-    FullyMasked, log_softmax, log_softmax_in_place, log_sum_exp, softmax, softmax_in_place,
-};
+use simdformer_kernels::softmax::{FullyMasked, SoftmaxOptions, log_sum_exp, softmax};
 use simdformer_kernels::topk::{argmax, top_k};
 use simdformer_kernels::{
     AttentionOptions, AttentionOutput, AttentionWeights, Bias, Cache, CacheMut, CacheShape,
-    CachedSequence, Dtype, Epilogue, Heads, HeadsMut, Isa, Linear, Matrix, MatrixMut, PackOptions,
-    PackSource, PackedMatrix, Parallelism, PostOp, Qkv, Quantization, QuantizedActivations,
-    QuantizedMatrix, Sequence, SlotTable, attention, attention_cached, attention_decode,
-    attention_scratch, attention_scratch_bound, gemm, gemm_int8, gemm_unpacked,
+    CachedSequence, Dtype, Epilogue, Heads, HeadsMut, Input, Isa, Linear, Matrix, MatrixMut,
+    PackOptions, PackSource, PackedMatrix, Parallelism, PostOp, Qkv, Quantization,
+    QuantizedActivations, QuantizedMatrix, Sequence, SlotTable, attention, attention_cached,
+    attention_decode, attention_scratch, attention_scratch_bound, gemm, gemm_int8, gemm_unpacked,
     gemm_unpacked_scratch, reference,
 };
 use std::sync::mpsc;
@@ -162,26 +160,29 @@ const CALLS: &[(&str, Call)] = &[
     }),
     ("softmax", |isa, p, [a, b, _]| {
         for masked in [FullyMasked::Zeros, FullyMasked::Uniform] {
-            let _ = softmax(isa, m(a, b)?, None, masked, w(a, b)?, p);
-            let _ = softmax(isa, m(a, b)?, Some(&[]), masked, w(a, b)?, p);
-            let _ = softmax_in_place(isa, w(a, b)?, None, masked, p);
-            let _ = log_softmax(isa, m(a, b)?, None, masked, w(a, b)?, p);
-            let _ = log_softmax_in_place(isa, w(a, b)?, None, masked, p);
+            for logarithm in [false, true] {
+                let of = SoftmaxOptions { logarithm, lengths: None, fully_masked: masked };
+                let _ = softmax(isa, Input::Matrix(m(a, b)?), of, w(a, b)?, p);
+                let _ = softmax(isa, Input::Output, of, w(a, b)?, p);
+                let of = SoftmaxOptions { lengths: Some(&[]), ..of };
+                let _ = softmax(isa, Input::Matrix(m(a, b)?), of, w(a, b)?, p);
+            }
         }
         let _ = log_sum_exp(isa, m(a, b)?, None, &mut vec![0.0; a.min(99)], p);
         Some(())
     }),
     ("norms", |isa, p, [a, b, _]| {
-        let _ = norm::layer_norm(isa, LAYER, m(a, b)?, w(a, b)?, p);
-        let _ = norm::layer_norm_in_place(isa, LAYER, w(a, b)?, p);
-        let _ = norm::add_layer_norm(isa, LAYER, m(a, b)?, m(a, b)?, w(a, b)?, p);
-        let _ = norm::add_layer_norm_in_place(isa, LAYER, m(a, b)?, w(a, b)?, p);
-        let _ = norm::add_into_layer_norm(isa, LAYER, m(a, b)?, w(a, b)?, w(a, b)?, p);
-        let _ = norm::rms_norm(isa, RMS, m(a, b)?, w(a, b)?, p);
-        let _ = norm::rms_norm_in_place(isa, RMS, w(a, b)?, p);
-        let _ = norm::add_rms_norm(isa, RMS, m(a, b)?, m(a, b)?, w(a, b)?, p);
-        let _ = norm::add_rms_norm_in_place(isa, RMS, m(a, b)?, w(a, b)?, p);
-        let _ = norm::add_into_rms_norm(isa, RMS, m(a, b)?, w(a, b)?, w(a, b)?, p);
+        for of in [Norm::Layer(LAYER), Norm::Rms(RMS)] {
+            for input in [
+                NormInput::Matrix(m(a, b)?),
+                NormInput::Output,
+                NormInput::Sum { x: m(a, b)?, residual: m(a, b)? },
+                NormInput::SumWithOutput { x: m(a, b)? },
+                NormInput::AddTo { x: m(a, b)?, residual: w(a, b)? },
+            ] {
+                let _ = norm(isa, of, input, w(a, b)?, p);
+            }
+        }
         Some(())
     }),
     ("rows", |isa, p, [a, b, _]| {
@@ -366,15 +367,8 @@ const CALLS: &[(&str, Call)] = &[
                     &mut scratch,
                     p,
                 );
-                let _ = rms_norm_parameters_backward(
-                    isa,
-                    m(a, b)?,
-                    m(a, b)?,
-                    chunks,
-                    write,
-                    &mut none,
-                    p,
-                );
+                let to = NormGradients { weight: &mut none, bias: None };
+                let _ = norm_parameters_backward(isa, m(a, b)?, m(a, b)?, chunks, write, to, p);
                 let _ =
                     RelativeBuckets::new(32, 128, true).ok()?.gradient(c, &[], write, w(32, 0)?);
                 let many = RelativeBuckets::new(a, b.max(33), false);
@@ -382,13 +376,13 @@ const CALLS: &[(&str, Call)] = &[
                     many.map(|many| many.gradient(c, &[], write, MatrixMut::new(&mut [], a, 0)?));
             }
         }
-        let (mut scale, norm) = (vec![0.0; a.min(99)], LAYER);
-        let _ = layer_norm_forward_save(isa, norm, m(a, b)?, w(a, b)?, &mut scale, w(a, b)?, p);
-        let _ = layer_norm_forward_save_in_place(isa, norm, w(a, b)?, w(a, b)?, &mut scale, p);
-        let _ = layer_norm_recompute(isa, norm, m(a, b)?, w(a, b)?, p);
-        let _ = rms_norm_forward_save(isa, RMS, m(a, b)?, w(a, b)?, &mut scale, w(a, b)?, p);
-        let _ = rms_norm_forward_save_in_place(isa, RMS, w(a, b)?, w(a, b)?, &mut scale, p);
-        let _ = rms_norm_recompute(isa, RMS, m(a, b)?, w(a, b)?, p);
+        let mut scale = vec![0.0; a.min(99)];
+        for of in [Norm::Layer(LAYER), Norm::Rms(RMS)] {
+            for x in [Input::Matrix(m(a, b)?), Input::Output] {
+                let _ = norm_forward_save(isa, of, x, w(a, b)?, &mut scale, w(a, b)?, p);
+            }
+            let _ = norm_recompute(isa, of, m(a, b)?, w(a, b)?, p);
+        }
         Some(())
     }),
 ];

@@ -11,7 +11,8 @@ use crate::model::layer_observer::LayerObserver;
 use crate::model::pass_input::{At, Past, Rows, SourcePass, TargetPass, Tokens, Workspace};
 use crate::model::weights::{Linear, Table};
 use simdformer_kernels::{
-    Bias, CacheMut, FullyMasked, Heads, Isa, MatrixMut, Parallelism, Qkv, softmax::softmax_in_place,
+    Bias, CacheMut, Heads, Input, Isa, MatrixMut, Parallelism, Qkv, SoftmaxOptions,
+    softmax::softmax,
 };
 use simdformer_kernels::{Error as KernelError, Expected};
 
@@ -474,13 +475,9 @@ fn relative_bias(bias: Option<Bias<'_>>, head: usize, position: usize, j: usize)
 /// Softmax of the first `len` scores of a row; sets the others to 0.
 fn softmax_row(isa: Isa, row: &mut [f32], len: usize) -> Result<(), KernelError> {
     let columns = row.len();
-    softmax_in_place(
-        isa,
-        MatrixMut::new(row, 1, columns)?,
-        Some(&[len]),
-        FullyMasked::Zeros,
-        Parallelism::Serial,
-    )
+    let options = SoftmaxOptions { lengths: Some(&[len]), ..SoftmaxOptions::default() };
+    let row = MatrixMut::new(row, 1, columns)?;
+    softmax(isa, Input::Output, options, row, Parallelism::Serial)
 }
 
 fn scratch(all: &mut [f32], floats: usize) -> Result<&mut [f32], KernelError> {

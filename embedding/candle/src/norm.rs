@@ -7,7 +7,7 @@ use crate::scratch;
 use crate::threads::Threads;
 use candle_core::{CpuStorage, Error, InplaceOp2, Layout, Result, Tensor};
 use candle_nn::VarBuilder;
-use simdformer_kernels::norm::{LayerNorm, add_layer_norm_in_place};
+use simdformer_kernels::norm::{LayerNorm, Norm, NormInput, norm};
 use simdformer_kernels::{Isa, Matrix, MatrixMut};
 use std::fmt;
 
@@ -21,7 +21,7 @@ const OP: &str = "add-layer-norm";
 /// share a storage, which is an error of candle. The residual must not be broadcast. A call allocates
 /// nothing.
 ///
-/// The error bound is that of [`layer_norm`](simdformer_kernels::norm::layer_norm).
+/// The error bound is that of [`norm()`](simdformer_kernels::norm::norm()).
 ///
 /// ```
 /// use candle_core::{DType, Device, Tensor};
@@ -181,9 +181,9 @@ impl InplaceOp2 for AddLayerNorm {
 
 impl AddLayerNorm {
     fn run(&self, x: Matrix<'_>, residual: MatrixMut<'_>) -> Result<()> {
-        let norm = LayerNorm { weight: &self.weight, bias: Some(&self.bias), eps: self.eps };
-        add_layer_norm_in_place(self.isa, norm, x, residual, self.threads.parallelism())
-            .map_err(Error::wrap)
+        let layer = LayerNorm { weight: &self.weight, bias: Some(&self.bias), eps: self.eps };
+        let (layer, input) = (Norm::Layer(layer), NormInput::SumWithOutput { x });
+        norm(self.isa, layer, input, residual, self.threads.parallelism()).map_err(Error::wrap)
     }
 }
 

@@ -1,7 +1,7 @@
 //! The recomputation of an activation from its saved input, and its gradient.
 
 use super::derivative::times_derivative_row;
-use super::{Activation, map_activation};
+use super::{Activation, map_rows};
 use crate::error::Error;
 use crate::isa::Isa;
 use crate::matrix::{Matrix, MatrixMut};
@@ -67,23 +67,6 @@ pub fn activation_backward(
     Ok(())
 }
 
-simd_op!(
-    fn recompute_rows<S: SimdF32>(
-        s: S,
-        activation: Activation,
-        rows: Range<usize>,
-        columns: usize,
-        pre: RowPtrs<'_>,
-        out: RowPtrs<'_>,
-    ) {
-        for row in rows {
-            // SAFETY: `activation_recompute` checked with `RowPtrs::read` and `RowPtrs::written` that both matrices
-            // have these rows of `columns` floats; `for_rows` gives each task its own rows.
-            unsafe { map_activation(s, activation, pre.row(row), out.row(row), columns) };
-        }
-    }
-);
-
 /// `out = activation(pre)`: [`activation::apply`](crate::activation::apply) from one matrix to another, with the same
 /// bits as an [`Epilogue`](crate::Epilogue).
 ///
@@ -115,7 +98,7 @@ pub fn activation_recompute(
         return Ok(());
     }
     for_rows(parallelism.workers(), rows, columns, &|rows| {
-        isa.dispatch(recompute_rows(activation, rows, columns, pre, out));
+        isa.dispatch(map_rows(activation, rows, columns, pre, out));
     });
     Ok(())
 }

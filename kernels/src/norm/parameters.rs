@@ -46,10 +46,12 @@ impl fmt::Debug for RmsNorm<'_> {
     }
 }
 
-/// The norm and its parameters.
-#[derive(Clone, Copy)]
-pub(super) enum Norm<'a> {
+/// A norm and its parameters.
+#[derive(Clone, Copy, Debug)]
+pub enum Norm<'a> {
+    /// Layer normalization: `y = (x - mean) / sqrt(variance + eps) * weight + bias`.
     Layer(LayerNorm<'a>),
+    /// Root-mean-square normalization: `y = x / sqrt(mean(x^2) + eps) * weight`.
     Rms(RmsNorm<'a>),
 }
 

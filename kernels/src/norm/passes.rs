@@ -85,7 +85,7 @@ impl<const CENTERED: bool, const ADD: bool, const BIAS: bool> SimdOp
     #[inline(always)]
     fn run<S: SimdF32>(self, s: S) {
         let shape @ [_, columns] = [self.rows, self.parameters.columns()];
-        // SAFETY: `norm::tasks::run` checked that all views have the shape of `out`, that rows are contiguous, that
+        // SAFETY: `norm` checked that all views have the shape of `out`, that rows are contiguous, that
         // weight and bias have `columns` floats (`Norm::checked`), and that there are rows and columns; it sets `BIAS`
         // if there is a bias. `for_rows` gives each task its own rows.
         unsafe {
@@ -126,11 +126,11 @@ impl<const CENTERED: bool, const ADD: bool, const BIAS: bool> NormRows<'_, CENTE
     /// # Safety
     /// As [`RowGroups::group`], for all of them.
     #[inline(always)]
-    unsafe fn interleaved<S: SimdF32>(&self, s: S, row: usize) {
+    unsafe fn interleaved<S: SimdF32>(&self, s: S, mut row: usize) {
         let (len, eps) = (self.parameters.columns(), self.parameters.eps);
         let other = if ADD { self.residual } else { self.out };
         let mut before = None;
-        for row in row..=self.rows {
+        while row <= self.rows {
             let mut mean = [0.0];
             // SAFETY: the caller's contract; sums are written before they are read.
             unsafe {
@@ -146,6 +146,7 @@ impl<const CENTERED: bool, const ADD: bool, const BIAS: bool> NormRows<'_, CENTE
                     before = Some(terms_about(s, len, eps, x, mean, self.out.next(s, row + 1)));
                 }
             }
+            row += 1;
         }
     }
 

@@ -3,6 +3,7 @@
 //! The passes for the maximum and the sum alternate block by block, while a block is in the L1 cache. The result of a
 //! score needs the sum of the whole row, so it takes a separate pass.
 
+use super::SoftmaxOptions;
 use crate::math::{exp_nonpositive, exp_shift};
 use crate::prefetch::PrefetchRow;
 use crate::row_tasks::RowPtrs;
@@ -131,132 +132,77 @@ unsafe fn sums<S: SimdF32>(s: S, from: *const f32, len: usize) -> Sums {
     Sums { max: exp_shift(max), sum }
 }
 
-/// `to[start..end] = value`.
-///
-/// # Safety
-/// `to` is valid for writes of `end` floats.
-#[inline(always)]
-unsafe fn fill(to: *mut f32, start: usize, end: usize, value: f32) {
-    for i in start..end {
-        // SAFETY: the caller's contract.
-        unsafe { to.add(i).write(value) };
-    }
-}
-
-/// Fills the columns after the `len` valid entries of a row of `columns`, or, if `empty`, the whole row.
-///
-/// # Safety
-/// `to` is valid for writes of `columns >= len` floats.
-#[inline(always)]
-unsafe fn fill_masked(
-    to: *mut f32,
-    len: usize,
-    columns: usize,
-    empty: bool,
-    fully_masked: FullyMasked,
-) {
-    // SAFETY: the caller's contract.
-    unsafe {
-        match fully_masked {
-            FullyMasked::Zeros if empty => fill(to, 0, columns, 0.0),
-            FullyMasked::Uniform if empty => fill(to, 0, columns, 1.0 / columns as f32),
-            _ => fill(to, len, columns, 0.0),
-        }
-    }
-}
-
-/// Softmax of one row of `columns`, of which the first `len` are valid, for rows longer than one block.
-///
-/// # Safety
-/// `from` is valid for reads of `len`, `to` for writes of `columns` floats; they are the same or
-/// disjoint.
-#[inline(always)]
-unsafe fn softmax_row<S: SimdF32>(
-    s: S,
-    from: *const f32,
-    to: *mut f32,
-    len: usize,
-    columns: usize,
-    fully_masked: FullyMasked,
-) {
-    // SAFETY: the caller's contract, in the whole function.
-    unsafe {
-        let Sums { max, sum } = sums(s, from, len);
-        let empty = sum == 0.0;
-        if !empty {
-            let (max, factor) = (s.splat(max), s.splat((1.0 / sum) as f32));
-            map_slice(
-                s,
-                from,
-                to,
-                len,
-                #[inline(always)]
-                |x| s.mul(exp_nonpositive(s, s.sub(x, max)), factor),
-            );
-        }
-        fill_masked(to, len, columns, empty, fully_masked);
-    }
-}
-
-/// As [`softmax_row`], for the logarithm.
-///
-/// # Safety
-/// As [`softmax_row`].
-#[inline(always)]
-unsafe fn log_softmax_row<S: SimdF32>(
-    s: S,
-    from: *const f32,
-    to: *mut f32,
-    len: usize,
-    columns: usize,
-    fully_masked: FullyMasked,
-) {
-    // SAFETY: the caller's contract, in the whole function.
-    unsafe {
-        let Sums { max, sum } = sums(s, from, len);
-        let empty = sum == 0.0;
-        if !empty {
-            let (max, log_sum) = (s.splat(max), s.splat(libm::log(sum) as f32));
-            map_slice(
-                s,
-                from,
-                to,
-                len,
-                #[inline(always)]
-                |x| s.sub(s.sub(x, max), log_sum),
-            );
-        }
-        match fully_masked {
-            FullyMasked::Zeros if empty => fill(to, 0, columns, f32::NEG_INFINITY),
-            FullyMasked::Uniform if empty => {
-                fill(to, 0, columns, -libm::log(columns as f64) as f32);
-            }
-            _ => fill(to, len, columns, f32::NEG_INFINITY),
-        }
-    }
-}
-
-/// The result of a row.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Output {
-    Probability,
-    Logarithm,
-}
-
 /// Softmax of rows, or its logarithm, in place or into another matrix.
 pub(super) struct SoftmaxRows<'a> {
-    pub(super) output: Output,
+    pub(super) options: SoftmaxOptions<'a>,
     pub(super) from: RowPtrs<'a>,
     pub(super) to: RowPtrs<'a>,
     pub(super) rows: Range<usize>,
     pub(super) columns: usize,
-    pub(super) lengths: Option<&'a [usize]>,
-    pub(super) fully_masked: FullyMasked,
 }
 
 impl SoftmaxRows<'_> {
     fn len(&self, row: usize) -> usize {
-        self.lengths.map_or(self.columns, |lengths| lengths[row])
+        self.options.lengths.map_or(self.columns, |lengths| lengths[row])
+    }
+
+    /// Fills the columns after the `len` valid entries of an output row or, if `empty`, the whole row.
+    ///
+    /// # Safety
+    /// `to` is valid for writes of `columns >= len` floats.
+    #[inline(always)]
+    unsafe fn fill_masked(&self, to: *mut f32, len: usize, empty: bool) {
+        let SoftmaxOptions { logarithm, fully_masked, .. } = self.options;
+        let masked = if logarithm { f32::NEG_INFINITY } else { 0.0 };
+        let (start, value) = match fully_masked {
+            FullyMasked::Uniform if empty && logarithm => {
+                (0, -libm::log(self.columns as f64) as f32)
+            }
+            FullyMasked::Uniform if empty => (0, 1.0 / self.columns as f32),
+            FullyMasked::Zeros if empty => (0, masked),
+            _ => (len, masked),
+        };
+        for i in start..self.columns {
+            // SAFETY: the caller's contract.
+            unsafe { to.add(i).write(value) };
+        }
+    }
+
+    /// One row that is longer than one block, or whose logarithm is computed.
+    ///
+    /// # Safety
+    /// The input and the output have this row of `columns` floats; they are the same or disjoint.
+    #[inline(always)]
+    unsafe fn long<S: SimdF32>(&self, s: S, row: usize) {
+        let (from, to, len) = (self.from.row(row), self.to.row(row), self.len(row));
+        // SAFETY: the caller's contract, in the whole function.
+        unsafe {
+            let Sums { max, sum } = sums(s, from, len);
+            let empty = sum == 0.0;
+            let max = s.splat(max);
+            if !empty && self.options.logarithm {
+                let log_sum = s.splat(libm::log(sum) as f32);
+                map_slice(
+                    s,
+                    from,
+                    to,
+                    len,
+                    #[inline(always)]
+                    |x| s.sub(s.sub(x, max), log_sum),
+                );
+            } else if !empty {
+                let factor = s.splat((1.0 / sum) as f32);
+                map_slice(
+                    s,
+                    from,
+                    to,
+                    len,
+                    #[inline(always)]
+                    |x| s.mul(exp_nonpositive(s, s.sub(x, max)), factor),
+                );
+            }
+            self.fill_masked(to, len, empty);
+        }
     }
 
     /// Softmax of `rows`, each with at most one block. The maximum of a row is computed before the previous row is
@@ -290,7 +236,7 @@ impl SoftmaxRows<'_> {
                             |x| s.mul(x, factor),
                         );
                     }
-                    fill_masked(to, len, self.columns, empty, self.fully_masked);
+                    self.fill_masked(to, len, empty);
                 }
                 if row < rows.end {
                     let to = self.to.row(row);
@@ -309,9 +255,9 @@ impl SimdOp for SoftmaxRows<'_> {
     fn run<S: SimdF32>(self, s: S) {
         let Range { start: mut row, end } = self.rows;
         while row < end {
-            if self.output == Output::Probability {
+            if !self.options.logarithm {
                 let short = (row..end).take_while(|&row| self.len(row) <= BLOCK).count();
-                // SAFETY: `softmax::run` checked with `RowPtrs` that both matrices have these rows of `columns` floats,
+                // SAFETY: `softmax` checked with `RowPtrs` that both matrices have these rows of `columns` floats,
                 // and `check_lengths` that no length is above `columns`; `row + short <= end`.
                 unsafe {
                     if self.columns <= MAX_INTERLEAVED {
@@ -325,20 +271,8 @@ impl SimdOp for SoftmaxRows<'_> {
                     break;
                 }
             }
-            let len = self.len(row);
-            // SAFETY: `softmax::run` checked with `RowPtrs` that both matrices have these rows of `columns` floats,
-            // and `check_lengths` that no length is above `columns`; `row < end`.
-            unsafe {
-                let (from, to) = (self.from.row(row), self.to.row(row));
-                match self.output {
-                    Output::Probability => {
-                        softmax_row(s, from, to, len, self.columns, self.fully_masked);
-                    }
-                    Output::Logarithm => {
-                        log_softmax_row(s, from, to, len, self.columns, self.fully_masked);
-                    }
-                }
-            }
+            // SAFETY: as above; `row < end`.
+            unsafe { self.long(s, row) };
             row += 1;
         }
     }

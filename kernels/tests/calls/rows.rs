@@ -1,12 +1,11 @@
 //! Kernels of rows and of elements, and those that training adds.
 
-use super::{Calls, Results, bits, matrix, matrix_mut, poisoned, values};
+use super::{Calls, POISON, Results, bits, matrix, matrix_mut, poisoned, values};
+use simdformer_kernels::Input;
 use simdformer_kernels::activation::{self, Activation};
 use simdformer_kernels::embedding::{Positions, embed};
-use simdformer_kernels::norm::{self, LayerNorm, RmsNorm};
-use simdformer_kernels::softmax::{
-    FullyMasked, log_softmax, log_softmax_in_place, log_sum_exp, softmax, softmax_in_place,
-};
+use simdformer_kernels::norm::{LayerNorm, Norm, NormInput, RmsNorm, norm};
+use simdformer_kernels::softmax::{FullyMasked, SoftmaxOptions, log_sum_exp, softmax};
 use simdformer_kernels::topk::{argmax, top_k};
 use simdformer_kernels::train::{
     self, Adam, Dropout, Lookup, Moments, NormGradients, ReductionChunks, RowLoss, SavedNorm,
@@ -28,24 +27,21 @@ fn softmaxes(call: &Calls<'_>, results: &mut Results) {
     let (rows, columns) = (size.tokens, size.columns);
     let x = values(20, rows * columns);
     let lengths: Vec<usize> = (0..rows).map(|row| row * columns / rows).collect();
-    let (lengths, uniform) = (Some(&lengths[..]), FullyMasked::Uniform);
+    let (lengths, fully_masked) = (Some(&lengths[..]), FullyMasked::Uniform);
     let scores = matrix(&x, rows, columns);
-    let mut p = poisoned(rows * columns);
-    let to = matrix_mut(&mut p, rows, columns);
-    softmax(isa, scores, lengths, uniform, to, parallelism).expect("fits");
-    results.push(("softmax", bits(&p)));
-    let mut p = x.clone();
-    let to = matrix_mut(&mut p, rows, columns);
-    softmax_in_place(isa, to, lengths, uniform, parallelism).expect("fits");
-    results.push(("softmax_in_place", bits(&p)));
-    let mut p = poisoned(rows * columns);
-    let to = matrix_mut(&mut p, rows, columns);
-    log_softmax(isa, scores, lengths, uniform, to, parallelism).expect("fits");
-    results.push(("log_softmax", bits(&p)));
-    let mut p = x.clone();
-    let to = matrix_mut(&mut p, rows, columns);
-    log_softmax_in_place(isa, to, lengths, uniform, parallelism).expect("fits");
-    results.push(("log_softmax_in_place", bits(&p)));
+    for (names, logarithm) in
+        [(["softmax", "softmax in place"], false), (["log-softmax", "log-softmax in place"], true)]
+    {
+        let options = SoftmaxOptions { logarithm, lengths, fully_masked };
+        for (name, input, mut p) in [
+            (names[0], Input::Matrix(scores), poisoned(rows * columns)),
+            (names[1], Input::Output, x.clone()),
+        ] {
+            let to = matrix_mut(&mut p, rows, columns);
+            softmax(isa, input, options, to, parallelism).expect("fits");
+            results.push((name, bits(&p)));
+        }
+    }
     let mut sums = poisoned(rows);
     log_sum_exp(isa, scores, lengths, &mut sums, parallelism).expect("fits");
     results.push(("log_sum_exp", bits(&sums)));
@@ -65,33 +61,29 @@ fn norms(call: &Calls<'_>, results: &mut Results) {
     let layer = LayerNorm { weight: &weight, bias: Some(&bias), eps: 1e-5 };
     let rms = RmsNorm { weight: &weight, eps: 1e-6 };
     let (from, other) = (matrix(&x, rows, columns), matrix(&residual, rows, columns));
-    macro_rules! norms {
-        ($norm:expr, $plain:ident $in_place:ident $add:ident $add_in_place:ident $add_into:ident) => {
-            let mut out = poisoned(rows * columns);
+    for of in [Norm::Layer(layer), Norm::Rms(rms)] {
+        let mut sum = residual.clone();
+        for (name, input, mut out) in [
+            ("norm", NormInput::Matrix(from), poisoned(rows * columns)),
+            ("norm in place", NormInput::Output, x.clone()),
+            (
+                "norm of a sum",
+                NormInput::Sum { x: from, residual: other },
+                poisoned(rows * columns),
+            ),
+            ("norm of a sum in place", NormInput::SumWithOutput { x: from }, residual.clone()),
+            (
+                "norm that stores the sum",
+                NormInput::AddTo { x: from, residual: matrix_mut(&mut sum, rows, columns) },
+                poisoned(rows * columns),
+            ),
+        ] {
             let to = matrix_mut(&mut out, rows, columns);
-            norm::$plain(isa, $norm, from, to, parallelism).expect("fits");
-            results.push((stringify!($plain), bits(&out)));
-            let mut out = x.clone();
-            let to = matrix_mut(&mut out, rows, columns);
-            norm::$in_place(isa, $norm, to, parallelism).expect("fits");
-            results.push((stringify!($in_place), bits(&out)));
-            let mut out = poisoned(rows * columns);
-            let to = matrix_mut(&mut out, rows, columns);
-            norm::$add(isa, $norm, from, other, to, parallelism).expect("fits");
-            results.push((stringify!($add), bits(&out)));
-            let mut out = residual.clone();
-            let to = matrix_mut(&mut out, rows, columns);
-            norm::$add_in_place(isa, $norm, from, to, parallelism).expect("fits");
-            results.push((stringify!($add_in_place), bits(&out)));
-            let (mut sum, mut out) = (residual.clone(), poisoned(rows * columns));
-            let to = matrix_mut(&mut out, rows, columns);
-            let both = matrix_mut(&mut sum, rows, columns);
-            norm::$add_into(isa, $norm, from, both, to, parallelism).expect("fits");
-            results.push((stringify!($add_into), [bits(&out), bits(&sum)].concat()));
-        };
+            norm(isa, of, input, to, parallelism).expect("fits");
+            results.push((name, bits(&out)));
+        }
+        results.push(("the sum", bits(&sum)));
     }
-    norms!(layer, layer_norm layer_norm_in_place add_layer_norm add_layer_norm_in_place add_into_layer_norm);
-    norms!(rms, rms_norm rms_norm_in_place add_rms_norm add_rms_norm_in_place add_into_rms_norm);
 }
 
 fn forward_save_norms(call: &Calls<'_>, results: &mut Results) {
@@ -104,67 +96,44 @@ fn forward_save_norms(call: &Calls<'_>, results: &mut Results) {
     let (from, d) = (matrix(&x, rows, columns), matrix(&d_out, rows, columns));
     let ends = [rows as u32 / 2, rows as u32];
     let chunks = ReductionChunks::new(&ends).expect("in order");
-    macro_rules! forward_save_norms {
-        ($norm:expr, $forward_save:ident $forward_save_in_place:ident $recompute:ident $backward:ident $backward_in_place:ident) => {
-            let (mut standard, mut scale) = (poisoned(rows * columns), poisoned(rows));
-            let mut out = poisoned(rows * columns);
+    for of in [Norm::Layer(layer), Norm::Rms(rms)] {
+        let (mut standard, mut scale) = (poisoned(rows * columns), poisoned(rows));
+        for (name, input, mut out) in [
+            ("norm_forward_save", Input::Matrix(from), poisoned(rows * columns)),
+            ("norm_forward_save in place", Input::Output, x.clone()),
+        ] {
+            standard.fill(POISON);
             let (to, keep) =
                 (matrix_mut(&mut out, rows, columns), matrix_mut(&mut standard, rows, columns));
-            train::$forward_save(isa, $norm, from, keep, &mut scale, to, parallelism)
+            train::norm_forward_save(isa, of, input, keep, &mut scale, to, parallelism)
                 .expect("fits");
-            let all = [bits(&out), bits(&standard), bits(&scale)].concat();
-            results.push((stringify!($forward_save), all));
-            let (mut again, mut out) = (poisoned(rows * columns), x.clone());
-            let (to, keep) =
-                (matrix_mut(&mut out, rows, columns), matrix_mut(&mut again, rows, columns));
-            train::$forward_save_in_place(isa, $norm, to, keep, &mut scale, parallelism)
-                .expect("fits");
-            let all = [bits(&out), bits(&again), bits(&scale)].concat();
-            results.push((stringify!($forward_save_in_place), all));
-            let standard = matrix(&standard, rows, columns);
-            let mut out = poisoned(rows * columns);
-            let to = matrix_mut(&mut out, rows, columns);
-            train::$recompute(isa, $norm, standard, to, parallelism).expect("fits");
-            results.push((stringify!($recompute), bits(&out)));
-            let mut d_x = poisoned(rows * columns);
+            results.push((name, [bits(&out), bits(&standard), bits(&scale)].concat()));
+        }
+        let standard = matrix(&standard, rows, columns);
+        let mut out = poisoned(rows * columns);
+        let to = matrix_mut(&mut out, rows, columns);
+        train::norm_recompute(isa, of, standard, to, parallelism).expect("fits");
+        results.push(("norm_recompute", bits(&out)));
+        let saved = SavedNorm { standard, scale: &scale };
+        for (name, input, mut d_x) in [
+            ("norm_backward", Input::Matrix(d), poisoned(rows * columns)),
+            ("norm_backward in place", Input::Output, d_out.clone()),
+        ] {
             let to = matrix_mut(&mut d_x, rows, columns);
-            let saved = SavedNorm { standard, scale: &scale };
-            train::$backward(isa, $norm, saved, d, WriteMode::Store, to, parallelism)
+            train::norm_backward(isa, of, saved, input, WriteMode::Store, to, parallelism)
                 .expect("fits");
-            results.push((stringify!($backward), bits(&d_x)));
-            let mut d_x = d_out.clone();
-            let to = matrix_mut(&mut d_x, rows, columns);
-            train::$backward_in_place(isa, $norm, saved, to, parallelism).expect("fits");
-            results.push((stringify!($backward_in_place), bits(&d_x)));
-        };
+            results.push((name, bits(&d_x)));
+        }
     }
-    forward_save_norms!(layer, layer_norm_forward_save layer_norm_forward_save_in_place layer_norm_recompute layer_norm_backward layer_norm_backward_in_place);
-    forward_save_norms!(rms, rms_norm_forward_save rms_norm_forward_save_in_place rms_norm_recompute rms_norm_backward rms_norm_backward_in_place);
 
     let (mut d_weight, mut d_bias) = (poisoned(columns), poisoned(columns));
-    let gradients = NormGradients { weight: &mut d_weight, bias: Some(&mut d_bias) };
-    train::layer_norm_parameters_backward(
-        isa,
-        from,
-        d,
-        chunks,
-        WriteMode::Store,
-        gradients,
-        parallelism,
-    )
-    .expect("fits");
-    results.push(("layer_norm_parameters_backward", [bits(&d_weight), bits(&d_bias)].concat()));
-    train::rms_norm_parameters_backward(
-        isa,
-        from,
-        d,
-        chunks,
-        WriteMode::Add,
-        &mut d_weight,
-        parallelism,
-    )
-    .expect("fits");
-    results.push(("rms_norm_parameters_backward", bits(&d_weight)));
+    for (write, with_bias) in [(WriteMode::Store, true), (WriteMode::Add, false)] {
+        let bias = with_bias.then_some(&mut d_bias[..]);
+        let gradients = NormGradients { weight: &mut d_weight, bias };
+        train::norm_parameters_backward(isa, from, d, chunks, write, gradients, parallelism)
+            .expect("fits");
+        results.push(("norm_parameters_backward", [bits(&d_weight), bits(&d_bias)].concat()));
+    }
 }
 
 fn activations(call: &Calls<'_>, results: &mut Results) {

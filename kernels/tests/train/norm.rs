@@ -5,15 +5,12 @@
 use crate::support::errors;
 use crate::support::{CREWS, POISON, Random, Strided, UNIT, all_isas, bits, difference};
 use proptest::prelude::*;
-use simdformer_kernels::norm::{LayerNorm, RmsNorm, layer_norm, rms_norm};
+use simdformer_kernels::norm::{self, LayerNorm, NormInput, RmsNorm};
 use simdformer_kernels::reference::norm::{self as oracle, Norm};
 use simdformer_kernels::train::{
-    SavedNorm, WriteMode, layer_norm_backward, layer_norm_backward_in_place,
-    layer_norm_forward_save, layer_norm_forward_save_in_place, layer_norm_recompute,
-    rms_norm_backward, rms_norm_backward_in_place, rms_norm_forward_save,
-    rms_norm_forward_save_in_place, rms_norm_recompute,
+    SavedNorm, WriteMode, norm_backward, norm_forward_save, norm_recompute,
 };
-use simdformer_kernels::{Isa, Matrix, MatrixMut, Parallelism};
+use simdformer_kernels::{Input, Isa, Matrix, MatrixMut, Parallelism};
 
 const SERIAL: Parallelism<'_> = Parallelism::Serial;
 const BOTH: [Norm; 2] = [Norm::Layer, Norm::Rms];
@@ -30,107 +27,75 @@ struct Learned {
 struct Passed {
     standard: Strided,
     scale: Vec<f32>,
+    out: Strided,
     d_x: Strided,
 }
 
+impl Passed {
+    fn all(&self) -> Vec<f32> {
+        let Self { standard, scale, out, d_x } = self;
+        [dense(standard), scale.clone(), dense(out), dense(d_x)].concat()
+    }
+}
+
 impl Learned {
-    fn layer(&self) -> LayerNorm<'_> {
-        LayerNorm { weight: &self.weight, bias: self.bias.as_deref(), eps: self.eps }
-    }
-
-    fn rms(&self) -> RmsNorm<'_> {
-        RmsNorm { weight: &self.weight, eps: self.eps }
-    }
-
-    fn plain(&self, isa: Isa, x: Matrix<'_>, out: MatrixMut<'_>) {
+    fn norm(&self) -> norm::Norm<'_> {
+        let (weight, eps) = (&self.weight[..], self.eps);
         match self.norm {
-            Norm::Layer => layer_norm(isa, self.layer(), x, out, SERIAL),
-            Norm::Rms => rms_norm(isa, self.rms(), x, out, SERIAL),
+            Norm::Layer => norm::Norm::Layer(LayerNorm { weight, bias: self.bias.as_deref(), eps }),
+            Norm::Rms => norm::Norm::Rms(RmsNorm { weight, eps }),
         }
-        .expect("shapes that fit");
     }
 
+    /// The forward pass that saves, into memory that holds NaN before, except that of `out`.
     fn forward_save(
         &self,
         isa: Isa,
-        x: Matrix<'_>,
-        standard: MatrixMut<'_>,
-        scale: &mut [f32],
-        out: MatrixMut<'_>,
+        x: Input<'_>,
+        mut out: Strided,
+        gap: usize,
         crew: Parallelism<'_>,
-    ) {
-        match self.norm {
-            Norm::Layer => {
-                layer_norm_forward_save(isa, self.layer(), x, standard, scale, out, crew)
-            }
-            Norm::Rms => rms_norm_forward_save(isa, self.rms(), x, standard, scale, out, crew),
-        }
-        .expect("shapes that fit");
+    ) -> Passed {
+        let mut standard = poison(out.rows, out.columns, gap);
+        let mut scale = vec![POISON; out.rows];
+        let (keep, to) = (standard.view_mut(), out.view_mut());
+        norm_forward_save(isa, self.norm(), x, keep, &mut scale, to, crew)
+            .expect("shapes that fit");
+        standard.check_gaps();
+        out.check_gaps();
+        Passed { standard, scale, d_x: poison(out.rows, out.columns, gap), out }
     }
 
-    fn forward_save_in_place(
-        &self,
-        isa: Isa,
-        x: MatrixMut<'_>,
-        standard: MatrixMut<'_>,
-        scale: &mut [f32],
-    ) {
-        match self.norm {
-            Norm::Layer => {
-                layer_norm_forward_save_in_place(isa, self.layer(), x, standard, scale, SERIAL)
-            }
-            Norm::Rms => {
-                rms_norm_forward_save_in_place(isa, self.rms(), x, standard, scale, SERIAL)
-            }
-        }
-        .expect("shapes that fit");
-    }
-
-    fn recompute(&self, isa: Isa, standard: Matrix<'_>, out: MatrixMut<'_>) {
-        match self.norm {
-            Norm::Layer => layer_norm_recompute(isa, self.layer(), standard, out, SERIAL),
-            Norm::Rms => rms_norm_recompute(isa, self.rms(), standard, out, SERIAL),
-        }
-        .expect("shapes that fit");
-    }
-
+    /// The gradient of the input, of which `d_x` is the content before.
     fn backward(
         &self,
         isa: Isa,
         saved: SavedNorm<'_>,
-        d_out: Matrix<'_>,
+        d_out: Input<'_>,
         write: WriteMode,
-        d_x: MatrixMut<'_>,
+        mut d_x: Strided,
         crew: Parallelism<'_>,
-    ) {
-        match self.norm {
-            Norm::Layer => {
-                let norm = self.layer();
-                layer_norm_backward(isa, norm, saved, d_out, write, d_x, crew)
-            }
-            Norm::Rms => rms_norm_backward(isa, self.rms(), saved, d_out, write, d_x, crew),
-        }
-        .expect("shapes that fit");
+    ) -> Strided {
+        norm_backward(isa, self.norm(), saved, d_out, write, d_x.view_mut(), crew)
+            .expect("shapes that fit");
+        d_x.check_gaps();
+        d_x
     }
 
-    /// The forward pass that saves, and the gradient of `x` from `d_out`, into memory that holds NaN before.
-    fn forward_backward(&self, isa: Isa, x: &Strided, d_out: &Strided) -> Passed {
+    /// The forward pass that saves, and the gradient of `x` from `d_out`, stored or added to `x`.
+    fn forward_backward(
+        &self,
+        isa: Isa,
+        (x, d_out): (&Strided, &Strided),
+        write: WriteMode,
+        crew: Parallelism<'_>,
+    ) -> Passed {
         let memory = || poison(x.rows, x.columns, 0);
-        let (mut standard, mut out, mut d_x) = (memory(), memory(), memory());
-        let mut scale = vec![POISON; x.rows];
-        let to = standard.view_mut();
-        self.forward_save(isa, x.view(), to, &mut scale, out.view_mut(), SERIAL);
-        let saved = SavedNorm { standard: standard.view(), scale: &scale };
-        self.backward(isa, saved, d_out.view(), WriteMode::Store, d_x.view_mut(), SERIAL);
-        Passed { standard, scale, d_x }
-    }
-
-    fn backward_in_place(&self, isa: Isa, saved: SavedNorm<'_>, d: MatrixMut<'_>) {
-        match self.norm {
-            Norm::Layer => layer_norm_backward_in_place(isa, self.layer(), saved, d, SERIAL),
-            Norm::Rms => rms_norm_backward_in_place(isa, self.rms(), saved, d, SERIAL),
-        }
-        .expect("shapes that fit");
+        let passed = self.forward_save(isa, Input::Matrix(x.view()), memory(), 0, crew);
+        let saved = SavedNorm { standard: passed.standard.view(), scale: &passed.scale };
+        let before = if write == WriteMode::Add { x.clone() } else { memory() };
+        let d_x = self.backward(isa, saved, Input::Matrix(d_out.view()), write, before, crew);
+        Passed { d_x, ..passed }
     }
 
     /// `g`, in f64.
@@ -223,29 +188,19 @@ fn check(learned: &Learned, x: &Strided, d_out: &Strided, gap: usize) {
     let mut common: Option<(Strided, Vec<f32>)> = None;
     for isa in all_isas() {
         let mut plain = poison(rows, columns, gap);
-        learned.plain(isa, x.view(), plain.view_mut());
-        let (mut standard, mut out) = (poison(rows, columns, gap + 1), poison(rows, columns, gap));
-        let mut scale = vec![POISON; rows];
-        learned.forward_save(
-            isa,
-            x.view(),
-            standard.view_mut(),
-            &mut scale,
-            out.view_mut(),
-            SERIAL,
-        );
-        standard.check_gaps();
-        out.check_gaps();
+        let input = NormInput::Matrix(x.view());
+        norm::norm(isa, learned.norm(), input, plain.view_mut(), SERIAL).expect("shapes that fit");
+        let memory = || poison(rows, columns, gap);
+        let passed = learned.forward_save(isa, Input::Matrix(x.view()), memory(), gap + 1, SERIAL);
+        let Passed { standard, scale, out, .. } = passed;
         same(&dense(&out), &dense(&plain), "the bits of the plain norm");
-        let mut over = x.clone();
-        let (mut standard2, mut scale2) = (poison(rows, columns, gap), vec![POISON; rows]);
-        learned.forward_save_in_place(isa, over.view_mut(), standard2.view_mut(), &mut scale2);
-        over.check_gaps();
-        same(&dense(&over), &dense(&plain), "in place");
-        same(&dense(&standard2), &dense(&standard), "in place, standard");
-        same(&scale2, &scale, "in place, scale");
+        let over = learned.forward_save(isa, Input::Output, x.clone(), gap, SERIAL);
+        same(&dense(&over.out), &dense(&plain), "in place");
+        same(&dense(&over.standard), &dense(&standard), "in place, standard");
+        same(&over.scale, &scale, "in place, scale");
         let mut recompute = poison(rows, columns, gap + 2);
-        learned.recompute(isa, standard.view(), recompute.view_mut());
+        norm_recompute(isa, learned.norm(), standard.view(), recompute.view_mut(), SERIAL)
+            .expect("shapes that fit");
         recompute.check_gaps();
         same(&dense(&recompute), &dense(&plain), "recompute");
         let k = (columns / 64) as f64 + 8.0;
@@ -265,27 +220,21 @@ fn check(learned: &Learned, x: &Strided, d_out: &Strided, gap: usize) {
         }
 
         let (standard, scale) = common.get_or_insert((standard, scale));
-        let forward_save = SavedNorm { standard: standard.view(), scale };
-        let mut stored = poison(rows, columns, gap + 1);
-        learned.backward(
-            isa,
-            forward_save,
-            d_out.view(),
-            WriteMode::Store,
-            stored.view_mut(),
-            SERIAL,
-        );
-        stored.check_gaps();
-        let mut over = d_out.clone();
-        learned.backward_in_place(isa, forward_save, over.view_mut());
-        over.check_gaps();
+        let saved = SavedNorm { standard: standard.view(), scale };
+        let backward = |d_out, write, d_x| learned.backward(isa, saved, d_out, write, d_x, SERIAL);
+        let from = Input::Matrix(d_out.view());
+        let stored = backward(from, WriteMode::Store, poison(rows, columns, gap + 1));
+        let over = backward(Input::Output, WriteMode::Store, d_out.clone());
         same(&dense(&over), &dense(&stored), "backward in place");
-        let mut added = x.clone();
-        learned.backward(isa, forward_save, d_out.view(), WriteMode::Add, added.view_mut(), SERIAL);
-        added.check_gaps();
-        let sum: Vec<f32> =
-            dense(x).iter().zip(dense(&stored)).map(|(before, new)| before + new).collect();
-        same(&dense(&added), &sum, "added");
+        for (from, before) in [(from, x), (Input::Output, d_out)] {
+            let added = backward(from, WriteMode::Add, before.clone());
+            let sum: Vec<f32> = dense(before)
+                .iter()
+                .zip(dense(&stored))
+                .map(|(before, new)| before + new)
+                .collect();
+            same(&dense(&added), &sum, "added");
+        }
         for i in 0..rows {
             let g = learned.g(&row(d_out, i));
             let z = row(standard, i);
@@ -361,7 +310,8 @@ fn gradients_from_the_input_match_the_oracle() {
             let (x, d_out) = batch(4, 3, columns, 0, 0.3);
             let learned = learned(norm, 5, columns, true, 1e-5);
             for isa in all_isas() {
-                let Passed { scale, d_x, .. } = learned.forward_backward(isa, &x, &d_out);
+                let Passed { scale, d_x, .. } =
+                    learned.forward_backward(isa, (&x, &d_out), WriteMode::Store, SERIAL);
                 for i in 0..3 {
                     let exact: Vec<f64> = row(&x, i).iter().map(|&x| x.into()).collect();
                     let g = learned.g(&row(&d_out, i));
@@ -402,20 +352,7 @@ fn threads_and_other_rows_do_not_change_a_bit() {
             let learned = learned(norm, 7, columns, true, 1e-5);
             for isa in all_isas() {
                 let all = |crew: Parallelism<'_>| {
-                    let (mut standard, mut out) = (x.clone(), x.clone());
-                    let (mut d_x, mut scale) = (x.clone(), vec![POISON; rows]);
-                    let to = standard.view_mut();
-                    learned.forward_save(isa, x.view(), to, &mut scale, out.view_mut(), crew);
-                    let forward_save = SavedNorm { standard: standard.view(), scale: &scale };
-                    learned.backward(
-                        isa,
-                        forward_save,
-                        d_out.view(),
-                        WriteMode::Add,
-                        d_x.view_mut(),
-                        crew,
-                    );
-                    [dense(&standard), scale, dense(&out), dense(&d_x)].concat()
+                    learned.forward_backward(isa, (&x, &d_out), WriteMode::Add, crew).all()
                 };
                 let expected = bits(&all(SERIAL));
                 for crew in CREWS {
@@ -428,20 +365,8 @@ fn threads_and_other_rows_do_not_change_a_bit() {
                     Strided::new(1, columns, (columns, 1), |_, j| values[j])
                 };
                 let (x, d_out) = (one(&x), one(&d_out));
-                let (mut standard, mut out) = (x.clone(), x.clone());
-                let (mut d_x, mut scale) = (x.clone(), [POISON]);
-                let to = standard.view_mut();
-                learned.forward_save(isa, x.view(), to, &mut scale, out.view_mut(), SERIAL);
-                let forward_save = SavedNorm { standard: standard.view(), scale: &scale };
-                learned.backward(
-                    isa,
-                    forward_save,
-                    d_out.view(),
-                    WriteMode::Add,
-                    d_x.view_mut(),
-                    SERIAL,
-                );
-                let found = bits(&dense(&d_x));
+                let passed = learned.forward_backward(isa, (&x, &d_out), WriteMode::Add, SERIAL);
+                let found = bits(&dense(&passed.d_x));
                 assert_eq!(found, expected[expected.len() - columns..], "{isa} {norm:?} alone");
             }
         }
@@ -459,7 +384,8 @@ fn rows_without_variance_have_no_gradient() {
             let x = Strided::new(2, 37, (37, 1), |i, j| if i == 0 { value } else { j as f32 });
             let (_, d_out) = batch(3, 2, 37, 0, 0.0);
             for isa in all_isas() {
-                let Passed { standard, scale, d_x } = learned.forward_backward(isa, &x, &d_out);
+                let Passed { standard, scale, d_x, .. } =
+                    learned.forward_backward(isa, (&x, &d_out), WriteMode::Store, SERIAL);
                 assert_eq!(scale[0], 0.0);
                 assert_eq!(row(&standard, 0), [0.0; 37], "{isa}: {value}");
                 assert_eq!(row(&d_x, 0), [0.0; 37], "{isa}: {value}");
@@ -485,28 +411,11 @@ fn rows_of_1e30_and_of_1e_30_have_finite_gradients() {
         // The inverse of the standard deviation overflows f32.
         let x = Strided::new(1, 4, (4, 1), |_, j| f32::from_bits(j as u32));
         let learned = Learned { norm, weight: vec![1.0; 4], bias: None, eps: 0.0 };
+        let zero = Strided::new(1, 4, (4, 1), |_, _| 0.0);
         for isa in all_isas() {
-            let (mut standard, mut out) = (poison(1, 4, 0), poison(1, 4, 0));
-            let (mut d_x, mut scale) = (poison(1, 4, 0), [POISON]);
-            learned.forward_save(
-                isa,
-                x.view(),
-                standard.view_mut(),
-                &mut scale,
-                out.view_mut(),
-                SERIAL,
-            );
+            let Passed { scale, d_x, .. } =
+                learned.forward_backward(isa, (&x, &zero), WriteMode::Store, SERIAL);
             assert_eq!(scale, [f32::MAX]);
-            let zero = Strided::new(1, 4, (4, 1), |_, _| 0.0);
-            let forward_save = SavedNorm { standard: standard.view(), scale: &scale };
-            learned.backward(
-                isa,
-                forward_save,
-                zero.view(),
-                WriteMode::Store,
-                d_x.view_mut(),
-                SERIAL,
-            );
             assert_eq!(dense(&d_x), [0.0; 4]);
         }
     }
@@ -519,8 +428,9 @@ fn a_row_that_is_not_finite_affects_no_other() {
             let learned = learned(norm, 3, n, true, 1e-5);
             let (clean, d_out) = batch(3, 3, n, 0, 0.0);
             for isa in all_isas() {
-                let run =
-                    |x: &Strided, d_out: &Strided| learned.forward_backward(isa, x, d_out).d_x;
+                let run = |x: &Strided, d_out: &Strided| {
+                    learned.forward_backward(isa, (x, d_out), WriteMode::Store, SERIAL).d_x
+                };
                 let expected = run(&clean, &d_out);
                 for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
                     for spoilt in 0..2 {
@@ -553,7 +463,8 @@ fn wrong_calls_are_errors_and_write_nothing() {
         let [rows, columns] = standard;
         let to = MatrixMut::new(&mut a, rows, columns).expect("standard");
         let out = MatrixMut::new(&mut b, 3, 4).expect("out");
-        let found = layer_norm_forward_save(isa, norm, x, to, &mut c[..scales], out, SERIAL);
+        let (norm, x) = (norm::Norm::Layer(norm), Input::Matrix(x));
+        let found = norm_forward_save(isa, norm, x, to, &mut c[..scales], out, SERIAL);
         for x in a.iter().chain(&b).chain(&c) {
             assert_eq!(x.to_bits(), POISON.to_bits());
         }
@@ -571,7 +482,8 @@ fn wrong_calls_are_errors_and_write_nothing() {
 
     let mut out = [POISON; 12];
     let view = MatrixMut::new(&mut out, 3, 4).expect("out");
-    let error = layer_norm_recompute(isa, norm, turned, view, SERIAL);
+    let norm = norm::Norm::Layer(norm);
+    let error = norm_recompute(isa, norm, turned, view, SERIAL);
     assert_eq!(error, Err(shape("standard")));
     for (standard, scales, d_out, expected) in [
         (turned, 3, m, shape("standard")),
@@ -580,7 +492,8 @@ fn wrong_calls_are_errors_and_write_nothing() {
     ] {
         let view = MatrixMut::new(&mut out, 3, 4).expect("out");
         let saved = SavedNorm { standard, scale: &data[..scales] };
-        let found = layer_norm_backward(isa, norm, saved, d_out, WriteMode::Store, view, SERIAL);
+        let d_out = Input::Matrix(d_out);
+        let found = norm_backward(isa, norm, saved, d_out, WriteMode::Store, view, SERIAL);
         assert_eq!(found, Err(expected));
     }
     assert_eq!(bits(&out), bits(&[POISON; 12]));

@@ -4,8 +4,7 @@ use crate::support::errors;
 use crate::support::{CREWS, POISON, Random, Strided, UNIT, all_isas, bits, difference};
 use proptest::prelude::*;
 use simdformer_kernels::train::{
-    NormGradients, ReductionChunks, WriteMode, layer_norm_parameters_backward,
-    rms_norm_parameters_backward,
+    NormGradients, ReductionChunks, WriteMode, norm_parameters_backward,
 };
 use simdformer_kernels::{Isa, Matrix, Parallelism};
 
@@ -45,7 +44,7 @@ impl Operands {
         let [standard, d_out] = [&self.standard, &self.d_out]
             .map(|m| m.view().block(first, chunks.rows()).expect("rows"));
         let gradients = NormGradients { weight: d_weight, bias: Some(d_bias) };
-        layer_norm_parameters_backward(isa, standard, d_out, chunks, write, gradients, crew)
+        norm_parameters_backward(isa, standard, d_out, chunks, write, gradients, crew)
             .expect("shapes that fit");
     }
 
@@ -103,21 +102,14 @@ impl Operands {
                 assert_eq!(bits(&found[0]), bits(&self.simulated(j, None)), "{isa}");
                 assert_eq!(bits(&found[1]), bits(&self.simulated(j, Some(0.75))), "{isa}");
             }
-            // Without the bias, and as `rms_norm_parameters_backward`.
+            // Without the bias.
             let chunks = ReductionChunks::new(&self.ends).expect("chunks");
             let (standard, d_out) = (self.standard.view(), self.d_out.view());
             let mut alone = vec![POISON; columns];
-            let to = &mut alone[..];
-            rms_norm_parameters_backward(
-                isa,
-                standard,
-                d_out,
-                chunks,
-                WriteMode::Store,
-                to,
-                SERIAL,
-            )
-            .expect("shapes that fit");
+            let to = NormGradients { weight: &mut alone, bias: None };
+            let store = WriteMode::Store;
+            norm_parameters_backward(isa, standard, d_out, chunks, store, to, SERIAL)
+                .expect("shapes that fit");
             assert_eq!(difference(&alone, &weight), None, "{isa}");
         }
     }
@@ -217,8 +209,7 @@ fn wrong_calls_are_errors_and_write_nothing() {
         let (w, b) = (&mut d_weight[..weight], &mut d_bias[..bias]);
         let (isa, store) = (Isa::best(), WriteMode::Store);
         let gradients = NormGradients { weight: w, bias: Some(b) };
-        let found =
-            layer_norm_parameters_backward(isa, standard, m, chunks, store, gradients, SERIAL);
+        let found = norm_parameters_backward(isa, standard, m, chunks, store, gradients, SERIAL);
         assert_eq!(bits(&[d_weight, d_bias].concat()), bits(&[POISON; 10]));
         found.expect_err("a wrong call")
     };

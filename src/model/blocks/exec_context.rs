@@ -4,7 +4,8 @@ use crate::config::{Config, NormKind, Side};
 use crate::model::weights::{Input, Linear, Norm, Weight, Weights};
 use simdformer_kernels::{
     Activation, AttentionOptions, Epilogue, Error as KernelError, Isa, Matrix, MatrixMut,
-    Parallelism, PostOp, norm,
+    Parallelism, PostOp,
+    norm::{self, NormInput},
 };
 
 /// The context of every block: weights, architecture and threads.
@@ -111,40 +112,33 @@ impl<'a> ExecContext<'a> {
 
     /// `out = norm(x)`, both `[rows, d_model]`.
     pub(crate) fn norm(&self, layer: &Norm, x: &[f32], out: &mut [f32]) -> Result<(), KernelError> {
-        let (d, rows) = (layer.weight.len(), x.len() / layer.weight.len());
-        let (x, out) = (Matrix::new(x, rows, d)?, MatrixMut::new(out, rows, d)?);
-        let (isa, parallelism) = (self.isa(), self.parallelism);
-        match self.parameters(layer) {
-            Parameters::Layer(layer) => norm::layer_norm(isa, layer, x, out, parallelism)?,
-            Parameters::Rms(layer) => norm::rms_norm(isa, layer, x, out, parallelism)?,
-        }
-        Ok(())
+        let (rows, d) = (x.len() / layer.weight.len(), layer.weight.len());
+        self.run_norm(layer, NormInput::Matrix(Matrix::new(x, rows, d)?), rows, out)
     }
 
     /// `x = norm(x)`, `[rows, d_model]`.
     pub(crate) fn norm_in_place(&self, layer: &Norm, x: &mut [f32]) -> Result<(), KernelError> {
-        let (d, rows) = (layer.weight.len(), x.len() / layer.weight.len());
-        let x = MatrixMut::new(x, rows, d)?;
-        let (isa, parallelism) = (self.isa(), self.parallelism);
-        match self.parameters(layer) {
-            Parameters::Layer(layer) => norm::layer_norm_in_place(isa, layer, x, parallelism)?,
-            Parameters::Rms(layer) => norm::rms_norm_in_place(isa, layer, x, parallelism)?,
-        }
-        Ok(())
+        self.run_norm(layer, NormInput::Output, x.len() / layer.weight.len(), x)
     }
 
-    pub(crate) fn parameters(&self, layer: &Norm) -> Parameters<'a> {
+    fn run_norm(
+        &self,
+        layer: &Norm,
+        input: NormInput<'_>,
+        rows: usize,
+        out: &mut [f32],
+    ) -> Result<(), KernelError> {
+        let out = MatrixMut::new(out, rows, layer.weight.len())?;
+        norm::norm(self.isa(), self.norm_of(layer), input, out, self.parallelism)
+    }
+
+    /// The norm of a layer with its parameters.
+    pub(crate) fn norm_of(&self, layer: &Norm) -> norm::Norm<'a> {
         let (weight, bias) = self.weights.norm(layer);
         let eps = self.config.layer_norm_eps;
         match self.config.norm_kind {
-            NormKind::LayerNorm { .. } => Parameters::Layer(norm::LayerNorm { weight, bias, eps }),
-            NormKind::RmsNorm => Parameters::Rms(norm::RmsNorm { weight, eps }),
+            NormKind::LayerNorm { .. } => norm::Norm::Layer(norm::LayerNorm { weight, bias, eps }),
+            NormKind::RmsNorm => norm::Norm::Rms(norm::RmsNorm { weight, eps }),
         }
     }
-}
-
-/// The parameters of a norm.
-pub(crate) enum Parameters<'a> {
-    Layer(norm::LayerNorm<'a>),
-    Rms(norm::RmsNorm<'a>),
 }

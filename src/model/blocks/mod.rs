@@ -20,8 +20,6 @@ pub(crate) use embedding::embed;
 #[cfg(feature = "train")]
 pub(crate) use embedding::positions_after_norm;
 pub(crate) use exec_context::ExecContext;
-#[cfg(feature = "train")]
-pub(crate) use exec_context::Parameters;
 pub(crate) use feed_forward::{FEED_FORWARD_ROWS, chunk_rows, feed_forward, hidden};
 pub(crate) use norm::{add_and_norm, final_norm, sum_and_norm};
 pub(crate) use output::Best;

@@ -1,11 +1,11 @@
 //! The norms of the layers in training: saving, recomputation and the backward pass, also around a block.
 
 use crate::config::Side;
-use crate::model::blocks::Parameters;
 use crate::model::weights::Norm;
 use crate::train::error::TrainError;
 use crate::train::params;
 use crate::train::pass_context::{Pass, cut};
+use simdformer_kernels::Input;
 use simdformer_kernels::train::{self as kernels, WriteMode};
 
 impl Pass<'_> {
@@ -22,14 +22,8 @@ impl Pass<'_> {
         let (x, out) = (Self::matrix(x, d)?, Self::matrix_mut(out, d)?);
         let scale = &mut scale[..x.rows()];
         let standard = Self::matrix_mut(&mut standard[..x.rows() * d], d)?;
-        match self.run.parameters(layer) {
-            Parameters::Layer(norm) => {
-                kernels::layer_norm_forward_save(isa, norm, x, standard, scale, out, parallelism)?;
-            }
-            Parameters::Rms(norm) => {
-                kernels::rms_norm_forward_save(isa, norm, x, standard, scale, out, parallelism)?;
-            }
-        }
+        let (norm, x) = (self.run.norm_of(layer), Input::Matrix(x));
+        kernels::norm_forward_save(isa, norm, x, standard, scale, out, parallelism)?;
         Ok(())
     }
 
@@ -43,14 +37,7 @@ impl Pass<'_> {
         let (d, isa, parallelism) = (layer.weight.len(), self.run.isa(), self.run.parallelism);
         let standard = Self::matrix(&standard[..out.len()], d)?;
         let out = Self::matrix_mut(out, d)?;
-        match self.run.parameters(layer) {
-            Parameters::Layer(norm) => {
-                kernels::layer_norm_recompute(isa, norm, standard, out, parallelism)?;
-            }
-            Parameters::Rms(norm) => {
-                kernels::rms_norm_recompute(isa, norm, standard, out, parallelism)?;
-            }
-        }
+        kernels::norm_recompute(isa, self.run.norm_of(layer), standard, out, parallelism)?;
         Ok(())
     }
 
@@ -70,8 +57,7 @@ impl Pass<'_> {
             Some(bias) => cut(gradients, [&flat.weight, bias])?,
             None => [&mut gradients[flat.weight.clone()], &mut []],
         };
-        // The gradient of the factor is the same sum for both kinds of norm.
-        kernels::layer_norm_parameters_backward(
+        kernels::norm_parameters_backward(
             isa,
             standard,
             d_out,
@@ -97,14 +83,8 @@ impl Pass<'_> {
         let standard = Self::matrix(&standard[..d_x.len()], d)?;
         let d_x = Self::matrix_mut(d_x, d)?;
         let saved = kernels::SavedNorm { standard, scale: &scale[..d_x.rows()] };
-        match self.run.parameters(norm) {
-            Parameters::Layer(norm) => {
-                kernels::layer_norm_backward_in_place(isa, norm, saved, d_x, parallelism)?;
-            }
-            Parameters::Rms(norm) => {
-                kernels::rms_norm_backward_in_place(isa, norm, saved, d_x, parallelism)?;
-            }
-        }
+        let (norm, store) = (self.run.norm_of(norm), WriteMode::Store);
+        kernels::norm_backward(isa, norm, saved, Input::Output, store, d_x, parallelism)?;
         Ok(())
     }
 
@@ -141,15 +121,8 @@ impl Pass<'_> {
         let standard = Self::matrix(&standard[..d_out.len()], d)?;
         let (d_out, d_x) = (Self::matrix(d_out, d)?, Self::matrix_mut(d_x, d)?);
         let saved = kernels::SavedNorm { standard, scale: &scale[..d_out.rows()] };
-        let add = WriteMode::Add;
-        match self.run.parameters(norm) {
-            Parameters::Layer(norm) => {
-                kernels::layer_norm_backward(isa, norm, saved, d_out, add, d_x, parallelism)?;
-            }
-            Parameters::Rms(norm) => {
-                kernels::rms_norm_backward(isa, norm, saved, d_out, add, d_x, parallelism)?;
-            }
-        }
+        let (norm, d_out) = (self.run.norm_of(norm), Input::Matrix(d_out));
+        kernels::norm_backward(isa, norm, saved, d_out, WriteMode::Add, d_x, parallelism)?;
         Ok(())
     }
 

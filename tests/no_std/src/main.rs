@@ -10,7 +10,7 @@
 #![no_main]
 
 use core::sync::atomic::{AtomicUsize, Ordering};
-use simdformer_kernels::norm::{LayerNorm, layer_norm, layer_norm_in_place};
+use simdformer_kernels::norm::{LayerNorm, Norm, NormInput, norm};
 use simdformer_kernels::{
     Activation, AttentionOptions, CacheMut, CacheShape, CachedSequence, Epilogue, Error, Executor,
     Heads, HeadsMut, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, Qkv, PostOp, Sequence,
@@ -103,8 +103,8 @@ fn layer(isa: Isa, out: &mut [f32; 2]) -> Result<(), Error> {
     let weight = PackedMatrix::pack(isa, weight, &mut buffer)?;
     let (x, to) = (Matrix::new(&[1.0, 3.0], 1, 2)?, MatrixMut::new(&mut h, 1, 2)?);
     gemm(x, &weight, &Epilogue::default(), to, serial)?;
-    let norm = LayerNorm { weight: &[1.0; 2], bias: None, eps: 0.0 };
-    layer_norm_in_place(isa, norm, MatrixMut::new(&mut h, 1, 2)?, serial)?;
+    let layer = Norm::Layer(LayerNorm { weight: &[1.0; 2], bias: None, eps: 0.0 });
+    norm(isa, layer, NormInput::Output, MatrixMut::new(&mut h, 1, 2)?, serial)?;
     let (query, context) = (Heads::new(&h, row)?, HeadsMut::new(out, row)?.into());
     let (qkv, sequences) = (Qkv { query, key: query, value: query }, [Sequence::packed(0, 1)]);
     attention(isa, qkv, &sequences, &AttentionOptions::new(2), context, &mut scratch, serial)
@@ -337,13 +337,14 @@ fn first_hour(_: Isa) -> Result<(), Failure> {
 /// A constant row, normalized, is exactly the bias. The rows are the second half of the rows of a buffer.
 fn a_norm(isa: Isa) -> Result<(), Failure> {
     let mut data = [3.0f32; 2 * 8];
-    let norm = LayerNorm { weight: &[2.0; 4], bias: Some(&[1.0, 2.0, 3.0, 4.0]), eps: 1e-5 };
+    let layer = LayerNorm { weight: &[2.0; 4], bias: Some(&[1.0, 2.0, 3.0, 4.0]), eps: 1e-5 };
     let x = [5.0; 8];
     let x = Matrix::new(&x, 2, 4).map_err(|_| Failure::Setup)?;
     // SAFETY: columns 4 to 7 of two rows of eight; `data` is not used while the view exists.
     let half = unsafe { MatrixMut::from_raw_parts(data.as_mut_ptr().add(4), 2, 4, 8, 1) };
     let half = half.map_err(|_| Failure::Setup)?;
-    layer_norm(isa, norm, x, half, Parallelism::Serial).map_err(|_| Failure::NormWrong)?;
+    norm(isa, Norm::Layer(layer), NormInput::Matrix(x), half, Parallelism::Serial)
+        .map_err(|_| Failure::NormWrong)?;
     let expected = [3.0, 3.0, 3.0, 3.0, 1.0, 2.0, 3.0, 4.0];
     if data.chunks(8).all(|row| row == expected) { Ok(()) } else { Err(Failure::NormWrong) }
 }

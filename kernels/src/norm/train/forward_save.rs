@@ -3,6 +3,7 @@
 //! standard scores.
 
 use crate::error::Error;
+use crate::input::Input;
 use crate::isa::Isa;
 use crate::matrix::{Matrix, MatrixMut};
 use crate::norm::parameters::{LayerNorm, Norm, Parameters, affine};
@@ -31,7 +32,7 @@ impl<const CENTERED: bool, const BIAS: bool> SimdOp for ForwardSaveRows<'_, CENT
 
     #[inline(always)]
     fn run<S: SimdF32>(self, s: S) {
-        // SAFETY: `run` checked with `RowPtrs` that all matrices have these rows of `columns` floats, with
+        // SAFETY: `norm_forward_save` checked with `RowPtrs` that all matrices have these rows of `columns` floats, with
         // `Norm::checked` that weight and bias have `columns` floats, with `check_len` that there is a scale for each
         // row, and that there are columns; it sets `BIAS` if there is a bias. `for_rows` gives each task its own rows.
         unsafe { self.all(s, [self.rows, self.parameters.columns()]) };
@@ -98,20 +99,61 @@ impl<const CENTERED: bool, const BIAS: bool> ForwardSaveRows<'_, CENTERED, BIAS>
     }
 }
 
-/// If `x` is `None`, the input is `out`.
-pub(super) fn run(
+/// `out = N(x)` with exactly the bits of [`norm()`](crate::norm::norm()). It also saves the standard scores, `(x - mean)
+/// r` or, for a root-mean-square normalization, `x r`, in `standard`, `[rows, columns]` like `x` and `out`, and `r = 1 /
+/// sqrt(variance + eps)` or `1 / sqrt(mean(x^2) + eps)` in `scale`, `[rows]`.
+///
+/// If the variance or the mean square and `eps` are 0, `r` and the scores are 0. An `r` that overflows f32 becomes
+/// `f32::MAX`. Rows without columns have an `r` of 0.
+///
+/// Error, with `u = 2^-24`. Layer normalization: with the `z` and `k` of [`norm()`](crate::norm::norm()), a standard
+/// score is within `u k (|z| + 2)` of the exact one and `r` within `u k r`, plus `2^-149` if `r` is subnormal.
+/// Root-mean-square normalization: `r` and the standard scores have a relative error of at most `u (columns / 128 +
+/// 12)`, plus `2^-149` if they are subnormal.
+///
+/// # Errors
+/// As [`norm()`](crate::norm::norm()), or the number of scales differs from the number of rows.
+///
+/// ```
+/// use simdformer_kernels::norm::{LayerNorm, Norm, RmsNorm};
+/// use simdformer_kernels::train::norm_forward_save;
+/// use simdformer_kernels::{Input, Isa, Matrix, MatrixMut, Parallelism};
+///
+/// let (isa, serial) = (Isa::best(), Parallelism::Serial);
+/// let (mut standard, mut scale, mut out) = ([0.0; 4], [0.0; 2], [0.0; 4]);
+/// norm_forward_save(
+///     isa,
+///     Norm::Layer(LayerNorm { weight: &[2.0, 2.0], bias: Some(&[0.5, 0.5]), eps: 0.0 }),
+///     Input::Matrix(Matrix::new(&[1.0, 3.0, 7.0, 7.0], 2, 2)?),
+///     MatrixMut::new(&mut standard, 2, 2)?,
+///     &mut scale,
+///     MatrixMut::new(&mut out, 2, 2)?,
+///     serial,
+/// )?;
+/// assert_eq!(standard, [-1.0, 1.0, 0.0, 0.0]);
+/// assert_eq!(scale, [1.0, 0.0]);
+/// assert_eq!(out, [-1.5, 2.5, 0.5, 0.5]);
+///
+/// let rms = Norm::Rms(RmsNorm { weight: &[5.0, 3.0], eps: 0.0 });
+/// let (mut x, mut standard, mut scale) = ([2.0, -2.0], [0.0; 2], [0.0]);
+/// let keep = MatrixMut::new(&mut standard, 1, 2)?;
+/// let out = MatrixMut::new(&mut x, 1, 2)?;
+/// norm_forward_save(isa, rms, Input::Output, keep, &mut scale, out, serial)?;
+/// assert_eq!((standard, scale, x), ([1.0, -1.0], [0.5], [5.0, -3.0]));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn norm_forward_save(
     isa: Isa,
     norm: Norm<'_>,
-    x: Option<Matrix<'_>>,
+    x: Input<'_>,
     mut standard: MatrixMut<'_>,
     scale: &mut [f32],
     mut out: MatrixMut<'_>,
     parallelism: Parallelism<'_>,
 ) -> Result<(), Error> {
     let shape @ [rows, columns] = [out.rows(), out.columns()];
-    let name = if x.is_some() { "out" } else { "x" };
-    let to = RowPtrs::written(name, &mut out, shape)?;
-    let from = x.map_or(Ok(to), |x| RowPtrs::read("x", &x, shape))?;
+    let to = RowPtrs::written("out", &mut out, shape)?;
+    let from = x.rows("x", to, shape)?;
     let standard = RowPtrs::written("standard", &mut standard, shape)?;
     let parameters = norm.checked(columns)?;
     Error::check_len("scale", rows, scale)?;
@@ -155,7 +197,7 @@ simd_op!(
     ) {
         for row in rows {
             let (standard, out) = (standard.row(row), out.row(row));
-            // SAFETY: `recompute` checked with `RowPtrs` that both matrices have these rows of `columns` floats, and with
+            // SAFETY: `norm_recompute` checked with `RowPtrs` that both matrices have these rows of `columns` floats, and with
             // `Norm::checked` that weight and bias have `columns` floats; `for_rows` gives each task its own rows.
             unsafe {
                 match parameters.bias {
@@ -167,8 +209,25 @@ simd_op!(
     }
 );
 
-/// Recomputes the output from the saved standard scores.
-pub(super) fn recompute(
+/// `out = standard * weight + bias`: recomputes the `out` of [`norm_forward_save`] with the same bits. One rounding per
+/// element.
+///
+/// # Errors
+/// As [`norm_forward_save`].
+///
+/// ```
+/// use simdformer_kernels::norm::{LayerNorm, Norm};
+/// use simdformer_kernels::train::norm_recompute;
+/// use simdformer_kernels::{Isa, Matrix, MatrixMut, Parallelism};
+///
+/// let norm = Norm::Layer(LayerNorm { weight: &[2.0, 3.0], bias: Some(&[0.5, 0.5]), eps: 0.0 });
+/// let (standard, mut out) = (Matrix::new(&[-1.0, 1.0], 1, 2)?, [0.0; 2]);
+/// let view = MatrixMut::new(&mut out, 1, 2)?;
+/// norm_recompute(Isa::best(), norm, standard, view, Parallelism::Serial)?;
+/// assert_eq!(out, [-1.5, 3.5]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn norm_recompute(
     isa: Isa,
     norm: Norm<'_>,
     standard: Matrix<'_>,

@@ -2,8 +2,9 @@
 
 use super::SavedNorm;
 use crate::error::Error;
+use crate::input::Input;
 use crate::isa::Isa;
-use crate::matrix::{Matrix, MatrixMut};
+use crate::matrix::MatrixMut;
 use crate::norm::parameters::{Norm, Parameters};
 use crate::norm::passes::RowGroups;
 use crate::parallel::Parallelism;
@@ -29,7 +30,7 @@ impl<const CENTERED: bool, const ADD: bool> SimdOp for InputGradRows<'_, CENTERE
 
     #[inline(always)]
     fn run<S: SimdF32>(self, s: S) {
-        // SAFETY: `run` checked with `RowPtrs` that all matrices have these rows of `columns` floats, with
+        // SAFETY: `norm_backward` checked with `RowPtrs` that all matrices have these rows of `columns` floats, with
         // `Norm::checked` that the weight has `columns` floats, with `check_len` that there is a scale for each row,
         // and that there are columns. `for_rows` gives each task its own rows.
         unsafe { self.all(s, [self.rows, self.weight.len()]) };
@@ -92,7 +93,7 @@ impl<const CENTERED: bool, const ADD: bool> InputGradRows<'_, CENTERED, ADD> {
     /// Writes a row: `scale (g - mean - z along)`.
     ///
     /// # Safety
-    /// As [`RowGroups::group`], for one row; `d_x` may be `d_out`, unless `ADD`.
+    /// As [`RowGroups::group`], for one row; `d_x` may be `d_out`.
     #[inline(always)]
     unsafe fn finish<S: SimdF32>(
         &self,
@@ -122,20 +123,53 @@ impl<const CENTERED: bool, const ADD: bool> InputGradRows<'_, CENTERED, ADD> {
     }
 }
 
-/// If `d_out` is `None`, it is `d_x`; this is allowed only if the gradient is stored.
-pub(super) fn run(
+/// The gradient of a norm's input: with `g = weight * d_out`, in every row `d_x = r (g - mean(g) - standard mean(g *
+/// standard))`, stored or added; a root-mean-square normalization has no `mean(g)`. `saved` is what
+/// [`norm_forward_save`](crate::train::norm_forward_save) saved; `r` is its `scale`. All matrices are `[rows,
+/// columns]`. In place, `d_x` is the gradient of the output before the call.
+///
+/// Error, against the formula with the same `standard` and `scale`, without underflow: `u (columns / 64 + 15) r (|g| +
+/// mean |g| + |standard| mean |g * standard|)`, with `u = 2^-24` and without `mean |g|` if the formula has no `mean(g)`.
+/// Adding to the previous content takes one more rounding.
+///
+/// # Errors
+/// As [`norm_forward_save`](crate::train::norm_forward_save).
+///
+/// ```
+/// use simdformer_kernels::norm::{LayerNorm, Norm, RmsNorm};
+/// use simdformer_kernels::train::{SavedNorm, WriteMode, norm_backward};
+/// use simdformer_kernels::{Input, Isa, Matrix, MatrixMut, Parallelism};
+///
+/// let (isa, serial, store) = (Isa::best(), Parallelism::Serial, WriteMode::Store);
+/// let norm = Norm::Layer(LayerNorm { weight: &[1.0; 4], bias: None, eps: 0.0 });
+/// let standard = Matrix::new(&[-1.0, 1.0, 1.0, -1.0], 1, 4)?;
+/// let saved = SavedNorm { standard, scale: &[2.0] };
+/// let d_out = Input::Matrix(Matrix::new(&[4.0, 0.0, 0.0, 0.0], 1, 4)?);
+/// let mut d_x = [0.0; 4];
+/// norm_backward(isa, norm, saved, d_out, store, MatrixMut::new(&mut d_x, 1, 4)?, serial)?;
+/// // Both means have magnitude 1: the gradient is orthogonal to the constant vector and to `standard`.
+/// assert_eq!(d_x, [4.0, 0.0, 0.0, -4.0]);
+///
+/// let norm = Norm::Rms(RmsNorm { weight: &[1.0, 3.0], eps: 0.0 });
+/// let saved = SavedNorm { standard: Matrix::new(&[1.0, -1.0], 1, 2)?, scale: &[0.5] };
+/// let mut d = [4.0, 0.0];
+/// let d_x = MatrixMut::new(&mut d, 1, 2)?;
+/// norm_backward(isa, norm, saved, Input::Output, store, d_x, serial)?;
+/// assert_eq!(d, [1.0, 1.0]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn norm_backward(
     isa: Isa,
     norm: Norm<'_>,
     SavedNorm { standard, scale }: SavedNorm<'_>,
-    d_out: Option<Matrix<'_>>,
+    d_out: Input<'_>,
     write: WriteMode,
     mut d_x: MatrixMut<'_>,
     parallelism: Parallelism<'_>,
 ) -> Result<(), Error> {
     let shape @ [rows, columns] = [d_x.rows(), d_x.columns()];
-    let name = if d_out.is_some() { "d_x" } else { "d" };
-    let to = RowPtrs::written(name, &mut d_x, shape)?;
-    let from = d_out.map_or(Ok(to), |d_out| RowPtrs::read("d_out", &d_out, shape))?;
+    let to = RowPtrs::written("d_x", &mut d_x, shape)?;
+    let from = d_out.rows("d_out", to, shape)?;
     let standard = RowPtrs::read("standard", &standard, shape)?;
     let Parameters { weight, .. } = norm.checked(columns)?;
     Error::check_len("scale", rows, scale)?;

@@ -17,9 +17,11 @@ use core::fmt;
 
 mod forward_save;
 mod input_grad;
-pub(crate) mod layer_norm;
 mod param_grad;
-pub(crate) mod rms;
+
+pub use forward_save::{norm_forward_save, norm_recompute};
+pub use input_grad::norm_backward;
+pub use param_grad::norm_parameters_backward;
 
 /// What a norm saved for its gradient, of rows `[rows, columns]`.
 #[derive(Clone, Copy)]

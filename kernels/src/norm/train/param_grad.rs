@@ -42,7 +42,7 @@ impl<const N: usize> SimdOp for ParamGradSums<'_, N> {
         }
         for Range { start: mut row, end } in self.chunks.ranges() {
             let mut sums = [[0.0; COLUMNS]; N];
-            // SAFETY: `run` checked that `standard` and `d_out` have the same shape with contiguous rows, that the
+            // SAFETY: `norm_parameters_backward` checked that `standard` and `d_out` have the same shape with contiguous rows, that the
             // reduction chunks have as many rows, and that the gradients have `columns` floats; each task has its own
             // columns.
             unsafe {
@@ -104,7 +104,7 @@ impl<const N: usize> ParamGradSums<'_, N> {
     fn finish<S: SimdF32>(&self, s: S, sums: &Sums<N>, add: bool) {
         let Range { start, end } = self.columns;
         let to = self.gradients.map(|to| to.wrapping_add(start));
-        // SAFETY: `run` checked that the gradients have `columns` floats; only this task uses these columns, and there
+        // SAFETY: `norm_parameters_backward` checked that the gradients have `columns` floats; only this task uses these columns, and there
         // is a sum for each column of a task.
         unsafe {
             map_row::<S, N, 1>(
@@ -128,14 +128,49 @@ impl<const N: usize> ParamGradSums<'_, N> {
     }
 }
 
-pub(super) fn run(
+/// The gradients of a norm's weight, `d_weight = sum over rows of d_out * standard`, and, if it has one, bias, `d_bias =
+/// sum over rows of d_out`, both `[columns]`, stored or added. For each column the rows of a reduction chunk are added
+/// in order, then the chunks in order. Without rows, zeros are stored.
+///
+/// Error: with `l` the rows of the longest chunk and `n` the number of chunks, `d_weight` is within `u (l + n + 1) sum
+/// |d_out * standard|` of the exact sum and `d_bias` within `u (l + n) sum |d_out|`, with `u = 2^-24`; the previous
+/// content counts as a summand.
+///
+/// # Errors
+/// Shapes or lengths disagree, the reduction chunks and the matrices have different numbers of rows, or the elements
+/// of a row are not contiguous.
+///
+/// ```
+/// use simdformer_kernels::train::{
+///     NormGradients, ReductionChunks, WriteMode, norm_parameters_backward,
+/// };
+/// use simdformer_kernels::{Isa, Matrix, Parallelism};
+///
+/// let standard = Matrix::new(&[-1.0, 1.0, 1.0, -1.0], 2, 2)?;
+/// let d_out = Matrix::new(&[3.0, 4.0, 5.0, 6.0], 2, 2)?;
+/// let (mut d_weight, mut d_bias) = ([0.0; 2], [0.0; 2]);
+/// norm_parameters_backward(
+///     Isa::best(),
+///     standard,
+///     d_out,
+///     ReductionChunks::new(&[2])?,
+///     WriteMode::Store,
+///     NormGradients { weight: &mut d_weight, bias: Some(&mut d_bias) },
+///     Parallelism::Serial,
+/// )?;
+/// assert_eq!((d_weight, d_bias), ([2.0, -2.0], [8.0, 10.0]));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn norm_parameters_backward(
     isa: Isa,
-    (standard, d_out): (Matrix<'_>, Matrix<'_>),
+    standard: Matrix<'_>,
+    d_out: Matrix<'_>,
     chunks: ReductionChunks<'_>,
     write: WriteMode,
-    NormGradients { weight: d_weight, bias: d_bias }: NormGradients<'_>,
+    gradients: NormGradients<'_>,
     parallelism: Parallelism<'_>,
 ) -> Result<(), Error> {
+    let NormGradients { weight: d_weight, bias: d_bias } = gradients;
     let shape @ [rows, columns] = [d_out.rows(), d_out.columns()];
     let standard = RowPtrs::read("standard", &standard, shape)?;
     let d_out = RowPtrs::read("d_out", &d_out, shape)?;
