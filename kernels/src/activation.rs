@@ -1,4 +1,4 @@
-//! Activation functions of the feed-forward block, as separate calls or (through `apply_row`) in the epilogue of the
+//! Activation functions of the feed-forward block, as separate calls or (through [`Applied`]) in the epilogue of the
 //! first product.
 //!
 //! Every function has the correct limits: infinities, `f32::MAX` and -1e30 give the limit and never NaN, and NaN gives
@@ -193,23 +193,6 @@ unsafe fn map_activation<S: SimdF32>(
             #[inline(always)]
             |x| f.map(s, x),
         ));
-    }
-}
-
-/// The activation of `len` floats in place.
-///
-/// # Safety
-/// `row` is valid for reads and writes of `len` floats.
-#[inline(always)]
-pub(crate) unsafe fn apply_row<S: SimdF32>(
-    s: S,
-    activation: Activation,
-    row: *mut f32,
-    len: usize,
-) {
-    if activation != Activation::Identity {
-        // SAFETY: the caller's contract.
-        unsafe { map_activation(s, activation, row, row, len) };
     }
 }
 
