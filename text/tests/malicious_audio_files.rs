@@ -310,7 +310,9 @@ fn endless_pipes_are_errors() {
     let mut tag = b"TAG".to_vec();
     tag.resize(128, b' ');
     let segment = b"\x1a\x45\xdf\xa3\x80\x18\x53\x80\x67\x01\xff\xff\xff\xff\xff\xff\xff".to_vec();
-    let readers: [(&str, Box<dyn Read + Send>); 10] = [
+    let after =
+        |name: &str, more: &[u8]| std::io::Cursor::new(file(name)).chain(Endless::new(more));
+    let readers: [(&str, Box<dyn Read + Send>); 13] = [
         ("zeros", Box::new(zeros())),
         ("ones", Box::new(std::io::repeat(0xff))),
         ("a chunk", Box::new(std::io::Cursor::new(junk).chain(zeros()))),
@@ -320,6 +322,9 @@ fn endless_pipes_are_errors() {
         ("damaged pages", Box::new(Endless::new(&damaged))),
         ("tags", Box::new(std::io::Cursor::new(file("mp3.mp3")).chain(Endless::new(&tag)))),
         ("void elements", Box::new(std::io::Cursor::new(segment).chain(Endless::new(b"\xec\x80")))),
+        ("chunks after samples", Box::new(after("alaw.wav", b"LIST\0\0\0\0"))),
+        ("recordings", Box::new(Endless::new(&crate::riff::wav(&[1, -2])))),
+        ("atoms", Box::new(after("aac-index-first.m4a", b"\0\0\0\x18ftypM4A \0\0\0\0isomM4A "))),
         ("frames", Box::new(std::io::Cursor::new(file("mp3.mp3")).chain(zeros()))),
     ];
     for (name, reader) in readers {

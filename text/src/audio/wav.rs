@@ -53,6 +53,58 @@ pub struct Wav<R> {
     ready: core::ops::Range<usize>,
     /// Where the samples end too early.
     incomplete: Option<Incomplete>,
+    /// What is after the samples.
+    after: After,
+}
+
+/// What is after the samples of a file.
+#[derive(Clone, Copy)]
+pub(super) struct After {
+    /// Bytes before the next chunk.
+    pub(super) gap: u64,
+    layout: Layout,
+}
+
+/// How the chunks of a file begin.
+#[derive(Clone, Copy)]
+pub(super) enum Layout {
+    /// A name and a length, whose lowest byte is the first; odd ones are followed by a byte.
+    Wav,
+    /// A name and a length, whose highest byte is the first.
+    Aiff,
+    /// A name of 16 bytes, and a length that counts its head; chunks begin at multiples of 8 bytes.
+    Wave64,
+}
+
+impl After {
+    /// The bytes of the chunk that begins with `head`, with its head and what fills it up. `None` if it is none.
+    pub(super) fn chunk(&self, head: &[u8]) -> Option<u64> {
+        let name = head.get(..4)?;
+        let is_name = name.iter().all(|&byte| byte.is_ascii_graphic() || byte == b' ');
+        let length = |at: usize| head.get(at..at + 4)?.try_into().ok();
+        let bytes = match self.layout {
+            Layout::Wav => 8 + u64::from(u32::from_le_bytes(length(4)?)),
+            Layout::Aiff => 8 + u64::from(u32::from_be_bytes(length(4)?)),
+            Layout::Wave64 => u64::from_le_bytes(head.get(16..24)?.try_into().ok()?),
+        };
+        let multiple = if matches!(self.layout, Layout::Wave64) { 8 } else { 2 };
+        (is_name && bytes >= 8).then(|| bytes.checked_next_multiple_of(multiple)).flatten()
+    }
+
+    /// The bytes of samples of the chunk that begins with `head`, if it has more of them.
+    pub(super) fn samples(&self, head: &[u8]) -> Option<u64> {
+        let is_wav = matches!(self.layout, Layout::Wav) && head.starts_with(b"data");
+        is_wav.then(|| u64::from(u32_of(head, 4)))
+    }
+}
+
+/// Checks the chunks after the samples and their bytes: a pipe may never end.
+pub(super) fn check_after(chunks: usize, bytes: u64) -> Result<(), AudioError> {
+    if chunks >= CHUNKS || bytes > u64::from(SKIPPED) {
+        let expected = format!("at most {CHUNKS} of {SKIPPED} bytes after the samples");
+        return Err(AudioError::wav("chunks", expected, "more"));
+    }
+    Ok(())
 }
 
 impl<R> fmt::Debug for Wav<R> {
@@ -198,7 +250,41 @@ impl<R: Read> Wav<R> {
             buffer: vec![0; BUFFER / block * block],
             ready: 0..0,
             incomplete: None,
+            after: After { gap: size.unwrap_or_default() % 2, layout: Layout::Wav },
         })
+    }
+
+    /// Says what is after the samples, if that is not as in a WAV file.
+    pub(super) fn followed_by(mut self, gap: u64, layout: Layout) -> Self {
+        self.after = After { gap, layout };
+        self
+    }
+
+    /// At the end of samples whose length is known: what was read after them, and what is there.
+    pub(super) fn after(&mut self) -> Option<(Vec<u8>, After)> {
+        if self.left != Some(0) || self.incomplete.is_some() {
+            return None;
+        }
+        let unread = self.reader.buffer().to_vec();
+        self.reader.consume(unread.len());
+        Some((unread, self.after))
+    }
+
+    /// A reader of other samples of the same format: `size` bytes.
+    pub(super) fn with_more<S: Read>(
+        &self,
+        reader: S,
+        length: Option<u64>,
+        size: u64,
+    ) -> Result<Wav<S>, AudioError> {
+        let mut more = Wav::ready(Source::new(reader, length), self.format, Some(size), self.name)?;
+        more.channel = self.channel;
+        Ok(more)
+    }
+
+    /// The name of the format.
+    pub(super) fn name(&self) -> &'static str {
+        self.name
     }
 
     /// Samples per second.

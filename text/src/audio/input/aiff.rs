@@ -5,7 +5,7 @@
 
 use crate::audio::AudioError;
 use crate::audio::sample_format::{Format, Sample};
-use crate::audio::wav::{Source, Wav, check_channels, check_rate};
+use crate::audio::wav::{Layout, Source, Wav, check_channels, check_rate};
 use std::io::Read;
 
 /// Whether a file begins as an AIFF file.
@@ -50,7 +50,10 @@ pub(super) fn open<R: Read>(reader: R, length: Option<u64>) -> Result<Wav<R>, Au
             if source.skip_bytes(offset)? < offset {
                 return Err(source.truncated(&name, size));
             }
-            return Wav::ready(source, format, bytes, "AIFF");
+            // The chunk may have more bytes than samples.
+            let gap = space - bytes.unwrap_or(space) + u64::from(size % 2);
+            let wav = Wav::ready(source, format, bytes, "AIFF")?;
+            return Ok(wav.followed_by(gap, Layout::Aiff));
         }
         source.check_chunk(&name, size)?;
         let mut rest = u64::from(size) + u64::from(size % 2);

@@ -1,6 +1,6 @@
 //! The bytes of a source, and how they are read.
 
-use std::fs::File;
+use super::stream::Stream;
 use std::io::{self, ErrorKind, Read, Seek};
 
 /// The error for an MP4 file in a pipe.
@@ -14,20 +14,17 @@ pub(super) trait ReadSeek: Read + Seek + Send {}
 
 impl<S: Read + Seek + Send> ReadSeek for S {}
 
-/// The bytes of a source.
+/// The bytes of a recording, without what may be too much.
 pub(super) enum Bytes<'s> {
-    /// A file and its length.
-    File(File, u64),
     /// A file whose index has the sound only, and its length.
     Pieces(Box<dyn ReadSeek + 's>, u64),
-    /// A source that cannot be read twice.
-    Pipe(Box<dyn Read + Send + 's>),
+    /// What is read front to back.
+    Pipe(Stream<'s>),
 }
 
 impl Read for Bytes<'_> {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         match self {
-            Self::File(file, _) => file.read(out),
             Self::Pieces(pieces, _) => pieces.read(out),
             Self::Pipe(pipe) => pipe.read(out),
         }

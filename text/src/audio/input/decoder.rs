@@ -6,6 +6,7 @@ use super::mp4_boxes::{Outline, outline};
 use super::mpeg_frames::NO_FRAME;
 use super::opus::Opus;
 use super::resampler::RATES;
+use super::stream::{Section, Stream};
 use super::untrusted::checked;
 use crate::audio::sample_format::Channel;
 use crate::audio::{AudioError, Incomplete};
@@ -60,13 +61,7 @@ impl<'s> Media<'s> {
 
 impl Read for Media<'_> {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        let read = loop {
-            // Not all readers of `symphonia` read again.
-            match self.bytes().read(out) {
-                Err(error) if error.kind() == ErrorKind::Interrupted => (),
-                read => break read?,
-            }
-        };
+        let read = self.bytes().read(out)?;
         let allowed = self.allowed.load(Ordering::Relaxed);
         if allowed < read as u64 {
             let message = "there is no audio in many megabytes";
@@ -98,7 +93,7 @@ impl MediaSource for Media<'_> {
     fn byte_len(&self) -> Option<u64> {
         // The end where tags are looked for.
         match &*self.bytes.lock().unwrap_or_else(PoisonError::into_inner) {
-            Bytes::File(_, length) | Bytes::Pieces(_, length) => self.seekable.map(|_| *length),
+            Bytes::Pieces(_, length) => self.seekable.map(|_| *length),
             Bytes::Pipe(_) => None,
         }
     }
@@ -115,6 +110,8 @@ enum Codec {
 /// Sound that cannot be read is passed over: [`Decoder::incomplete`] says where. An error is one of reading, or there is no sound.
 pub(super) struct Decoder<'s> {
     format: Box<dyn FormatReader + 's>,
+    /// What `format` reads, if that is read front to back.
+    pipe: Option<Stream<'s>>,
     codec: Codec,
     parameters: AudioCodecParameters,
     /// The track that is decoded, and the name of its format.
@@ -205,29 +202,33 @@ fn audio_track<'f>(
 }
 
 impl<'s> Decoder<'s> {
-    /// Opens a source that begins with `head` and is probably of the format `found`.
+    /// Opens a recording that begins with `head` and is probably of the format `kind`.
     pub(super) fn new(
-        mut bytes: Bytes<'s>,
+        stream: Stream<'s>,
         head: &[u8],
-        found: &'static str,
+        kind: &'static str,
         channel: Channel,
     ) -> Result<Self, AudioError> {
-        let unknown = || AudioError::Format { expected: FORMATS, found };
+        let unknown = || AudioError::Format { expected: FORMATS, found: kind };
         if head.is_empty() {
             return Err(unknown());
         }
         let is_mp4 = head.get(4..8) == Some(b"ftyp");
-        let (outline, length) = match &mut bytes {
-            Bytes::File(file, length) if is_mp4 => {
-                let outline = outline(file, *length).map_err(|error| AudioError::Read { error })?;
-                (outline, *length)
+        let mut section = if is_mp4 { stream.section() } else { None };
+        let mut found = Outline::default();
+        if let Some(section) = &mut section {
+            let length = section.length();
+            found = outline(section, length).map_err(|error| AudioError::Read { error })?;
+            if let Some(next) = found.next {
+                section.end_at(next);
             }
-            _ => (Outline::default(), 0),
-        };
-        let needs_file = is_mp4 && !matches!(bytes, Bytes::File(..));
+        }
+        let (outline, length) = (found, section.as_ref().map_or(0, Section::length));
+        let needs_file = is_mp4 && section.is_none();
         let allowed = Arc::new(AtomicU64::new(BEGINNING));
         let frame_bytes = Arc::new(AtomicU64::new(0));
-        let bytes = checked(bytes, head, frame_bytes.clone())?;
+        let bytes = checked(stream, section, head, frame_bytes.clone())?;
+        let pipe = if let Bytes::Pipe(pipe) = &bytes { Some(pipe.clone()) } else { None };
         let format = open(bytes, outline.end, allowed.clone()).map_err(|error| match error {
             Error::Unsupported(_) | Error::SeekError(_) if !is_mp4 => unknown(),
             Error::IoError(error) if error.to_string() == NO_FRAME => unknown(),
@@ -277,6 +278,7 @@ impl<'s> Decoder<'s> {
             failed: false,
             incomplete: None,
             format,
+            pipe,
         };
         // The first samples tell the rate and the channels, and whether the codec is known.
         for _ in 0..SILENT {
@@ -290,6 +292,10 @@ impl<'s> Decoder<'s> {
             (true, None) => Err(AudioError::decode(name, 0.0, "it has no samples")),
             (false, incomplete) => Ok(Self { incomplete, ..new }),
         }
+    }
+
+    pub(super) fn name(&self) -> &'static str {
+        self.name
     }
 
     pub(super) fn rate(&self) -> u32 {
@@ -315,6 +321,20 @@ impl<'s> Decoder<'s> {
         self.before += (self.decoded - ready) as f64 / f64::from(self.rate.max(1));
         (self.decoded, self.rate) = (ready, rate);
         true
+    }
+
+    /// Reads up to the end of the recording: some formats end after the last sample, where others have more. Errors there, other
+    /// than of reading, are none of the sound.
+    pub(super) fn finish(&mut self) -> Result<(), AudioError> {
+        match self.pipe.take().map_or(Ok(()), |pipe| pipe.skip(BETWEEN)) {
+            Err(error)
+                if error.kind() != ErrorKind::UnexpectedEof
+                    && error.kind() != ErrorKind::InvalidData =>
+            {
+                Err(AudioError::Read { error })
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Reads the next samples; fewer than `out.len()` only at the end, or before samples of another rate.

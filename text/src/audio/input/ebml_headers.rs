@@ -4,6 +4,7 @@
 //! an element `Void` of the same length, so that all lengths stay. Sources: RFC 8794, sections 4 to 6; RFC 9559, section 5.
 
 use super::bytes::{fill, invalid};
+use super::rewritten::{Part, Parts};
 use super::vorbis_setup;
 use std::io::{self, BufReader, Read};
 
@@ -116,41 +117,38 @@ fn cut() -> io::Error {
     io::ErrorKind::UnexpectedEof.into()
 }
 
-/// Passes on the elements of a Matroska file.
-pub(super) struct EbmlHeaders<R> {
-    reader: BufReader<R>,
+/// The elements of a Matroska file.
+#[derive(Default)]
+pub(super) struct EbmlHeaders {
     /// Bytes that were read, and the ends of the elements whose children are read, outermost first.
     at: u64,
     parents: Vec<(u64, u64)>,
-    /// What is passed on next, from `from` on, and bytes of the source after that.
-    out: Vec<u8>,
-    from: usize,
-    left: u64,
-    /// The error after that.
+    /// The error after what was passed on.
     failed: Option<io::Error>,
 }
 
-impl<R: Read> EbmlHeaders<R> {
-    pub(super) fn new(reader: R) -> Self {
-        let (reader, parents, out) = (BufReader::new(reader), Vec::new(), Vec::new());
-        Self { reader, at: 0, parents, out, from: 0, left: 0, failed: None }
+/// Reads the index of all tracks, and leaves in it what is needed.
+fn read_tracks(reader: &mut impl Read, head: &Head) -> io::Result<Vec<u8>> {
+    let mut content = vec![0; head.check(INDEX)? as usize];
+    if fill(reader, &mut content)? < content.len() {
+        return Err(cut());
     }
+    check_tracks(&mut content)?;
+    Ok(content)
+}
 
-    /// Reads the index of all tracks, and leaves in it what is needed.
-    fn read_tracks(&mut self, head: &Head) -> io::Result<Vec<u8>> {
-        let mut content = vec![0; head.check(INDEX)? as usize];
-        if fill(&mut self.reader, &mut content)? < content.len() {
-            return Err(cut());
+impl Parts for EbmlHeaders {
+    /// Reads the head of the next element, and of some its content.
+    fn next(&mut self, reader: &mut BufReader<impl Read>) -> io::Result<Part> {
+        if let Some(error) = self.failed.take() {
+            return Err(error);
         }
-        check_tracks(&mut content)?;
-        Ok(content)
-    }
-
-    /// Reads the next element; returns false at the end.
-    fn next(&mut self) -> io::Result<bool> {
-        let Some(head) = Head::read(&mut self.reader)? else { return Ok(false) };
+        let Some(head) = Head::read(reader)? else { return Ok(Part::End) };
         while self.parents.last().is_some_and(|&(_, end)| end <= self.at) {
             self.parents.pop();
+        }
+        if head.name == EBML && self.at > 0 && self.parents.is_empty() {
+            return Ok(Part::Another(head.bytes));
         }
         let begin = self.at + head.bytes.len() as u64;
         let end = head.length.map_or(begin, |length| begin.saturating_add(length));
@@ -159,7 +157,7 @@ impl<R: Read> EbmlHeaders<R> {
             return Err(head.wrong("an end in its parent", "one after it"));
         }
         self.at = begin;
-        match head.name {
+        let (left, out) = match head.name {
             SEGMENT | CLUSTER | BLOCK_GROUP => {
                 // One without a length ends where the next one of its kind begins.
                 let known = head.length.map(|_| (head.name, end));
@@ -167,42 +165,39 @@ impl<R: Read> EbmlHeaders<R> {
                     self.parents.clear();
                 }
                 self.parents.extend(known);
-                self.out = head.bytes;
-                return Ok(true);
+                return Ok(Part::Bytes(head.bytes, 0));
             }
-            EBML | INFO => {
-                self.left = head.check(SMALL)?;
-                self.out = head.bytes;
-            }
+            EBML | INFO => (head.check(SMALL)?, head.bytes),
             TRACKS => {
                 // A decoder that gets no head says nothing of an error.
-                let tracks = self.read_tracks(&head);
-                self.out = head.bytes;
+                let tracks = read_tracks(reader, &head);
+                let mut out = head.bytes;
                 match tracks {
-                    Ok(content) => self.out.extend(content),
+                    Ok(content) => out.extend(content),
                     Err(error) => self.failed = Some(error),
                 }
+                (0, out)
             }
             SIMPLE_BLOCK | BLOCK => {
                 let length = head.length()?;
                 let mut first = [0; BLOCK_HEAD];
                 let count = length.min(BLOCK_HEAD as u64) as usize;
-                if fill(&mut self.reader, &mut first[..count])? < count {
+                if fill(reader, &mut first[..count])? < count {
                     return Err(cut());
                 }
                 let kept = length <= PACKET && !is_of_nothing(&first[..count], length);
-                self.out = if kept { head.bytes } else { head.void(length) };
-                self.out.extend(&first[..count]);
-                self.left = length - count as u64;
+                let mut out = if kept { head.bytes } else { head.void(length) };
+                out.extend(&first[..count]);
+                (length - count as u64, out)
             }
             name => {
-                self.left = head.length()?;
+                let left = head.length()?;
                 let left_out = LEFT_OUT.contains(&name);
-                self.out = if left_out { head.void(self.left) } else { head.bytes };
+                (left, if left_out { head.void(left) } else { head.bytes })
             }
-        }
+        };
         self.at = end;
-        Ok(true)
+        Ok(Part::Bytes(out, left))
     }
 }
 
@@ -296,32 +291,5 @@ fn check_header(header: &[u8]) -> io::Result<()> {
     match header {
         [5, ..] => vorbis_setup::check(header).map_err(invalid),
         _ => Ok(()),
-    }
-}
-
-impl<R: Read> Read for EbmlHeaders<R> {
-    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        if self.from == self.out.len() && self.left == 0 {
-            (self.out, self.from) = (Vec::new(), 0);
-            if let Some(error) = self.failed.take() {
-                return Err(error);
-            }
-            if out.is_empty() || !self.next()? {
-                return Ok(0);
-            }
-        }
-        if self.from < self.out.len() {
-            let count = out.len().min(self.out.len() - self.from);
-            out[..count].copy_from_slice(&self.out[self.from..self.from + count]);
-            self.from += count;
-            return Ok(count);
-        }
-        let wanted = self.left.min(out.len() as u64) as usize;
-        let count = self.reader.read(&mut out[..wanted])?;
-        if count == 0 && wanted > 0 {
-            return Err(cut());
-        }
-        self.left -= count as u64;
-        Ok(count)
     }
 }

@@ -5,6 +5,7 @@
 
 use super::bytes::{invalid, skip};
 use super::flac_bytes::FlacBytes;
+use super::stream::Stream;
 use std::io::{self, Read};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -19,12 +20,12 @@ const LAST: u8 = 0x80;
 /// The bytes of metadata before the first frame: pictures have some megabytes.
 const LONGEST: u64 = 256 << 20;
 
-/// Reads the metadata of a stream, and returns a stream that has `STREAMINFO` and the frames. `frames` gets the number of bytes of
+/// Reads the metadata of a file, and returns one that has `STREAMINFO` and the frames. `frames` gets the number of bytes of
 /// frames that were read.
-pub(super) fn frames_only<R: Read>(
-    mut reader: R,
+pub(super) fn frames_only<'s>(
+    mut reader: Stream<'s>,
     frames: Arc<AtomicU64>,
-) -> io::Result<impl Read + use<R>> {
+) -> io::Result<impl Read + use<'s>> {
     let mut head = [0; 4];
     reader.read_exact(&mut head)?;
     if &head != MARKER {

@@ -3,6 +3,7 @@
 mod aiff;
 #[cfg(feature = "audio-files")]
 mod bytes;
+mod chunks;
 #[cfg(feature = "audio-files")]
 mod decoder;
 #[cfg(feature = "audio-files")]
@@ -30,6 +31,9 @@ mod ogg_pages;
 #[cfg(feature = "audio-files")]
 mod opus;
 mod resampler;
+#[cfg(feature = "audio-files")]
+mod rewritten;
+mod stream;
 mod tags;
 #[cfg(feature = "audio-files")]
 mod untrusted;
@@ -44,8 +48,9 @@ use super::sample_format::{Channel, RawFormat};
 use super::wav::{Wav, kind};
 use std::fmt;
 use std::fs::File;
-use std::io::{Cursor, ErrorKind, Read, Seek, SeekFrom};
+use std::io::{ErrorKind, Read};
 use std::path::Path;
+use stream::Stream;
 
 /// The sample rate of speech models, in Hz.
 const RATE: u32 = 16_000;
@@ -56,8 +61,8 @@ const BLOCKS_PER_SECOND: usize = 20;
 /// The maximum number of tags before a source, and of their bytes; with pictures there are some megabytes.
 const TAGS: usize = 8;
 const TAG_BYTES: u64 = 64 << 20;
-/// The bytes that decide which format a source has.
-const HEAD: u64 = 64;
+/// The maximum number of recordings in a source.
+const RECORDINGS: usize = 1000;
 
 /// How an [`AudioReader`] reads its source.
 #[derive(Clone, Copy, Debug, Default)]
@@ -68,15 +73,92 @@ pub struct InputOptions {
     pub raw: Option<RawFormat>,
 }
 
-type Input<'s> = Box<dyn Read + Send + 's>;
-
 enum Source<'s> {
-    Wav(Box<Wav<Input<'s>>>),
+    Wav(Box<Wav<Stream<'s>>>),
     #[cfg(feature = "audio-files")]
     Decoder(Box<decoder::Decoder<'s>>),
 }
 
-impl Source<'_> {
+impl<'s> Source<'s> {
+    /// Opens the recording that `stream` begins with.
+    fn open(stream: &Stream<'s>, options: InputOptions) -> Result<Self, AudioError> {
+        let read = |error| AudioError::Read { error };
+        let mut source = if let Some(raw) = options.raw {
+            Self::Wav(Box::new(Wav::raw(stream.clone(), raw, stream.remaining())?))
+        } else {
+            let mut head = stream.peek().map_err(read)?;
+            let (mut tags, mut length) = (0, 0);
+            while let Some(bytes) = tags::id3v2(&head) {
+                (tags, length) = (tags + 1, length + bytes);
+                if tags > TAGS || length > TAG_BYTES {
+                    let expected = format!("at most {TAGS} of {TAG_BYTES} bytes");
+                    let found = format!("{tags} of {length}");
+                    return Err(AudioError::input("tags before the audio", expected, found));
+                }
+                stream.skip(bytes).map_err(read)?;
+                head = stream.peek().map_err(read)?;
+            }
+            Self::of_format(stream, &head, options)?
+        };
+        if let Channel::Index(index) = options.channel {
+            let channels = source.channels();
+            if index >= channels {
+                let expected = format!("0 to {}", channels - 1);
+                return Err(AudioError::input("the channel", expected, index));
+            }
+        }
+        match &mut source {
+            Self::Wav(wav) => wav.select(options.channel),
+            // It has selected the channel.
+            #[cfg(feature = "audio-files")]
+            Self::Decoder(_) => (),
+        }
+        Ok(source)
+    }
+
+    fn of_format(
+        stream: &Stream<'s>,
+        head: &[u8],
+        options: InputOptions,
+    ) -> Result<Self, AudioError> {
+        let (reader, length) = (stream.clone(), stream.remaining());
+        Ok(Self::Wav(Box::new(match head {
+            _ if aiff::is_aiff(head) => aiff::open(reader, length)?,
+            _ if wave64::is_wave64(head) => wave64::open(reader, length)?,
+            _ if is_wav(head) => Wav::begin(reader, length)?,
+            #[cfg(feature = "audio-files")]
+            _ => {
+                let decoder = decoder::Decoder::new(reader, head, kind(head), options.channel)?;
+                return Ok(Self::Decoder(Box::new(decoder)));
+            }
+            #[cfg(not(feature = "audio-files"))]
+            _ => return Err(AudioError::Kind { found: kind(head) }),
+        })))
+    }
+
+    /// At the end of the samples: opens those that follow in the same file, or finds out whether another recording follows.
+    fn end(&mut self, stream: &Stream<'s>) -> Result<Option<Self>, AudioError> {
+        match self {
+            Self::Wav(wav) => {
+                let Some((unread, after)) = wav.after() else { return Ok(None) };
+                stream.give_back(&unread);
+                let Some(size) = chunks::pass(stream, after)? else { return Ok(None) };
+                let more = wav.with_more(stream.clone(), stream.remaining(), size)?;
+                Ok(Some(Self::Wav(Box::new(more))))
+            }
+            #[cfg(feature = "audio-files")]
+            Self::Decoder(decoder) => decoder.finish().map(|()| None),
+        }
+    }
+
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Wav(wav) => wav.name(),
+            #[cfg(feature = "audio-files")]
+            Self::Decoder(decoder) => decoder.name(),
+        }
+    }
+
     fn rate(&self) -> u32 {
         match self {
             Self::Wav(wav) => wav.rate(),
@@ -133,8 +215,9 @@ impl Source<'_> {
 /// Formats: WAV, AIFF and Wave64 (PCM, floats, A-law and mu-law; also RF64), and raw samples. With the feature `audio-files` also
 /// FLAC, MP3, AAC (LC), M4A and MP4 (AAC, ALAC, Opus; also in fragments), Ogg (Vorbis, Opus, FLAC), and WebM and Matroska. The
 /// format is found by the content, not by the name. Several channels are averaged, or one is selected. Other rates are
-/// converted by [`Resampler`]. Lengths that a recorder or a pipe left open are read to the end, and joined files (MP3, AAC, Ogg)
-/// are read one after the other. A file that ends before its header says, or that is damaged, gives an error after the
+/// converted by [`Resampler`]. Lengths that a recorder or a pipe left open are read to the end. Files that were joined by writing
+/// one after the other are read one after the other, each with its rate and channels; after MP4, Ogg, WebM and Matroska only a
+/// file of the same format is looked for. A file that ends before its header says, or that is damaged, gives an error after the
 /// samples before the damage; [`AudioReader::read_present`] goes on with what there is.
 ///
 /// ```
@@ -150,7 +233,16 @@ impl Source<'_> {
 /// # Ok(()) }
 /// ```
 pub struct AudioReader<'s> {
+    stream: Stream<'s>,
+    options: InputOptions,
+    /// The current recording.
     source: Source<'s>,
+    /// The number of recordings until now, the seconds before the current one, and those that were read.
+    recordings: usize,
+    before: f64,
+    seconds: f64,
+    /// The first place where sound is missing.
+    incomplete: Option<Incomplete>,
     /// `None` if the source has the rate already.
     resampler: Option<Resampler>,
     /// Samples at the source's rate.
@@ -178,7 +270,7 @@ impl AudioReader<'static> {
     pub fn open(path: impl AsRef<Path>, options: InputOptions) -> Result<Self, AudioError> {
         let path = path.as_ref();
         let open = |error| AudioError::Open { path: path.to_owned(), error };
-        let mut file = File::open(path).map_err(open)?;
+        let file = File::open(path).map_err(open)?;
         let about = file.metadata().map_err(open)?;
         if about.is_dir() {
             return Err(open(ErrorKind::IsADirectory.into()));
@@ -187,25 +279,7 @@ impl AudioReader<'static> {
             // A pipe has no length.
             return Self::new(file, options);
         }
-        let length = Some(about.len());
-        if let Some(raw) = options.raw {
-            let file: Input<'static> = Box::new(file);
-            return Self::begin(Source::Wav(Box::new(Wav::raw(file, raw, length)?)), options);
-        }
-        let mut head = Vec::new();
-        (&file).take(HEAD).read_to_end(&mut head).map_err(open)?;
-        file.seek(SeekFrom::Start(0)).map_err(open)?;
-        if head.starts_with(b"ID3") {
-            // Tags before any format, and no format that needs to seek has them.
-            return Self::new(file, options);
-        }
-        if is_uncompressed(&head) {
-            return Self::uncompressed(Box::new(file), length, &head, options);
-        }
-        #[cfg(feature = "audio-files")]
-        return Self::decode(bytes::Bytes::File(file, about.len()), &head, options);
-        #[cfg(not(feature = "audio-files"))]
-        Err(AudioError::Kind { found: kind(&head) })
+        Self::begin(Stream::of_file(file, about.len()), options)
     }
 }
 
@@ -215,78 +289,72 @@ impl<'s> AudioReader<'s> {
     /// # Errors
     /// As [`AudioReader::open`]. An MP4 file whose index is at its end needs a file.
     pub fn new(reader: impl Read + Send + 's, options: InputOptions) -> Result<Self, AudioError> {
-        let mut reader: Input<'s> = Box::new(reader);
-        if let Some(raw) = options.raw {
-            return Self::begin(Source::Wav(Box::new(Wav::raw(reader, raw, None)?)), options);
-        }
-        let read = |error| AudioError::Read { error };
-        let mut head = Vec::new();
-        reader.by_ref().take(HEAD).read_to_end(&mut head).map_err(read)?;
-        let mut whole: Input<'s> = Box::new(Cursor::new(head.clone()).chain(reader));
-        let (mut tags, mut length) = (0, 0);
-        while let Some(bytes) = tags::id3v2(&head) {
-            (tags, length) = (tags + 1, length + bytes);
-            if tags > TAGS || length > TAG_BYTES {
-                let expected = format!("at most {TAGS} of {TAG_BYTES} bytes");
-                let found = format!("{tags} of {length}");
-                return Err(AudioError::input("tags before the audio", expected, found));
-            }
-            std::io::copy(&mut whole.by_ref().take(bytes), &mut std::io::sink()).map_err(read)?;
-            head.clear();
-            whole.by_ref().take(HEAD).read_to_end(&mut head).map_err(read)?;
-            whole = Box::new(Cursor::new(head.clone()).chain(whole));
-        }
-        if is_uncompressed(&head) {
-            return Self::uncompressed(whole, None, &head, options);
-        }
-        #[cfg(feature = "audio-files")]
-        return Self::decode(bytes::Bytes::Pipe(whole), &head, options);
-        #[cfg(not(feature = "audio-files"))]
-        Err(AudioError::Kind { found: kind(&head) })
+        Self::begin(Stream::of_pipe(reader), options)
     }
 
-    fn uncompressed(
-        reader: Input<'s>,
-        length: Option<u64>,
-        head: &[u8],
-        options: InputOptions,
-    ) -> Result<Self, AudioError> {
-        let wav = match head {
-            _ if aiff::is_aiff(head) => aiff::open(reader, length)?,
-            _ if wave64::is_wave64(head) => wave64::open(reader, length)?,
-            _ => Wav::begin(reader, length)?,
+    fn begin(stream: Stream<'s>, options: InputOptions) -> Result<Self, AudioError> {
+        let source = Source::open(&stream, options)?;
+        let mut new = Self {
+            stream,
+            options,
+            incomplete: source.incomplete().cloned(),
+            source,
+            recordings: 1,
+            before: 0.0,
+            seconds: 0.0,
+            resampler: None,
+            block: Vec::new(),
+            ended: false,
+            next_rate: None,
         };
-        Self::begin(Source::Wav(Box::new(wav)), options)
-    }
-
-    #[cfg(feature = "audio-files")]
-    fn decode(
-        bytes: bytes::Bytes<'s>,
-        head: &[u8],
-        options: InputOptions,
-    ) -> Result<Self, AudioError> {
-        let decoder = decoder::Decoder::new(bytes, head, kind(head), options.channel)?;
-        Self::begin(Source::Decoder(Box::new(decoder)), options)
-    }
-
-    fn begin(mut source: Source<'s>, options: InputOptions) -> Result<Self, AudioError> {
-        if let Channel::Index(index) = options.channel {
-            let channels = source.channels();
-            if index >= channels {
-                let expected = format!("0 to {}", channels - 1);
-                return Err(AudioError::input("the channel", expected, index));
-            }
-        }
-        match &mut source {
-            Source::Wav(wav) => wav.select(options.channel),
-            // It has selected the channel.
-            #[cfg(feature = "audio-files")]
-            Source::Decoder(_) => (),
-        }
-        let mut new =
-            Self { source, resampler: None, block: Vec::new(), ended: false, next_rate: None };
         new.set_rate(new.source.rate())?;
         Ok(new)
+    }
+
+    /// Counts the samples that were read from the source, and remembers where it says that sound is missing.
+    fn count(&mut self, read: usize) {
+        self.seconds += read as f64 / f64::from(self.source.rate());
+        if let (None, Some(found)) = (&self.incomplete, self.source.incomplete()) {
+            let seconds = self.before + found.seconds;
+            self.incomplete = Some(Incomplete { seconds, ..found.clone() });
+        }
+    }
+
+    /// Whether samples of another rate, or another recording, follow those of the source. Then it gives these.
+    fn follow(&mut self) -> Result<bool, AudioError> {
+        if self.source.change_rate() {
+            return Ok(true);
+        }
+        match self.open_next() {
+            Ok(Some(source)) => {
+                (self.source, self.before) = (source, self.seconds);
+                self.count(0);
+                Ok(true)
+            }
+            Ok(None) => Ok(false),
+            Err(error @ AudioError::Read { .. }) => Err(error),
+            Err(error) => {
+                let message = format!("what follows cannot be read: {error}");
+                let (format, seconds) = (self.source.name(), self.seconds);
+                self.incomplete.get_or_insert(Incomplete { format, seconds, message });
+                Ok(false)
+            }
+        }
+    }
+
+    fn open_next(&mut self) -> Result<Option<Source<'s>>, AudioError> {
+        if let Some(source) = self.source.end(&self.stream)? {
+            return Ok(Some(source));
+        }
+        if !self.stream.begin_next().map_err(|error| AudioError::Read { error })? {
+            return Ok(None);
+        }
+        self.recordings += 1;
+        if self.recordings > RECORDINGS {
+            let expected = format!("at most {RECORDINGS}");
+            return Err(AudioError::input("recordings in a source", expected, "more"));
+        }
+        Source::open(&self.stream, self.options).map(Some)
     }
 
     /// Prepares for samples of a rate.
@@ -303,19 +371,19 @@ impl<'s> AudioReader<'s> {
         RATE
     }
 
-    /// Samples per second of the source.
+    /// Samples per second of the recording that is read.
     #[must_use]
     pub fn source_rate(&self) -> u32 {
         self.source.rate()
     }
 
-    /// Channels of the source.
+    /// Channels of the recording that is read.
     #[must_use]
     pub fn channels(&self) -> usize {
         self.source.channels()
     }
 
-    /// How many samples there are at [`Self::rate`], if the source says how many it has.
+    /// How many samples there are at [`Self::rate`], if the source says how many it has. In joined files, those of the first one.
     #[must_use]
     pub fn samples(&self) -> Option<u64> {
         let (from, to) = (u128::from(self.source.rate()), u128::from(RATE));
@@ -326,7 +394,7 @@ impl<'s> AudioReader<'s> {
     /// Where sound is missing, because the file is cut or damaged: the first place up to where it was read.
     #[must_use]
     pub fn incomplete(&self) -> Option<&Incomplete> {
-        self.source.incomplete()
+        self.incomplete.as_ref()
     }
 
     /// Reads the next samples, -1 to 1, into `out`. Returns their number; it is less than `out.len()` only at the end. From a pipe
@@ -365,17 +433,23 @@ impl<'s> AudioReader<'s> {
                 }
                 let read = self.source.read(&mut self.block)?;
                 resampler.push(&self.block[..read]);
-                if read < self.block.len() {
+                let ended = read < self.block.len();
+                if ended {
                     resampler.finish();
-                    match self.source.change_rate() {
+                }
+                self.count(read);
+                if ended {
+                    match self.follow()? {
                         true => self.next_rate = Some(self.source.rate()),
                         false => self.ended = true,
                     }
                 }
             } else {
-                written += self.source.read(&mut out[written..])?;
+                let read = self.source.read(&mut out[written..])?;
+                written += read;
+                self.count(read);
                 if written < out.len() {
-                    match self.source.change_rate() {
+                    match self.follow()? {
                         true => self.set_rate(self.source.rate())?,
                         false => self.ended = true,
                     }
@@ -384,11 +458,6 @@ impl<'s> AudioReader<'s> {
         }
         Ok(written)
     }
-}
-
-/// Whether it has samples that need no decoder.
-fn is_uncompressed(head: &[u8]) -> bool {
-    is_wav(head) || aiff::is_aiff(head) || wave64::is_wave64(head)
 }
 
 /// Whether it is a WAV file, or the beginning of one.

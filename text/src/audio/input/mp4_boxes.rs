@@ -3,7 +3,7 @@
 //! Source: ISO/IEC 14496-12, section 4.2.
 
 use super::followed::{CUT, Layout};
-use std::fs::File;
+use super::stream::{self, begins};
 use std::io::{self, Read, Seek, SeekFrom};
 
 /// The head of a box with a long size, in bytes.
@@ -69,21 +69,28 @@ pub(super) struct Outline {
     pub(super) fragmented: bool,
     /// The number of whole indexes; without fragments only the first one is read.
     pub(super) indexes: usize,
+    /// Where another file begins.
+    pub(super) next: Option<u64>,
 }
 
-/// Reads the heads of all boxes; the file is then at its start again.
+/// Reads the heads of all boxes up to the end of the file, or another one; it is then at its start again.
 ///
 /// # Errors
 /// The file cannot be read.
-pub(super) fn outline(file: &mut File, length: u64) -> io::Result<Outline> {
+pub(super) fn outline(file: &mut (impl Read + Seek), length: u64) -> io::Result<Outline> {
     let mut found = Outline::default();
     for _ in 0..BOXES {
         if found.end >= length {
             break;
         }
         file.seek(SeekFrom::Start(found.end))?;
-        let mut head = Vec::with_capacity(HEAD);
-        file.by_ref().take(HEAD as u64).read_to_end(&mut head)?;
+        let mut head = Vec::with_capacity(stream::HEAD);
+        file.by_ref().take(stream::HEAD as u64).read_to_end(&mut head)?;
+        if found.end > 0 && begins(&head) {
+            found.next = Some(found.end);
+            file.seek(SeekFrom::Start(0))?;
+            return Ok(found);
+        }
         found.fragmented |= head.get(4..8) == Some(b"moof");
         match size_of(&head) {
             Some((size, _)) => {

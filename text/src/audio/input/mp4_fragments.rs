@@ -1,9 +1,10 @@
-//! Checks the fragments of an MP4 file before a decoder sees them.
+//! Checks the fragments of an MP4 file before a decoder sees them, and finds its end, where another file begins.
 //!
 //! `symphonia` 0.6 keeps the index of each fragment, adds up its entries for each packet, and believes its numbers of packets. What
 //! is of other tracks, or has no packets, becomes an atom `free` of the same length. Source: ISO/IEC 14496-12:2022, section 8.8.
 
 use super::bytes::{fill, invalid};
+use super::rewritten::{Part, Parts};
 use std::io::{self, BufReader, Read};
 
 /// The bytes of the index of a fragment, and of a packet.
@@ -34,38 +35,32 @@ pub(super) struct Extended {
     pub(super) size: u32,
 }
 
-/// Passes on the atoms of a file.
-pub(super) struct Mp4Fragments<R> {
-    reader: BufReader<R>,
-    extended: Extended,
+/// The atoms of a file.
+pub(super) struct Mp4Fragments {
+    /// `None` if it has no fragments.
+    extended: Option<Extended>,
     /// Bytes, fragments and packets until now.
     at: u64,
     fragments: u64,
     packets: u64,
-    /// What is passed on next, from `from` on, and bytes of the source after that.
-    out: Vec<u8>,
-    from: usize,
-    left: u64,
 }
 
-impl<R: Read> Mp4Fragments<R> {
-    pub(super) fn new(reader: R, extended: Extended) -> Self {
-        let (reader, out) = (BufReader::new(reader), Vec::new());
-        Self { reader, extended, at: 0, fragments: 0, packets: 0, out, from: 0, left: 0 }
-    }
-
-    /// Reads the head of the next atom, and a fragment's index as a whole; returns false at the end.
-    fn next(&mut self) -> io::Result<bool> {
+impl Parts for Mp4Fragments {
+    /// Reads the head of the next atom, and a fragment's index as a whole.
+    fn next(&mut self, reader: &mut BufReader<impl Read>) -> io::Result<Part> {
         let mut head = vec![0; 8];
-        match fill(&mut self.reader, &mut head)? {
-            0 => return Ok(false),
+        match fill(reader, &mut head)? {
+            0 => return Ok(Part::End),
             8 => (),
             _ => return Err(io::ErrorKind::UnexpectedEof.into()),
+        }
+        if &head[4..8] == b"ftyp" && self.at > 0 {
+            return Ok(Part::Another(head));
         }
         let mut size = u64::from(number(&head, 0)?);
         if size == 1 {
             head.resize(16, 0);
-            self.reader.read_exact(&mut head[8..])?;
+            reader.read_exact(&mut head[8..])?;
             size = u64::from(number(&head, 8)?) << 32 | u64::from(number(&head, 12)?);
         }
         // One of no size extends to the end.
@@ -74,29 +69,33 @@ impl<R: Read> Mp4Fragments<R> {
             size => size.checked_sub(head.len() as u64),
         };
         let length = length.ok_or_else(|| invalid(format!("an atom of {size} bytes")))?;
-        if &head[4..8] == b"moof" {
+        let mut left = length;
+        if let (b"moof", Some(extended)) = (&head[4..8], self.extended) {
             if length > INDEX {
                 let expected = format!("expected at most {INDEX} bytes, found {length}");
                 return Err(invalid(format!("an atom `moof`: {expected}")));
             }
             let mut content = vec![0; length as usize];
-            self.reader.read_exact(&mut content)?;
-            if !self.check_fragment(&mut content)? {
+            reader.read_exact(&mut content)?;
+            if !self.check_fragment(&mut content, extended)? {
                 head[4..8].copy_from_slice(b"free");
             }
             head.extend(content);
-        } else {
-            self.left = length;
+            left = 0;
         }
         self.at = self.at.saturating_add(size);
-        self.out = head;
-        Ok(true)
+        Ok(Part::Bytes(head, left))
+    }
+}
+
+impl Mp4Fragments {
+    pub(super) fn new(extended: Option<Extended>) -> Self {
+        Self { extended, at: 0, fragments: 0, packets: 0 }
     }
 
     /// Checks the index of a fragment; returns whether it has packets of the track.
-    fn check_fragment(&mut self, content: &mut [u8]) -> io::Result<bool> {
+    fn check_fragment(&mut self, content: &mut [u8], extended: Extended) -> io::Result<bool> {
         let (mut found, mut packets) = (0, 0);
-        let extended = self.extended;
         each_atom(content, &mut |kind, traf| {
             match kind {
                 b"mfhd" => return Ok(true),
@@ -225,25 +224,4 @@ fn each_atom(content: &mut [u8], each: Each<'_>) -> io::Result<()> {
         rest = after;
     }
     Ok(())
-}
-
-impl<R: Read> Read for Mp4Fragments<R> {
-    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        if self.from == self.out.len() && self.left == 0 {
-            (self.out, self.from) = (Vec::new(), 0);
-            if out.is_empty() || !self.next()? {
-                return Ok(0);
-            }
-        }
-        if self.from < self.out.len() {
-            let count = out.len().min(self.out.len() - self.from);
-            out[..count].copy_from_slice(&self.out[self.from..self.from + count]);
-            self.from += count;
-            return Ok(count);
-        }
-        let wanted = self.left.min(out.len() as u64) as usize;
-        let count = self.reader.read(&mut out[..wanted])?;
-        self.left -= count as u64;
-        Ok(count)
-    }
 }

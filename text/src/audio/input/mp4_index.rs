@@ -8,6 +8,8 @@ use super::bytes::{Bytes, NEEDS_FILE, fill, invalid};
 use super::followed::Followed;
 use super::mp4_boxes::Mp4Boxes;
 use super::mp4_fragments::{Extended, Mp4Fragments};
+use super::rewritten::Rewritten;
+use super::stream::{Section, Stream};
 use std::io::{self, BufReader, Cursor, Read, Seek, SeekFrom};
 use std::ops::Range;
 
@@ -132,34 +134,34 @@ impl<S> Seek for Pieces<S> {
     }
 }
 
-/// The same file with the index of its sound.
-pub(super) fn audio_only(bytes: Bytes<'_>) -> io::Result<Bytes<'_>> {
-    match bytes {
-        Bytes::File(mut file, length) => {
-            let (pieces, extended) = pieces(&mut BufReader::new(&mut file), length)?;
-            let pieces = Pieces::new(file, pieces);
-            let Some(extended) = extended else {
-                return Ok(Bytes::Pieces(Box::new(pieces), length));
-            };
-            // Fragments are read front to back.
-            let followed = Followed::new(pieces, Mp4Boxes::default());
-            Ok(Bytes::Pipe(Box::new(Mp4Fragments::new(followed, extended))))
+/// The same file with the index of its sound. `section`: its bytes, if it is not in a pipe.
+pub(super) fn audio_only<'s>(
+    stream: Stream<'s>,
+    section: Option<Section<'s>>,
+) -> io::Result<Bytes<'s>> {
+    if let Some(mut section) = section {
+        let length = section.length();
+        let (pieces, extended) = pieces(&mut BufReader::new(&mut section), length)?;
+        let pieces = Pieces::new(section, pieces);
+        if extended.is_none() {
+            return Ok(Bytes::Pieces(Box::new(pieces), length));
         }
-        mut pipe => {
-            let before = read_up_to_sound(&mut pipe)?;
-            let length = before.len() as u64;
-            let mut source = Cursor::new(before);
-            let (pieces, extended) = pieces(&mut source, length).map_err(|error| {
-                let missing = error.to_string() == NO_INDEX;
-                if missing { invalid(NEEDS_FILE) } else { error }
-            })?;
-            let whole = Pieces::new(source, pieces).chain(pipe);
-            Ok(Bytes::Pipe(match extended {
-                Some(extended) => Box::new(Mp4Fragments::new(whole, extended)),
-                None => Box::new(whole),
-            }))
-        }
+        // Fragments are read front to back.
+        let followed = Followed::new(pieces, Mp4Boxes::default());
+        let whole = Rewritten::new(followed, Mp4Fragments::new(extended), stream);
+        return Ok(Bytes::Pipe(Stream::of_pipe(whole)));
     }
+    let mut pipe = Followed::new(stream.clone(), Mp4Boxes::default());
+    let before = read_up_to_sound(&mut pipe)?;
+    let length = before.len() as u64;
+    let mut source = Cursor::new(before);
+    let (pieces, extended) = pieces(&mut source, length).map_err(|error| {
+        let missing = error.to_string() == NO_INDEX;
+        if missing { invalid(NEEDS_FILE) } else { error }
+    })?;
+    let whole = Pieces::new(source, pieces).chain(pipe);
+    let whole = Rewritten::new(whole, Mp4Fragments::new(extended), stream);
+    Ok(Bytes::Pipe(Stream::of_pipe(whole)))
 }
 
 /// Reads the atoms of a pipe before its sound, and the head of the sound.

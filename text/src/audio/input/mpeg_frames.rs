@@ -6,13 +6,14 @@
 //! Sources: ISO/IEC 11172-3, 2.4.1; ISO/IEC 13818-7, 6.2; id3.org, ID3v2.4 structure, 3; APEv2 specification, Hydrogenaudio.
 
 use super::followed::CUT;
+use super::stream::{self, Stream, begins};
 use super::tags::tag;
 use std::io::{self, ErrorKind, Read};
 
 /// Bytes that decide whether a frame begins: the longest frame, the head of the next one, and some more for few reads.
 const AHEAD: usize = 1 << 14;
-/// The longest head of a frame or tag, in bytes.
-const HEAD: usize = 32;
+/// The longest head of a frame, a tag or another recording, in bytes.
+const HEAD: usize = stream::HEAD;
 /// The bytes of other data that may precede the first frame, and that may be between frames.
 const BEFORE: u64 = 1 << 15;
 const BETWEEN: u64 = 4 << 20;
@@ -71,9 +72,9 @@ enum Place {
     Tag(u64),
 }
 
-/// Passes on the frames of a file, and fails at its end if the last one is not whole.
-pub(super) struct MpegFrames<R> {
-    reader: R,
+/// Passes on the frames of a file up to its end, or another recording, and fails there if the last one is not whole.
+pub(super) struct MpegFrames<'s> {
+    stream: Stream<'s>,
     place: Place,
     /// What was read and not passed on, from `from` on.
     ahead: Vec<u8>,
@@ -86,11 +87,11 @@ pub(super) struct MpegFrames<R> {
     tags: u64,
 }
 
-impl<R: Read> MpegFrames<R> {
-    pub(super) fn new(reader: R) -> Self {
+impl<'s> MpegFrames<'s> {
+    pub(super) fn new(stream: Stream<'s>) -> Self {
         let (ahead, from) = (Vec::with_capacity(AHEAD), 0);
         Self {
-            reader,
+            stream,
             place: Place::Between,
             ahead,
             from,
@@ -110,16 +111,20 @@ impl<R: Read> MpegFrames<R> {
         while self.ahead.len() < count && !self.ended {
             let at = self.ahead.len();
             self.ahead.resize(AHEAD, 0);
-            let read = loop {
-                match self.reader.read(&mut self.ahead[at..]) {
-                    Err(error) if error.kind() == ErrorKind::Interrupted => (),
-                    read => break read,
-                }
-            };
+            let read = self.stream.read(&mut self.ahead[at..]);
             self.ahead.truncate(at + *read.as_ref().unwrap_or(&0));
             self.ended = read? == 0;
         }
         Ok(&self.ahead[self.from..])
+    }
+
+    /// Gives back the beginning of another recording. Returns that there is no further frame.
+    fn end_before_another(&mut self) -> bool {
+        self.stream.give_back(&self.ahead[self.from..]);
+        self.stream.set_next();
+        self.ahead.truncate(self.from);
+        self.ended = true;
+        false
     }
 
     /// Finds out what is next; returns false at the end.
@@ -129,6 +134,9 @@ impl<R: Read> MpegFrames<R> {
             let head = self.fill(HEAD)?;
             if head.is_empty() {
                 return Ok(false);
+            }
+            if last.is_some() && begins(head) {
+                return Ok(self.end_before_another());
             }
             if let Some(bytes) = tag(head) {
                 self.tags += bytes;
@@ -146,9 +154,9 @@ impl<R: Read> MpegFrames<R> {
                 let next = head.get(found.bytes..).unwrap_or_default();
                 let sure = (next.len() < 6 && last.is_none()) || tag(next).is_some();
                 if same || sure || frame(next).is_some_and(|next| next.kind == found.kind) {
-                    if last.is_some_and(|last| !last.kind.0 && !same) {
-                        let message = "frames of another rate or other channels follow";
-                        return Err(io::Error::new(ErrorKind::InvalidData, message));
+                    // A decoder of MP3 reads other rates and channels, too.
+                    if last.is_some_and(|last| !same && !(last.kind.0 && found.kind.0)) {
+                        return Ok(self.end_before_another());
                     }
                     (self.place, self.last) = (Place::Frame(found.bytes), Some(found));
                     (self.other, self.tags) = (0, 0);
@@ -164,7 +172,7 @@ impl<R: Read> MpegFrames<R> {
     }
 }
 
-impl<R: Read> Read for MpegFrames<R> {
+impl Read for MpegFrames<'_> {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         while !out.is_empty() {
             match self.place {

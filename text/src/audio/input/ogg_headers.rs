@@ -4,6 +4,7 @@
 //! first page. Sources: RFC 3533; Vorbis I specification, section 4.2; RFC 7845, section 5.2.
 
 use super::bytes::{fill, invalid};
+use super::rewritten::{Part, Parts};
 use super::vorbis_setup;
 use std::collections::BTreeMap;
 use std::io::{self, BufReader, ErrorKind, Read};
@@ -67,9 +68,9 @@ impl Stream {
     }
 }
 
-/// Passes on the pages of an Ogg file.
-pub(super) struct OggHeaders<R> {
-    reader: BufReader<R>,
+/// The pages of an Ogg file.
+#[derive(Default)]
+pub(super) struct OggHeaders {
     streams: BTreeMap<u32, Stream>,
     /// Whether the last page was the first of its stream.
     beginning: bool,
@@ -77,23 +78,15 @@ pub(super) struct OggHeaders<R> {
     damaged: bool,
     /// Bytes since the last page that was whole.
     passed: u64,
-    /// What was read, and what of it was passed on.
-    out: Vec<u8>,
-    from: usize,
 }
 
-impl<R: Read> OggHeaders<R> {
-    pub(super) fn new(reader: R) -> Self {
-        let (reader, streams, out) = (BufReader::new(reader), BTreeMap::new(), Vec::new());
-        Self { reader, streams, beginning: false, damaged: false, passed: 0, out, from: 0 }
-    }
-
-    /// Reads a page, and writes what is kept of it to `out`. Returns whether there was one.
-    fn read_page(&mut self) -> io::Result<bool> {
+impl Parts for OggHeaders {
+    /// Reads a page, and returns what is kept of it.
+    fn next(&mut self, reader: &mut BufReader<impl Read>) -> io::Result<Part> {
         let mut page = vec![0; HEAD];
-        let read = fill(&mut self.reader, &mut page)?;
+        let read = fill(reader, &mut page)?;
         if read == 0 {
-            return Ok(false);
+            return self.end();
         }
         if read < HEAD {
             return Err(ErrorKind::UnexpectedEof.into());
@@ -102,19 +95,27 @@ impl<R: Read> OggHeaders<R> {
         while !page.starts_with(b"OggS") {
             page.rotate_left(1);
             self.pass(1)?;
-            if fill(&mut self.reader, &mut page[HEAD - 1..])? == 0 {
-                return Ok(false);
+            if fill(reader, &mut page[HEAD - 1..])? == 0 {
+                return self.end();
             }
         }
         let segments = usize::from(page[HEAD - 1]);
         page.resize(HEAD + segments, 0);
-        self.reader.read_exact(&mut page[HEAD..])?;
+        reader.read_exact(&mut page[HEAD..])?;
         let content: usize = page[HEAD..].iter().map(|&length| usize::from(length)).sum();
         let body = page.len();
         page.resize(body + content, 0);
-        self.reader.read_exact(&mut page[body..])?;
-        self.check_page(page, segments)?;
-        Ok(true)
+        reader.read_exact(&mut page[body..])?;
+        Ok(Part::Bytes(self.check_page(page, segments)?, 0))
+    }
+}
+
+impl OggHeaders {
+    fn end(&mut self) -> io::Result<Part> {
+        match core::mem::take(&mut self.damaged) {
+            true => Err(invalid("the checksum of a page is another one")),
+            false => Ok(Part::End),
+        }
     }
 
     /// Counts bytes that are passed over.
@@ -126,12 +127,14 @@ impl<R: Read> OggHeaders<R> {
         Ok(())
     }
 
-    fn check_page(&mut self, page: Vec<u8>, segments: usize) -> io::Result<()> {
+    /// Returns what is kept of a page.
+    fn check_page(&mut self, page: Vec<u8>, segments: usize) -> io::Result<Vec<u8>> {
         let (flags, body) = (page[5], HEAD + segments);
         // A decoder would look for pages inside of it.
         if checksum(&page) != u32::from_le_bytes([page[22], page[23], page[24], page[25]]) {
             self.damaged = true;
-            return self.pass(page.len());
+            self.pass(page.len())?;
+            return Ok(Vec::new());
         }
         self.passed = 0;
         let serial = u32::from_le_bytes([page[14], page[15], page[16], page[17]]);
@@ -163,9 +166,9 @@ impl<R: Read> OggHeaders<R> {
         self.beginning = first;
         // A page of a stream that has not begun is not decoded, either.
         let Some(stream) = self.streams.get_mut(&serial).filter(|s| s.codec != Codec::Other) else {
-            self.out = page;
-            return Ok(());
+            return Ok(page);
         };
+        let mut out = Vec::new();
         let has_header = stream.is_header();
         if flags & CONTINUED == 0 {
             (stream.length, stream.header) = (0, Vec::new());
@@ -198,7 +201,7 @@ impl<R: Read> OggHeaders<R> {
                 (_, number) => return Err(invalid(format!("header {number} is another one"))),
             };
             let flags = if stream.headers == 1 { flags & FIRST } else { 0 };
-            self.out.extend(page_of(&page, flags, kept));
+            out.extend(page_of(&page, flags, kept));
             if !stream.is_header() && segment + 1 < segments {
                 // Packets after the last header.
                 let table = page[HEAD + segment + 1..body].to_vec();
@@ -211,14 +214,11 @@ impl<R: Read> OggHeaders<R> {
                 let flags_of_rest = page[5] & !(CONTINUED | FIRST);
                 let rest =
                     page.len() - table.iter().map(|&length| usize::from(length)).sum::<usize>();
-                self.out.extend(page_with(&page, flags_of_rest, &table, &page[rest..]));
-                return Ok(());
+                out.extend(page_with(&page, flags_of_rest, &table, &page[rest..]));
+                return Ok(out);
             }
         }
-        if !has_header {
-            self.out = page;
-        }
-        Ok(())
+        Ok(if has_header { out } else { page })
     }
 }
 
@@ -280,31 +280,30 @@ fn page_with(page: &[u8], flags: u8, table: &[u8], content: &[u8]) -> Vec<u8> {
     new
 }
 
+/// What a byte contributes to a checksum, which begins with the highest bit.
+const CHECKSUMS: [u32; 256] = {
+    const POLYNOMIAL: u32 = 0x04c1_1db7;
+    let mut table = [0; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        let (mut sum, mut bit) = ((byte as u32) << 24, 0);
+        while bit < 8 {
+            sum = sum << 1 ^ if sum >> 31 == 1 { POLYNOMIAL } else { 0 };
+            bit += 1;
+        }
+        table[byte] = sum;
+        byte += 1;
+    }
+    table
+};
+
 /// The checksum of a page, whose own field counts as zeros.
 fn checksum(page: &[u8]) -> u32 {
-    const POLYNOMIAL: u32 = 0x04c1_1db7;
-    page.iter().enumerate().fold(0, |sum, (i, &byte)| {
-        let byte = if (22..26).contains(&i) { 0 } else { byte };
-        (0..8).fold(sum ^ u32::from(byte) << 24, |sum, _| {
-            sum << 1 ^ if sum >> 31 == 1 { POLYNOMIAL } else { 0 }
-        })
-    })
-}
-
-impl<R: Read> Read for OggHeaders<R> {
-    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        while self.from == self.out.len() {
-            (self.out, self.from) = (Vec::new(), 0);
-            if !self.read_page()? {
-                return match core::mem::take(&mut self.damaged) {
-                    true => Err(invalid("the checksum of a page is another one")),
-                    false => Ok(0),
-                };
-            }
-        }
-        let count = out.len().min(self.out.len() - self.from);
-        out[..count].copy_from_slice(&self.out[self.from..self.from + count]);
-        self.from += count;
-        Ok(count)
-    }
+    let (head, rest) = page.split_at(page.len().min(22));
+    let content = rest.get(4..).unwrap_or_default();
+    let zeros = &[0; 4][..rest.len().min(4)];
+    [head, zeros, content]
+        .into_iter()
+        .flatten()
+        .fold(0, |sum, &byte| sum << 8 ^ CHECKSUMS[usize::from((sum >> 24) as u8 ^ byte)])
 }

@@ -231,9 +231,12 @@ fn bessel(x: f64) -> f64 {
 fn dot(a: &[f32], b: &[f32]) -> f32 {
     let mut lanes = Accumulators([0.0; LANES]);
     let Accumulators(sums) = &mut lanes;
-    for (a, b) in a.chunks_exact(LANES).zip(b.chunks_exact(LANES)) {
-        for lane in 0..LANES {
+    for (a, b) in a.as_chunks::<LANES>().0.iter().zip(b.as_chunks::<LANES>().0) {
+        // Not `for`, which calls functions in a build without optimization.
+        let mut lane = 0;
+        while lane < LANES {
             sums[lane] += a[lane] * b[lane];
+            lane += 1;
         }
     }
     add_lanes(&lanes)

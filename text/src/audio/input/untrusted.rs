@@ -8,45 +8,47 @@ use super::bytes::Bytes;
 use super::ebml_elements::EbmlElements;
 use super::ebml_headers::EbmlHeaders;
 use super::followed::{CUT, Followed};
-use super::mp4_boxes::Mp4Boxes;
 use super::mpeg_frames::MpegFrames;
 use super::ogg_headers::OggHeaders;
 use super::ogg_pages::OggPages;
+use super::rewritten::Rewritten;
+use super::stream::{Section, Stream};
 use super::{flac_blocks, mp4_index};
 use crate::audio::AudioError;
-use std::io::{self, ErrorKind, Read};
+use std::io::{self, ErrorKind};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-/// The bytes of a source without what may be too much, which fail at the end if something is missing there. `head`: the first bytes
-/// of the source. `frames` gets the number of bytes of the frames of a FLAC file.
+/// The bytes of a recording without what may be too much, which fail at the end if something is missing there. `head`: the first
+/// bytes of the recording; `section`: all bytes of an MP4 file that is not in a pipe. `frames` gets the number of bytes of the
+/// frames of a FLAC file.
 pub(super) fn checked<'s>(
-    bytes: Bytes<'s>,
+    stream: Stream<'s>,
+    section: Option<Section<'s>>,
     head: &[u8],
     frames: Arc<AtomicU64>,
 ) -> Result<Bytes<'s>, AudioError> {
-    let reader: Box<dyn Read + Send + 's> = match bytes {
-        bytes if head.get(4..8) == Some(b"ftyp") => {
-            let bytes = match bytes {
-                bytes @ Bytes::File(..) => bytes,
-                bytes => Bytes::Pipe(Box::new(Followed::new(bytes, Mp4Boxes::default()))),
-            };
-            return mp4_index::audio_only(bytes).map_err(|error| cut("isomp4", error));
+    let all = stream.clone();
+    let stream = match head {
+        _ if head.get(4..8) == Some(b"ftyp") => {
+            return mp4_index::audio_only(stream, section).map_err(|error| cut("isomp4", error));
         }
-        bytes if head.starts_with(b"OggS") => {
-            Box::new(OggHeaders::new(Followed::new(bytes, OggPages::new())))
+        [b'O', b'g', b'g', b'S', ..] => {
+            let followed = Followed::new(stream, OggPages::new());
+            Stream::of_pipe(Rewritten::new(followed, OggHeaders::default(), all))
         }
-        bytes if head.starts_with(b"\x1a\x45\xdf\xa3") => {
-            Box::new(EbmlHeaders::new(Followed::new(bytes, EbmlElements::default())))
+        [0x1a, 0x45, 0xdf, 0xa3, ..] => {
+            let followed = Followed::new(stream, EbmlElements::default());
+            Stream::of_pipe(Rewritten::new(followed, EbmlHeaders::default(), all))
         }
-        bytes if head.starts_with(flac_blocks::MARKER) => {
-            let found = flac_blocks::frames_only(bytes, frames);
-            Box::new(found.map_err(|error| cut("flac", error))?)
+        _ if head.starts_with(flac_blocks::MARKER) => {
+            let found = flac_blocks::frames_only(stream, frames);
+            Stream::of_pipe(found.map_err(|error| cut("flac", error))?)
         }
         // An MP3 stream may begin in the middle of a frame.
-        bytes => Box::new(MpegFrames::new(bytes)),
+        _ => Stream::of_pipe(MpegFrames::new(stream)),
     };
-    Ok(Bytes::Pipe(reader))
+    Ok(Bytes::Pipe(stream))
 }
 
 /// What an error of a check means.

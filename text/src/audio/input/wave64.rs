@@ -3,7 +3,7 @@
 //! Source: Sony Pictures Digital, Sony Wave64 format, 2003.
 
 use crate::audio::AudioError;
-use crate::audio::wav::{Source, Wav, read_format};
+use crate::audio::wav::{Layout, Source, Wav, read_format};
 use std::io::Read;
 
 /// The ends of the names `riff`, and of the others.
@@ -39,7 +39,8 @@ pub(super) fn open<R: Read>(reader: R, length: Option<u64>) -> Result<Wav<R>, Au
             };
             // A length without that of the head is one of a file that was not ended.
             let open = size <= HEAD || source.is_placeholder(size, 0)?;
-            return Wav::ready(source, format, (!open).then(|| size - HEAD), "Wave64");
+            let wav = Wav::ready(source, format, (!open).then(|| size - HEAD), "Wave64")?;
+            return Ok(wav.followed_by(size.wrapping_neg() % 8, Layout::Wave64));
         }
         let content = size.checked_sub(HEAD).and_then(|size| u32::try_from(size).ok());
         let Some(content) = content else {
