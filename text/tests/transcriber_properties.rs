@@ -256,6 +256,44 @@ fn no_time_is_outside_of_the_recording() {
     assert!(segments > 200 && words > 200 && tentative > 20, "{segments} {words} {tentative}");
 }
 
+/// A text that ends at the limit of the decoder has times and probabilities up to its last word.
+#[test]
+fn words_at_the_limit_of_the_decoder_have_probabilities() {
+    let place = whisper(&ONE_LANGUAGE.replace("14", "24"));
+    let tokenizer = Tokenizer::from_dir(&place.0).unwrap();
+    let samples = floats(&audio("noise", 40_000));
+    let read = |name: &str| fs::read_to_string(place.0.join(name)).unwrap();
+    let mut config = Config::from_hugging_face(&read("config.json")).unwrap();
+    config.set_generation_config(&read("generation_config.json")).unwrap();
+    let (mut full, mut words) = (0, 0);
+    for number in 0..cases(12, 200) {
+        let mut random = Random(number);
+        let endless = Model::from_fn(config.clone(), |_, shape, out: &mut [f32]| {
+            out.fill_with(|| random.next() as f32 / (1u32 << 31) as f32 - 0.5);
+            if let [1458, width] = *shape {
+                out[1295 * width..1296 * width].fill(0.0);
+            }
+            Ok(())
+        })
+        .unwrap();
+        let mut transcriber = transcriber((&endless, &tokenizer, &place), |options| {
+            (options.words, options.timestamps) = (true, number % 3 == 0);
+            options.windows = [Windows::Sequential, Windows::Batched][number as usize / 2 % 2];
+        });
+        let found = transcriber.transcribe(&samples).unwrap();
+        for window in &found.windows {
+            // The decoder has 24 positions.
+            full += usize::from(window.prompt.len() + window.tokens.len() >= 23);
+        }
+        for word in found.segments.iter().flat_map(|segment| &segment.words) {
+            assert!(word.probability > 0.0 && word.probability <= 1.0, "{number}: {word:?}");
+            words += 1;
+        }
+        check_times(&found.segments, 2.5);
+    }
+    assert!(full > 10 && words > 50, "{full} {words}");
+}
+
 /// Scores that are not finite are an error in every mode, and never a text without a note.
 #[test]
 fn scores_that_are_not_finite_are_errors() {

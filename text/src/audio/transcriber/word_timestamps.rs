@@ -82,24 +82,31 @@ impl WordTimer {
             return Ok(Vec::new());
         }
         let language = prompt.language_of(&window.prompt);
-        let mut tokens = prompt.without_timestamps(language);
-        let first = tokens.len();
-        tokens.extend(places.iter().map(|&i| window.tokens[i]));
+        let before = prompt.without_timestamps(language);
+        let text: Vec<u32> = places.iter().map(|&i| window.tokens[i]).collect();
         let end = options.search.eos.iter().min().copied().unwrap_or(u32::MAX);
-        tokens.extend(options.search.eos.first());
-        tokens.truncate(self.aligner.most_tokens());
-        let request = AlignmentRequest {
-            source,
-            tokens: &tokens,
-            text: first..tokens.len().min(first + places.len()),
-            positions: window.frames / FRAMES_PER_TIMESTAMP,
-            end,
-        };
-        let (starts, probabilities) = self.aligner.align(session, &request)?;
+        let positions = window.frames / FRAMES_PER_TIMESTAMP;
+        // A text that ends at the limit of the decoder is longer than one pass takes. Then another one has the end of it, after
+        // as much text as there is room for.
+        let most = self.aligner.most_tokens().saturating_sub(before.len() + 1).max(1);
+        let (mut starts, mut probabilities) = (Vec::new(), Vec::new());
+        while probabilities.len() < text.len() {
+            let done = probabilities.len();
+            let to = text.len().min(done + most);
+            let from = to.saturating_sub(most);
+            let next = text.get(to).or(options.search.eos.first());
+            let tokens: Vec<u32> =
+                before.iter().chain(&text[from..to]).chain(next).copied().collect();
+            let text = before.len()..before.len() + to - from;
+            let request = AlignmentRequest { source, tokens: &tokens, text, positions, end };
+            let (at, scores) = self.aligner.align(session, &request)?;
+            // The end of the last token is the start of the next one.
+            let earliest = starts.pop().unwrap_or(0);
+            starts.extend(at[done - from..].iter().map(|&at| earliest.max(at)));
+            probabilities.extend_from_slice(&scores[done - from..]);
+        }
         let last = window.frames as i32;
-        let time = |i: usize| {
-            starts.get(i).map_or(last, |&at| at as i32 * FRAMES_PER_TIMESTAMP as i32).min(last)
-        };
+        let time = |i: usize| (starts[i] as i32 * FRAMES_PER_TIMESTAMP as i32).min(last);
         // The next window begins at the limit.
         let (parts, limit) = match options.windows {
             Windows::Sequential => split(&window.tokens, prompt, 0, window.frames),
@@ -113,15 +120,14 @@ impl WordTimer {
         while from < places.len() {
             let follows = |i: &usize| part_of(*i) == part_of(from);
             let to = (from + 1..places.len()).take_while(follows).last().map_or(from, |i| i) + 1;
-            let ids: Vec<u32> = places[from..to].iter().map(|&i| window.tokens[i]).collect();
-            let (text, bytes) = tokenizer.decode_with_spans(&ids);
-            for word in split_words(&text, &bytes, spaces) {
+            let (written, bytes) = tokenizer.decode_with_spans(&text[from..to]);
+            for word in split_words(&written, &bytes, spaces) {
                 let Range { start, end } = from + word.said.start..from + word.said.end;
                 spans.push((time(start), time(end)));
-                let known = probabilities.get(start..end.min(probabilities.len())).unwrap_or(&[]);
-                let probability = known.iter().sum::<f32>() / known.len().max(1) as f32;
+                let scores = &probabilities[start..end];
+                let probability = scores.iter().sum::<f32>() / scores.len() as f32;
                 let token = places[from + word.tokens.start];
-                let text = text[word.bytes].to_owned();
+                let text = written[word.bytes].to_owned();
                 let word = Word { start: 0.0, end: 0.0, text, probability };
                 found.push(TimedWord { token, word });
             }
