@@ -167,6 +167,25 @@ fn titles_and_alternative_texts_of_markdown() {
     );
 }
 
+/// Titles of definitions in items of lists, whose text follows without a block of its own: no text is lost.
+#[test]
+fn definitions_before_the_text_of_an_item() {
+    let mut count = 0;
+    for marker in ["", "- ", "* ", "1. ", "- - ", "> - ", "- > ", "- [ ] il\n- "] {
+        for text in ["froid", "**froid**", "![froid](b)", "[a] froid", "froid\n\n", "\\*froid"] {
+            for title in ["\"maison\"", "'maison'", "(maison)"] {
+                let source = format!("{marker}[a]: /u {title}\n{text}\n");
+                let found = texts(&source, Format::Markdown);
+                let place = |word| found.iter().position(|text| text.contains(word));
+                let places = (place("maison"), place("froid"));
+                assert!(places.0.is_some() && places.0 < places.1, "{source:?}: {found:?}");
+                count += 1;
+            }
+        }
+    }
+    assert_eq!(count, 144);
+}
+
 #[test]
 fn front_matter_is_at_the_begin_alone() {
     let of = |text: &str| texts(text, Format::Markdown);

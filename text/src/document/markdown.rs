@@ -284,6 +284,13 @@ impl Reader<'_, '_, '_> {
 
     fn end_segment(&mut self) {
         let found = self.inline.finish(!self.asides.is_empty());
+        // The text of an item of a list is no block, and may follow definitions.
+        let starts = || self.asides.iter().map(|aside| aside.found.range.start);
+        let start = found.as_ref().map(|found| found.range.start).or_else(|| starts().max());
+        if let Some(start) = start {
+            let before = |aside: &mut Aside| aside.found.range.end <= start;
+            self.asides.extend(core::iter::from_fn(|| self.definitions.pop_front_if(before)));
+        }
         self.places.push_with(found, Writing::Markdown(self.context), &mut self.asides);
         self.line_start = true;
     }

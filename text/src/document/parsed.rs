@@ -53,7 +53,7 @@ impl Document {
             Format::Json => json_strings::parse(source, start, &mut places)?,
             Format::Gettext => gettext::parse(source, start, &mut places)?,
         }
-        let (segments, places) = places.into_parts();
+        let (segments, places) = places.into_parts(format)?;
         let newline = match source.find('\n') {
             Some(at) if source.as_bytes()[..at].ends_with(b"\r") => "\r\n",
             _ => "\n",

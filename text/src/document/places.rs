@@ -2,6 +2,7 @@
 
 use super::inline::Found;
 use super::markdown_writer::Context;
+use super::{DocumentError, Format};
 use crate::marked_text::MarkedText;
 use std::ops::Range;
 use std::time::Duration;
@@ -90,15 +91,16 @@ pub(super) struct Places<'s> {
     places: Vec<Place>,
     /// Where the last segment ends that is not nested.
     end: usize,
+    /// The first segment that has no place of its own.
+    misplaced: Option<Range<usize>>,
 }
 
 impl<'s> Places<'s> {
     pub(super) fn new(source: &'s str) -> Self {
-        Self { source, segments: Vec::new(), places: Vec::new(), end: 0 }
+        Self { source, segments: Vec::new(), places: Vec::new(), end: 0, misplaced: None }
     }
 
-    /// Adds a segment. A range that is not in the source or not after the last segment's is left untranslated: then the
-    /// document still comes back byte for byte, whatever a parser reports.
+    /// Adds a segment, whose range is in the source and after that of the last one. Another one makes [`Self::into_parts`] fail.
     pub(super) fn push(&mut self, found: Found, writing: Writing) {
         self.push_around(found, writing, Vec::new());
     }
@@ -128,11 +130,16 @@ impl<'s> Places<'s> {
                 after.push(aside);
             } else {
                 let next = found.markup.partition_point(|one| one.end < range.end);
-                if let Some(one) = found.markup.get(next).filter(|one| one.start <= range.start) {
-                    if markup.last() != Some(one) {
-                        markup.push(one.clone());
+                match found.markup.get(next).filter(|one| one.start <= range.start) {
+                    Some(one) => {
+                        if markup.last() != Some(one) {
+                            markup.push(one.clone());
+                        }
+                        nested.push(aside);
                     }
-                    nested.push(aside);
+                    None => {
+                        self.misplaced.get_or_insert(range.clone());
+                    }
                 }
             }
         }
@@ -155,6 +162,8 @@ impl<'s> Places<'s> {
             self.end = range.end;
             self.segments.push(segment);
             self.places.push(Place { range, writing, nested: false, markup });
+        } else {
+            self.misplaced.get_or_insert(range);
         }
     }
 
@@ -162,8 +171,19 @@ impl<'s> Places<'s> {
         range.start >= self.end && self.source.get(range.clone()).is_some_and(|raw| !raw.is_empty())
     }
 
-    pub(super) fn into_parts(self) -> (Vec<MarkedText>, Vec<Place>) {
-        (self.segments, self.places)
+    /// The segments and their places.
+    ///
+    /// # Errors
+    /// A segment of a document of this format has no place of its own, so that its translation could not be written.
+    pub(super) fn into_parts(
+        self,
+        format: Format,
+    ) -> Result<(Vec<MarkedText>, Vec<Place>), DocumentError> {
+        let Some(range) = self.misplaced else { return Ok((self.segments, self.places)) };
+        let before = self.source.as_bytes().get(..range.start).unwrap_or(self.source.as_bytes());
+        let line = before.iter().filter(|&&byte| byte == b'\n').count() + 1;
+        let expected = "a text after the one before it";
+        Err(DocumentError::Syntax { format, line, expected })
     }
 }
 
