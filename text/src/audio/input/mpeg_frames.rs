@@ -155,7 +155,7 @@ impl<'s> MpegFrames<'s> {
                 let sure = (next.len() < 6 && last.is_none()) || tag(next).is_some();
                 if same || sure || frame(next).is_some_and(|next| next.kind == found.kind) {
                     // A decoder of MP3 reads other rates and channels, too.
-                    if last.is_some_and(|last| !same && !(last.kind.0 && found.kind.0)) {
+                    if last.is_some_and(|last| !(same || last.kind.0 && found.kind.0)) {
                         return Ok(self.end_before_another());
                     }
                     (self.place, self.last) = (Place::Frame(found.bytes), Some(found));
