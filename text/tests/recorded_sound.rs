@@ -556,6 +556,7 @@ fn errors_of_reading_are_no_end() {
 /// The files of `golden/sound_matrix.py`: as long as is expected, which the script says, and those that are cut say so.
 #[test]
 #[ignore = "needs the files that `golden/sound_matrix.py` writes with ffmpeg"]
+#[allow(clippy::print_stdout, reason = "the table is the result of this test")]
 fn matrix_of_ffmpeg() {
     let place = std::path::PathBuf::from(std::env::var("SOUND_MATRIX").unwrap());
     let list = fs::read_to_string(place.join("list.tsv")).unwrap();
