@@ -116,6 +116,10 @@ impl<'s> Source<'s> {
         Ok(source)
     }
 
+    #[cfg_attr(
+        not(feature = "audio-files"),
+        expect(unused_variables, reason = "only the decoder takes options")
+    )]
     fn of_format(
         stream: &Stream<'s>,
         head: &[u8],
