@@ -10,13 +10,13 @@
 /// with the features of the set, and with `$more`. Numbers after the kernel's trait are the constants of its `run`.
 #[cfg(any(vectors = "x86_64", vectors = "aarch64"))]
 macro_rules! call_noinline {
-    ($compiled:ident $(+ $more:literal)?: $Set:ident, $Kernel:ident $(<$($number:literal),+>)?) => {
+    ($compiled:ident $(+ $more:literal)?: $Set:ident, $Op:ident $(<$($number:literal),+>)?) => {
         #[inline(always)]
-        fn call_noinline<K: $Kernel>(self, kernel: K) -> K::Output {
+        fn call_noinline<K: $Op>(self, kernel: K) -> K::Output {
             $compiled! {
                 $(+ $more)?
                 #[inline(never)]
-                fn inside<S: $Set, K: $Kernel>(set: S, kernel: K) -> K::Output {
+                fn inside<S: $Set, K: $Op>(set: S, kernel: K) -> K::Output {
                     kernel.run::<S $(, $($number),+)?>(set)
                 }
             }
