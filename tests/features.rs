@@ -7,7 +7,7 @@ use serde_json::Value;
 use simdformer::config::{Config, Family, Side};
 use simdformer::kernels::Isa;
 use simdformer::search::{
-    BeamOptions, Context, Hooks, LogitsProcessor, SearchOptions, Strategy, Timestamps,
+    BeamOptions, Context, Hooks, LogitsProcessor, SearchError, SearchOptions, Strategy, Timestamps,
 };
 use simdformer::trace::{Probe, Stage, View};
 use simdformer::{
@@ -259,6 +259,52 @@ fn the_detected_language_has_the_largest_logit() {
     assert!(session.start(sentence[0]).is_ok());
     let full = session.detect_language(sentence[0], 2, &named);
     assert!(matches!(full, Err(SessionError::NoFreeHypothesis { .. })), "{full:?}");
+}
+
+/// Scores that are not finite tell no language, wherever among the languages they are.
+#[test]
+fn a_language_of_scores_that_are_not_finite_is_an_error() {
+    let dims = dims(40);
+    let named = [90, 7, 44, 130, 61];
+    let (mut refused, mut found) = (0, 0);
+    for number in 0..60 {
+        let mut random = Random(number);
+        let model = Model::from_fn(dims.config(), |_, shape, out: &mut [f32]| {
+            out.fill_with(|| random.symmetric());
+            if let [131, width] = *shape {
+                // Products with this row may overflow, to either side or both.
+                let id = named[number as usize % named.len()] as usize;
+                let large = [3e38, -3e38][number as usize / named.len() % 2];
+                for (i, x) in out[id * width..][..width].iter_mut().enumerate() {
+                    *x = if number % 3 == 0 && i % 2 == 0 { -large } else { large };
+                }
+            }
+            Ok(())
+        });
+        let model = model.expect("a model");
+        let mut session = Session::new(&model, Limits::new(1, 40, 5)).expect("a session");
+        let values = random_frames(&mut Random(1), 33);
+        let mut sentence = [SourceId::default()];
+        session.encode_features(&[Features::new(&values, BINS)], &mut sentence).expect("encoded");
+        let row = session.start(sentence[0]).expect("a row");
+        let step = [StepRow { hypothesis: row, token: 2 }];
+        let logits = session.step(&step).expect("stepped").to_vec();
+        session.release(row).expect("released");
+        let scores = named.map(|id| logits[id as usize]);
+        let language = session.detect_language(sentence[0], 2, &named);
+        if scores.iter().all(|&score| score < f32::INFINITY) {
+            let best = (0..named.len()).max_by(|&a, &b| scores[a].total_cmp(&scores[b]));
+            assert_eq!(language, Ok(named[best.expect("one")]), "{scores:?}");
+            found += 1;
+        } else {
+            let error = SearchError::NotFinite { sentence: 0, position: 0 };
+            assert_eq!(language, Err(error.into()), "{scores:?}");
+            refused += 1;
+        }
+        // The slot is free again.
+        assert!(session.start(sentence[0]).is_ok());
+    }
+    assert!(refused >= 15 && found >= 5, "{refused} {found}");
 }
 
 #[test]

@@ -78,7 +78,8 @@ impl Session<'_> {
     ///
     /// # Errors
     /// As [`Session::start`] and [`Session::step`]; [no languages](SessionError::NoLanguages), or one outside the
-    /// [vocabulary](SessionError::Token).
+    /// [vocabulary](SessionError::Token); a score that is NaN or `+inf`, or no
+    /// score that is [finite](SearchError::NotFinite).
     ///
     /// ```
     /// use simdformer::{Limits, Model, SourceId, Session};
@@ -102,12 +103,17 @@ impl Session<'_> {
         let (&first, others) = languages.split_first().ok_or(SessionError::NoLanguages)?;
         check_tokens(languages, self.model().config().target_vocab)?;
         let hypothesis = self.start(sentence)?;
-        let best = self.step(&[StepRow { hypothesis, token: start }]).map(|logits| {
+        let best = self.step(&[StepRow { hypothesis, token: start }]).and_then(|logits| {
             let score = |id: u32| logits[id as usize];
-            others.iter().fold(first, |best, &id| {
+            let best = others.iter().fold(first, |best, &id| {
                 let better = score(id) > score(best) || score(id) == score(best) && id < best;
                 if better { id } else { best }
-            })
+            });
+            // Nothing is larger than NaN.
+            match languages.iter().any(|&id| score(id).is_nan()) || !score(best).is_finite() {
+                true => Err(SearchError::NotFinite { sentence: 0, position: 0 }.into()),
+                false => Ok(best),
+            }
         });
         self.release(hypothesis)?;
         best
