@@ -1,14 +1,13 @@
-//! Software prefetch: the trait of a policy, the policies, and [`PrefetchTarget::select`], which selects one by CPU,
-//! rows and dtype.
+//! Software prefetch: the policies of a tile, and [`PrefetchTarget::select`], which selects one by CPU, rows and dtype.
 //!
-//! | policy | lines | cache | where |
-//! |---|---|---|---|
-//! | `()` | none | | one row whose weights come from memory |
-//! | [`PrefetchLines`] | those of a step a few steps ahead | L1 | one row, 16-bit and int8 weights, keys and values |
-//! | [`F16Prefetch`] | the same, for elements of two bytes | L1 | keys and values in f16 |
-//! | [`SpreadPrefetch`] | a share of the next block, spread evenly over the steps | L1 or L2 | several rows |
-//! | [`SparsePrefetch`] | one per interval, 16 KiB ahead | L2 | one tile, on a CPU with a strong hardware prefetcher |
-//! | [`InterleavedPrefetch`] | a share of the next panel, in turn from several streams | L2 | int8 weights |
+//! A policy is described by values: the address of the first line, the distances between lines, the number of lines,
+//! and the cache. Three shapes of it are compiled into tiles:
+//!
+//! | shape | lines | where |
+//! |---|---|---|
+//! | `()` | none | one row whose weights come from memory, and sets without prefetches |
+//! | [`PerStep`] | the same number in each step | the steps ahead of one tile, keys and values, int8 weights |
+//! | [`PerPeriod`] | some in each 2 or 4 steps, spread evenly | the next block of weights; one line per page or less |
 //!
 //! A pair or an array of policies issues the prefetches of all its parts. [`PrefetchPanel`], [`PrefetchRows`] and
 //! [`PrefetchRow`] are for loops that are not tiles.
@@ -34,22 +33,39 @@ const PANEL_STEPS: usize = 8;
 /// Largest number of sums per column of an int8 tile that is slow enough for a strong hardware prefetcher.
 pub(crate) const MAX_SPARSE_SUMS: usize = 4;
 
+/// The cache that a line is requested into.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CacheLevel {
+    L1,
+    L2,
+}
+
+impl CacheLevel {
+    /// Requests the line at `at`; any address is valid.
+    #[inline(always)]
+    fn prefetch<S: SimdF32>(self, s: S, at: *const f32) {
+        match self {
+            Self::L1 => s.prefetch(at),
+            Self::L2 => s.prefetch_l2(at),
+        }
+    }
+}
+
 /// Which weights the tiles of a product prefetch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PrefetchTarget {
     /// Nothing.
     Nothing,
-    /// Those of a later step of the same panel: [`PrefetchLines`].
+    /// Those of a later step: [`PerStep`].
     LaterStep,
-    /// One line per interval: [`SparsePrefetch`].
+    /// One line per interval: [`PerPeriod::sparse`].
     Sparse,
-    /// The next panel, in eight streams: [`InterleavedPrefetch`].
+    /// The next panel, in eight streams: [`PerStep::in_streams`].
     Interleaved,
-    /// The next block into the L1 cache: [`SpreadPrefetch`].
-    NextBlock,
-    /// The next block into the L2 cache. A strong hardware prefetcher loads lines that several tiles read from L2 into
-    /// L1 in time. A line that is in flight from memory to L1 would stop it from doing so.
-    NextBlockL2,
+    /// The next block: [`PerPeriod`]. On a CPU with a strong hardware prefetcher into the L2 cache: it loads lines that
+    /// several tiles read from L2 into L1 in time. A line that is in flight from memory to L1 would stop it from doing
+    /// so.
+    NextBlock(CacheLevel),
     /// The next block into the L2 cache, and the current one from L2 into L1. The hardware prefetcher stops at the end
     /// of each page and each row, which costs a fifth of the speed where caches are small (32 KiB and 1 MiB).
     NextBlockAndLaterStep,
@@ -81,13 +97,13 @@ impl PrefetchTarget {
             }
             WeightReads { bytes: 2, rows: 2.., shared: false, .. } => Self::LaterStep,
             _ if strong_hw_prefetcher(s) => match reads {
-                WeightReads { shared: true, .. } => Self::NextBlockL2,
+                WeightReads { shared: true, .. } => Self::NextBlock(CacheLevel::L2),
                 WeightReads { bytes: 1, rows, .. } if rows > MAX_SPARSE_SUMS => Self::Interleaved,
                 _ => Self::Sparse,
             },
             // Measured: prefetching is a fifth faster from the L3 cache, and a tenth slower from memory.
             WeightReads { bytes: 4, rows: 1, cached: false, .. } => Self::Nothing,
-            WeightReads { bytes: 4, rows: 2.., .. } => Self::NextBlock,
+            WeightReads { shared: true, .. } => Self::NextBlock(CacheLevel::L1),
             _ => Self::LaterStep,
         }
     }
@@ -113,12 +129,12 @@ pub(crate) const fn attention_steps(rows: usize) -> usize {
 /// [`attention_steps`] of one query: 32 steps of 4 lines are 8 KiB.
 pub(crate) const ONE_QUERY_STEPS: usize = 32;
 
-/// A policy: the cache lines that a tile prefetches before each of its steps. Implementations are `#[inline(always)]`.
+/// A policy: the cache lines that a tile prefetches. Implementations are `#[inline(always)]`.
 pub(crate) trait Prefetch: Copy {
-    /// Steps after which the pattern of prefetches repeats. The loop is unrolled by this number, and issues no prefetch
-    /// in the remaining steps.
+    /// Steps after which the pattern of prefetches repeats. The loop is unrolled by this number.
     const PERIOD: usize = 1;
-    /// Issues the prefetches of step `step % PERIOD`. Called once for each step, in order.
+    /// Issues the prefetches of step `step % PERIOD`. Called in order, before each step of a whole period. The last
+    /// steps, fewer than a period, have no prefetches: work that every step needs is a `PerStepWork` (`microkernel.rs`).
     fn issue<S: SimdF32>(&mut self, s: S, step: usize);
 }
 
@@ -151,22 +167,31 @@ impl<A: Prefetch, const N: usize> Prefetch for [A; N] {
     }
 }
 
-/// The same lines of each step, into the L1 cache: `count` lines, `apart` floats between two of them, and `step` floats
-/// further at each step. `count` is a compile-time constant at every use.
+/// The same lines in each step: `count` lines, `apart` floats between two of them, and `step` floats further at each
+/// step. `count` is a compile-time constant at every use.
 #[derive(Clone, Copy)]
-pub(crate) struct PrefetchLines {
+pub(crate) struct PerStep {
     /// Address of the first line. Any address is valid.
-    pub(crate) at: *const f32,
-    pub(crate) step: usize,
-    pub(crate) count: usize,
-    pub(crate) apart: usize,
+    at: *const f32,
+    step: usize,
+    count: usize,
+    apart: usize,
+    cache: CacheLevel,
+    /// An address, and the floats to go back from there on: see [`PerStep::in_streams`].
+    turn: Option<(*const f32, usize)>,
 }
 
-impl PrefetchLines {
-    /// `count` requests per step, at consecutive multiples of `apart`.
+impl PerStep {
+    /// `count` lines into the L1 cache, `apart` floats between two of them, and `step` floats further at each step.
+    #[inline(always)]
+    pub(crate) fn new(at: *const f32, step: usize, count: usize, apart: usize) -> Self {
+        Self { at, step, count, apart, cache: CacheLevel::L1, turn: None }
+    }
+
+    /// `count` lines at consecutive multiples of `apart`.
     #[inline(always)]
     pub(crate) fn running(at: *const f32, count: usize, apart: usize) -> Self {
-        Self { at, step: count * apart, count, apart }
+        Self::new(at, count * apart, count, apart)
     }
 
     /// All lines of a later row of a panel that is in the L2 cache. The panel is read from `at` on, and its rows are
@@ -174,195 +199,170 @@ impl PrefetchLines {
     #[inline(always)]
     pub(crate) fn of_panel<S: SimdF32>(at: *const f32, step: usize) -> Self {
         let at = at.wrapping_add(PANEL_STEPS * step);
-        Self { at, step, count: S::PANEL.div_ceil(CACHE_LINE_F32), apart: CACHE_LINE_F32 }
+        Self::new(at, step, S::PANEL.div_ceil(CACHE_LINE_F32), CACHE_LINE_F32)
+    }
+
+    /// `count` lines into the L2 cache, in turn from `streams` streams of `floats` floats each, one after the other
+    /// from `at` on. The lines of a stream are `step` floats apart. Memory delivers several streams faster than one.
+    /// It is for tiles that keep a strong hardware prefetcher too busy for it to follow the stream that they read.
+    #[inline(always)]
+    pub(crate) fn in_streams(
+        at: *const f32,
+        count: usize,
+        (streams, floats): (usize, usize),
+        step: usize,
+    ) -> Self {
+        let all = streams * floats;
+        let turn = Some((at.wrapping_add(all), all.wrapping_sub(step)));
+        Self { at, step: count * floats, count, apart: floats, cache: CacheLevel::L2, turn }
     }
 }
 
-impl Prefetch for PrefetchLines {
+impl Prefetch for PerStep {
     #[inline(always)]
     fn issue<S: SimdF32>(&mut self, s: S, _: usize) {
         for line in 0..self.count {
-            s.prefetch(self.at.wrapping_add(line * self.apart));
+            self.cache.prefetch(s, self.at.wrapping_add(line * self.apart));
         }
         self.at = self.at.wrapping_add(self.step);
-    }
-}
-
-/// [`PrefetchLines`] for f16. A line that two steps share is requested once.
-#[derive(Clone, Copy)]
-pub(crate) struct F16Prefetch {
-    pub(crate) lines: PrefetchLines,
-    /// Whether the second of two steps has its own lines.
-    pub(crate) every_step: bool,
-}
-
-impl Prefetch for F16Prefetch {
-    const PERIOD: usize = 2;
-
-    #[inline(always)]
-    fn issue<S: SimdF32>(&mut self, s: S, step: usize) {
-        if step == 0 || self.every_step {
-            self.lines.issue(s, 0);
+        if let Some((end, back)) = self.turn
+            && self.at >= end
+        {
+            self.at = self.at.wrapping_sub(back);
         }
     }
 }
 
-/// One line per interval of memory that is read in order, into the L2 cache. The request announces the next pages, so
-/// that the hardware prefetcher starts on them before they are read.
-#[derive(Clone, Copy)]
-pub(crate) struct SparsePrefetch {
-    at: *const f32,
-    step: usize,
-}
-
-impl SparsePrefetch {
-    /// For memory that is read from `at` on, `step` floats at each step.
-    #[inline(always)]
-    pub(crate) fn of(at: *const f32, step: usize) -> Self {
-        Self { at: at.wrapping_add(SPARSE_DISTANCE), step }
-    }
-}
-
-impl Prefetch for SparsePrefetch {
-    /// On AVX-512, four steps of an f32 panel are one KiB, and of an int8 panel half a KiB.
-    const PERIOD: usize = 4;
-
-    #[inline(always)]
-    fn issue<S: SimdF32>(&mut self, s: S, step: usize) {
-        if step == 0 {
-            s.prefetch_l2(self.at);
-            self.at = self.at.wrapping_add(Self::PERIOD * self.step);
-        }
-    }
-}
-
-/// `LINES` lines per step into the L2 cache, in turn from several streams. Memory delivers several streams faster than
-/// one. It is for tiles that keep a strong hardware prefetcher too busy for it to follow the stream that they read.
-#[derive(Clone, Copy)]
-pub(crate) struct InterleavedPrefetch<const LINES: usize> {
-    /// Address of the first line. Any address is valid.
-    pub(crate) at: *const f32,
-    /// Floats between two requests of a stream.
-    pub(crate) step: usize,
-    /// Floats between the starts of two streams.
-    pub(crate) apart: usize,
-    /// The base-2 logarithm of the number of streams.
-    pub(crate) log2_streams: u32,
-    /// Requests that were issued.
-    pub(crate) done: usize,
-}
-
-impl<const LINES: usize> InterleavedPrefetch<LINES> {
-    /// The base-2 logarithm of eight streams.
-    pub(crate) const EIGHT: u32 = 3;
-
-    /// All of `floats` floats from `at` on, in eight streams.
-    #[inline(always)]
-    pub(crate) fn eight_streams(at: *const f32, floats: usize) -> Self {
-        let apart = floats.div_ceil(1 << Self::EIGHT);
-        Self { at, step: CACHE_LINE_F32, apart, log2_streams: Self::EIGHT, done: 0 }
-    }
-}
-
-impl<const LINES: usize> Prefetch for InterleavedPrefetch<LINES> {
-    #[inline(always)]
-    fn issue<S: SimdF32>(&mut self, s: S, _: usize) {
-        for line in self.done..self.done + LINES {
-            let turn = line >> self.log2_streams;
-            let stream = line & ((1 << self.log2_streams) - 1);
-            s.prefetch_l2(self.at.wrapping_add(turn * self.step + stream * self.apart));
-        }
-        self.done += LINES;
-    }
-}
-
-/// `REQUESTS` lines for each two steps, into the L1 cache if `TO_L1`, else into the L2 cache.
+/// `count` lines in `PERIOD` steps, `apart` floats from one to the next. `count` is a compile-time constant at every
+/// use.
 ///
-/// The requests are spread evenly over the steps: a burst would fill the queue to memory and delay the loads behind it.
-/// Repeated requests for one line cost almost nothing.
+/// The requests are spread evenly over the steps, a remainder in the first one: a burst would fill the queue to memory
+/// and delay the loads behind it. Repeated requests for one line cost almost nothing.
 #[derive(Clone, Copy)]
-pub(crate) struct SpreadPrefetch<const REQUESTS: usize, const TO_L1: bool> {
+pub(crate) struct PerPeriod<const PERIOD: usize> {
     /// Address of the first line. Any address is valid.
     pub(crate) at: *const f32,
-    /// Floats between two requests.
     pub(crate) apart: usize,
+    pub(crate) count: usize,
+    pub(crate) cache: CacheLevel,
 }
 
-impl<const REQUESTS: usize, const TO_L1: bool> Prefetch for SpreadPrefetch<REQUESTS, TO_L1> {
-    const PERIOD: usize = 2;
+impl<const PERIOD: usize> PerPeriod<PERIOD> {
+    /// One line into the L2 cache, 16 KiB ahead of memory that is read from `at` on, `step` floats at each step. The
+    /// request announces the next pages, so that the hardware prefetcher starts on them before they are read.
+    #[inline(always)]
+    pub(crate) fn sparse(at: *const f32, step: usize) -> Self {
+        let at = at.wrapping_add(SPARSE_DISTANCE);
+        Self { at, apart: PERIOD * step, count: 1, cache: CacheLevel::L2 }
+    }
+
+    /// Requests the next line.
+    #[inline(always)]
+    fn request<S: SimdF32>(&mut self, s: S) {
+        self.cache.prefetch(s, self.at);
+        self.at = self.at.wrapping_add(self.apart);
+    }
+}
+
+impl<const PERIOD: usize> Prefetch for PerPeriod<PERIOD> {
+    const PERIOD: usize = PERIOD;
 
     #[inline(always)]
     fn issue<S: SimdF32>(&mut self, s: S, step: usize) {
-        let requests = match (REQUESTS % 2, step) {
-            (0, _) => REQUESTS / 2,
-            (_, 0) => REQUESTS,
-            _ => 0,
-        };
-        for _ in 0..requests {
-            if TO_L1 {
-                s.prefetch(self.at)
-            } else {
-                s.prefetch_l2(self.at)
+        // The length of neither loop depends on `step`, or they would not be unrolled.
+        if step == 0 {
+            for _ in 0..self.count % PERIOD {
+                self.request(s);
             }
-            self.at = self.at.wrapping_add(self.apart);
+        }
+        for _ in 0..self.count / PERIOD {
+            self.request(s);
         }
     }
 }
 
-/// Lines of the next block that each of `tiles` tiles prefetches in two steps. Together the tiles prefetch as much as
-/// each of them multiplies.
-pub(crate) const fn requests<S: SimdF32>(tiles: usize) -> usize {
-    if S::PREFETCHES { (2 * S::PANEL).div_ceil(tiles * CACHE_LINE_F32) } else { 0 }
-}
+/// Sparse prefetches. On AVX-512, four steps of an f32 panel are one KiB, and of an int8 panel half a KiB.
+pub(crate) type Sparse = PerPeriod<4>;
+
+/// The policy of many rows: the next block into the L2 cache, and the current one from L2 into L1.
+pub(crate) type ManyRows = (PerPeriod<2>, PerStep);
 
 /// A policy of tiles that multiply one block of `k` after the other.
 pub(crate) trait BlockPrefetch: Prefetch {
-    /// Lines of the next block in two steps, or 0.
-    const REQUESTS: usize = 0;
     /// The fewest tiles with this policy.
     const MIN_TILES: usize = 1;
+    /// Lines of the next block that a tile requests in two steps, or 0.
+    #[inline(always)]
+    fn requests<S: SimdF32>() -> usize {
+        0
+    }
     /// The prefetches of a tile that reads its block from `current` on and prefetches `next`.
     fn of_block<S: SimdF32>(current: *const f32, next: NextBlock) -> Self;
 }
 
 /// The fewest rows of a tile with policy `Q`. Smaller tiles are not compiled. Tiles are balanced: if there are several,
 /// each has at least half of the rows of the tallest.
-pub(crate) const fn fewest_rows<S: SimdF32, Q: BlockPrefetch>() -> usize {
-    let mut tiles = Q::MIN_TILES;
-    while Q::REQUESTS > 0 && tiles * MAX_MR < FEW_ROWS && requests::<S>(tiles) != Q::REQUESTS {
-        tiles += 1;
-    }
+pub(crate) const fn fewest_rows<Q: BlockPrefetch>() -> usize {
+    let tiles = Q::MIN_TILES;
     let rows = share((tiles - 1) * MAX_MR + 1, tiles, tiles - 1);
     // One row has its own function and is not a tile.
     if rows.end - rows.start > 2 { rows.end - rows.start } else { 2 }
 }
 
-impl BlockPrefetch for SparsePrefetch {
+/// No prefetches.
+impl BlockPrefetch for () {
+    #[inline(always)]
+    fn of_block<S: SimdF32>(_: *const f32, _: NextBlock) -> Self {}
+}
+
+/// One tile on a CPU with a strong hardware prefetcher.
+impl BlockPrefetch for Sparse {
     #[inline(always)]
     fn of_block<S: SimdF32>(current: *const f32, _: NextBlock) -> Self {
-        Self::of(current, S::PANEL)
+        Self::sparse(current, S::PANEL)
     }
 }
 
-impl<const REQUESTS: usize, const TO_L1: bool> BlockPrefetch for SpreadPrefetch<REQUESTS, TO_L1> {
-    const REQUESTS: usize = REQUESTS;
+/// One tile: each step prefetches as much as it reads.
+impl BlockPrefetch for PerStep {
+    #[inline(always)]
+    fn of_block<S: SimdF32>(_: *const f32, next: NextBlock) -> Self {
+        Self::running(next.from, S::PANEL.div_ceil(CACHE_LINE_F32), CACHE_LINE_F32)
+    }
+}
+
+/// Several tiles of few rows. The requests are those of two tiles, also for more tiles: with more rows a request costs
+/// relatively less.
+impl BlockPrefetch for PerPeriod<2> {
+    const MIN_TILES: usize = 2;
 
     #[inline(always)]
-    fn of_block<S: SimdF32>(_: *const f32, NextBlock { from: at, apart }: NextBlock) -> Self {
-        // A constant stride saves instructions between the FMAs of few rows. From three tiles on, with one line each,
-        // this prefetches slightly more than the share of the tile.
-        Self { at, apart: if TO_L1 && REQUESTS != 2 { CACHE_LINE_F32 } else { apart } }
+    fn requests<S: SimdF32>() -> usize {
+        S::PANEL.div_ceil(CACHE_LINE_F32)
+    }
+
+    #[inline(always)]
+    fn of_block<S: SimdF32>(_: *const f32, next: NextBlock) -> Self {
+        let NextBlock { from: at, apart, cache } = next;
+        let cache = if S::MAY_PREFER_HW_PREFETCH { cache } else { CacheLevel::L1 };
+        Self { at, apart, count: Self::requests::<S>(), cache }
     }
 }
 
-/// The next block into the L2 cache, and the current one from L2 into L1. It is for many rows.
-impl<const REQUESTS: usize> BlockPrefetch for (SpreadPrefetch<REQUESTS, false>, PrefetchLines) {
-    const REQUESTS: usize = REQUESTS;
+/// Many rows.
+impl BlockPrefetch for ManyRows {
     const MIN_TILES: usize = FEW_ROWS / MAX_MR + 1;
 
     #[inline(always)]
-    fn of_block<S: SimdF32>(current: *const f32, NextBlock { from: at, apart }: NextBlock) -> Self {
-        (SpreadPrefetch { at, apart }, PrefetchLines::of_panel::<S>(current, S::PANEL))
+    fn requests<S: SimdF32>() -> usize {
+        (S::PANEL / 2).div_ceil(CACHE_LINE_F32)
+    }
+
+    #[inline(always)]
+    fn of_block<S: SimdF32>(current: *const f32, next: NextBlock) -> Self {
+        let NextBlock { from: at, apart, .. } = next;
+        let next = PerPeriod { at, apart, count: Self::requests::<S>(), cache: CacheLevel::L2 };
+        (next, PerStep::of_panel::<S>(current, S::PANEL))
     }
 }
 
@@ -373,6 +373,7 @@ pub(crate) struct NextBlock {
     pub(crate) from: *const f32,
     /// Floats between two requests.
     pub(crate) apart: usize,
+    pub(crate) cache: CacheLevel,
 }
 
 /// The shares of all tiles that are multiplied by one block.
@@ -382,21 +383,27 @@ pub(crate) struct PrefetchPlan {
     part: usize,
     /// Floats between two requests.
     apart: usize,
+    cache: CacheLevel,
 }
 
 impl PrefetchPlan {
     /// The plan for `tiles` tiles with `requests` requests in each two steps of `k`.
     #[inline(always)]
-    pub(crate) fn new<S: SimdF32>(dtype: Dtype, tiles: usize, requests: usize) -> Self {
+    pub(crate) fn new<S: SimdF32>(
+        dtype: Dtype,
+        tiles: usize,
+        requests: usize,
+        cache: CacheLevel,
+    ) -> Self {
         let part = (dtype.words(2) * S::PANEL).div_ceil(tiles);
-        Self { part, apart: part.div_ceil(requests.max(1)) }
+        Self { part, apart: part.div_ceil(requests.max(1)), cache }
     }
 
     /// The share of tile `index` in a block of `steps` steps that starts at `from`.
     #[inline(always)]
     pub(crate) fn next(self, from: *const f32, index: usize, steps: usize) -> NextBlock {
         let from = from.wrapping_add(index * steps.div_ceil(2) * self.part);
-        NextBlock { from, apart: self.apart }
+        NextBlock { from, apart: self.apart, cache: self.cache }
     }
 }
 

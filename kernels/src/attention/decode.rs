@@ -13,9 +13,8 @@ use super::decode_query_group::{BlockPart, Queries, own_scores, own_values};
 use super::kv_dtype::KvFormat;
 use super::one_head::HeadQuery;
 use super::online_softmax::{Factors, KEY_BLOCK, KeyBlock, Running, WeightLines, exponentials};
-use super::vector_groups::vector_groups;
 use crate::prefetch::ONE_QUERY_STEPS;
-use crate::simd::{MAX_LANES, MAX_PANEL, SimdF32, simd_op};
+use crate::simd::{MAX_LANES, MAX_PANEL, SimdF32, simd_op, vector_groups};
 
 /// Most rows that share one pass over their common keys and values.
 pub(super) const MAX_SHARED_ROWS: usize = 4;
@@ -102,9 +101,11 @@ impl<const R: usize> KvView<'_, R> {
                     head.values_masked::<S, N>(s, (0, key), weights, factors[i], bias, value);
                 }
                 if self.heads[0].hiding_bias().is_none() {
-                    let mut column = 0;
-                    vector_groups!(column..self.heads[0].head_dim, step S::LANES, [NV] =>
-                        self.columns::[S, N](s, block, column, lines, factors));
+                    let mut v = 0;
+                    let end = self.heads[0].head_dim.div_ceil(S::LANES);
+                    vector_groups!(v, end, [NV, 1] => {
+                        self.columns::<S, N>(s, block, v * S::LANES, lines, factors)
+                    });
                 }
             }
             key += block.len;
@@ -166,8 +167,9 @@ impl<const R: usize> KvView<'_, R> {
             let mut v = 0;
             // SAFETY: the `# Safety` contract of `scores` holds.
             unsafe {
-                vector_groups!(v..shared_panels, step 1, [NV] =>
-                    all.group::[S, N, R](s, block, v, after, &mut highest, lines));
+                vector_groups!(v, shared_panels, [NV, 1] => {
+                    all.group::<S, N, R>(s, block, v, after, &mut highest, lines)
+                });
             }
         }
         for i in 0..R {

@@ -4,14 +4,13 @@
 //! The keys and values that only one query reads are processed in separate functions, which groups of all sizes call.
 
 use super::cache::Cache;
-use super::kv_dtype::{KvFormat, PanelView, tile};
+use super::kv_dtype::KvFormat;
 use super::one_head::HeadQuery;
 use super::online_softmax::{KEY_BLOCK, KeyBlock};
 use super::panels::value_row;
-use super::vector_groups::vector_groups;
-use crate::gemm::{Panels, Rows, Tile, multiply};
+use crate::gemm::{Panels, Rows, Tile, multiply, multiply_one};
 use crate::prefetch::ONE_QUERY_STEPS;
-use crate::simd::{CACHE_LINE_F32, MAX_LANES, MAX_PANEL, SimdF32, simd_op};
+use crate::simd::{CACHE_LINE_F32, MAX_LANES, MAX_PANEL, SimdF32, simd_op, vector_groups};
 
 /// Panels that are scored at once, where vectors have fewer than 16 lanes.
 const WIDE: usize = 8;
@@ -70,8 +69,9 @@ impl Queries<'_> {
         let mut v = first;
         // SAFETY: the `# Safety` contract of `own_scores` holds; `panels * LANES <= KEY_BLOCK`.
         unsafe {
-            vector_groups!(v..panels, step 1, [WIDE if S::LANES < 16, 4, 2] =>
-                self.group::[S, N, 1](s, block, v, after, highest, line));
+            vector_groups!(v, panels, [WIDE if S::LANES < 16, 4, 2, 1] => {
+                self.group::<S, N, 1>(s, block, v, after, highest, line)
+            });
         }
     }
 
@@ -195,10 +195,10 @@ impl Queries<'_> {
                 after.wrapping_add((start - near_end) * G * S::LANES)
             };
             let weights = Rows { at: weights.wrapping_add(start), row: KEY_BLOCK, step: 1 };
-            let values = PanelView { at: at(slot, start), step: row, vector: S::LANES };
+            let values = Panels::one(at(slot, start), row, S::LANES);
             let prefetch = N::prefetch_lines(prefetch, G, CACHE_LINE_F32);
             // SAFETY: these positions of the slot have been written, by the contract of `KvView::attend`.
-            acc = unsafe { tile::<S, N, _, MR, G>(s, acc, run, weights, values, prefetch) };
+            acc = unsafe { multiply_one(N::operand(s), acc, run, weights, values, prefetch) };
             start += run;
         }
         acc

@@ -13,15 +13,14 @@ use super::bias::BiasRows;
 #[cfg(feature = "train")]
 use super::dropout::{WeightTile, drop_once};
 use super::head_views::HeadRows;
-use super::kv_dtype::{KvFormat, PanelView, load, tile_prefetched};
+use super::kv_dtype::{KvFormat, line_by_line, load, tile_prefetched};
 use super::one_head::{HeadKv, HeadQuery};
 use super::online_softmax::{Factors, KEY_BLOCK, KeyBlock, Running, WeightLines, exponentials};
 use super::panels::copy_rows;
-use super::vector_groups::vector_groups;
-use crate::gemm::Rows;
+use crate::gemm::{Panels, Rows};
 use crate::parallel::share;
 use crate::prefetch::{ONE_QUERY_STEPS, prefetch_rows};
-use crate::simd::{MAX_MR, SimdF32, simd_op};
+use crate::simd::{MAX_MR, SimdF32, simd_op, tile_heights, vector_groups};
 use core::mem::MaybeUninit;
 
 /// Queries that share one pass over a block of keys. The pass reads keys and values from the outer caches once for all
@@ -97,21 +96,6 @@ impl<N: KvFormat> FlashHead<N> {
         count: usize,
         scores: &mut Scores,
     ) {
-        /// A tile of `$rows` queries, at most [`max_tile_rows`].
-        macro_rules! tile_of_rows {
-            ($rows:expr, [$($height:literal),*], $args:tt) => {
-                match $rows {
-                    $($height if const { max_tile_rows::<S, N>() >= $height } => {
-                        self.tile_of_rows::<S, $height, NV> $args
-                    })*
-                    rows => {
-                        const { assert!(MAX_MR == 6, "an arm for each height of a tile") };
-                        debug_assert_eq!(rows, 1);
-                        self.tile_of_rows::<S, 1, NV> $args
-                    }
-                }
-            };
-        }
         let mut running = [Running::START; QUERY_BLOCK];
         let end = self.query.limit(start + count - 1);
         let tallest = if self.query.head_dim <= QUERY_ROW { max_tile_rows::<S, N>() } else { 1 };
@@ -126,9 +110,21 @@ impl<N: KvFormat> FlashHead<N> {
                 }
                 let row = start + local.start;
                 let running = &mut running[local.clone()];
+                // Tiles of 5 and 6 rows are inlined here: most queries of a long sequence are in such tiles, and a call
+                // costs one hundredth of their time. Smaller tiles are called: inlined, they would take several times
+                // as long to compile. With debug assertions all tiles are called, because two inlined ones would take
+                // more stack than attention promises.
+                const { assert!(MAX_MR == 6, "all heights of a tile") };
                 // SAFETY: the `# Safety` contract of `attend` holds.
                 unsafe {
-                    tile_of_rows!(local.len(), [2, 3, 4, 5, 6], (s, block, row, running, scores));
+                    tile_heights!(local.len(), [1 2 3 4 5 6], MR if MR <= max_tile_rows::<S, N>() => {
+                        // `const`, so that only one of the branches is compiled.
+                        if const { MR < 5 || cfg!(debug_assertions) } {
+                            s.call_noinline(tile_call::<N, MR, NV>(self, block, row, running, scores));
+                        } else {
+                            self.tile::<S, MR, NV>(s, block, row, running, scores);
+                        }
+                    });
                 }
             }
             key += block.len;
@@ -148,33 +144,6 @@ impl<N: KvFormat> FlashHead<N> {
                     at.write(saved.0);
                     at.add(1).write(saved.1);
                 }
-            }
-        }
-    }
-
-    /// [`FlashHead::tile`], inlined if it has 5 or 6 rows: most queries of a long sequence are in such tiles, and a call
-    /// costs one hundredth of their time. Smaller tiles are called: inlined, they would take several times as long to
-    /// compile. With debug assertions all tiles are called, because two inlined ones would take more stack than
-    /// attention promises.
-    ///
-    /// # Safety
-    /// As [`FlashHead::attend`].
-    #[inline(always)]
-    unsafe fn tile_of_rows<S: SimdF32, const MR: usize, const NV: usize>(
-        &self,
-        s: S,
-        block: KeyBlock,
-        row: usize,
-        running: &mut [Running],
-        scores: &mut Scores,
-    ) {
-        // SAFETY: the `# Safety` contract of `tile_of_rows` holds.
-        unsafe {
-            // `const`, so that only one of the branches is compiled.
-            if const { MR >= 5 && !cfg!(debug_assertions) } {
-                self.tile::<S, MR, NV>(s, block, row, running, scores);
-            } else {
-                s.call_noinline(tile_call::<N, MR, NV>(self, block, row, running, scores));
             }
         }
     }
@@ -215,8 +184,9 @@ impl<N: KvFormat> FlashHead<N> {
         let mut v = 0;
         // SAFETY: panels up to `vectors` exist by the contract of `tile`, and `scores` has space for a whole block.
         unsafe {
-            vector_groups!(v..vectors, step 1, [WIDE if MR == 1 && NV < 4, NV, 2 if NV > 2] =>
-                self.scores::[S, MR](s, block, (row, v, vectors), &seen, &mut highest, scores));
+            vector_groups!(v, vectors, [WIDE if MR == 1 && NV < 4, NV, 2 if NV > 2, 1] => {
+                self.scores::<S, MR>(s, block, (row, v, vectors), &seen, &mut highest, scores)
+            });
         }
         if let Some(bias) = self.query.bias {
             let place = (block.key, row);
@@ -243,12 +213,14 @@ impl<N: KvFormat> FlashHead<N> {
         let last = block.key + block.len >= self.query.limit(row + MR - 1);
         let factors = Factors::of(correction, running, last);
         let Some(bias) = self.query.hiding_bias() else {
-            let mut column = 0;
+            let mut v = 0;
+            let end = self.query.head_dim.div_ceil(S::LANES);
             let tile = ValueTile { block, first: row, seen: &seen, factors: &factors };
             // SAFETY: the `# Safety` contract of `tile` holds.
             unsafe {
-                vector_groups!(column..self.query.head_dim, step S::LANES, [NV, 2 if NV > 2] =>
-                    self.columns::[S, MR](s, tile, column, &scores.lines));
+                vector_groups!(v, end, [NV, 2 if NV > 2, 1] => {
+                    self.columns::<S, MR>(s, tile, v * S::LANES, &scores.lines)
+                });
             }
             return;
         };
@@ -289,16 +261,16 @@ impl<N: KvFormat> FlashHead<N> {
         };
         let queries = Rows { at: a, row: a_row, step: 1 };
         let at = keys.wrapping_add((block.key / S::LANES + v) * panel);
-        let view = PanelView { at, step: S::LANES, vector: panel };
+        let view = Panels::one(at, S::LANES, panel);
         let zero = [[s.splat(0.0); G]; MR];
         // The prefetch target: the next key panels, or the values after the last panel.
         let keys = at.wrapping_add(G * panel);
         let values = values.wrapping_add(block.key * value_row);
         let next = match (v + G < end, MR) {
-            (true, 1) => PanelView::line_by_line::<S, G>(keys),
-            (false, 1) => PanelView::line_by_line::<S, G>(values),
-            (true, _) => PanelView { at: keys, step: S::LANES, vector: panel },
-            (false, _) => PanelView { at: values, step: value_row, vector: S::LANES },
+            (true, 1) => line_by_line::<_, S, G>(keys),
+            (false, 1) => line_by_line::<_, S, G>(values),
+            (true, _) => Panels::one(keys, S::LANES, panel),
+            (false, _) => Panels::one(values, value_row, S::LANES),
         };
         // SAFETY: the query rows and the panels exist by the contract of `scores`.
         let acc = unsafe { tile_prefetched::<S, N, MR, G>(s, zero, head_dim, queries, view, next) };
@@ -342,19 +314,17 @@ impl<N: KvFormat> FlashHead<N> {
             }
         }
         let weights = Rows { at: weights.0.as_ptr(), row: KEY_BLOCK, step: 1 };
-        let at = values.wrapping_add(block.key * value_row + column);
-        let values = PanelView { at, step: value_row, vector: S::LANES };
+        let first = values.wrapping_add(block.key * value_row + column);
+        let values = Panels::one(first, value_row, S::LANES);
         let (min_seen, max_seen) = (seen[0], seen[MR - 1]);
         // The prefetch target after these values: keys of this head, or, for a single query after the last block, of
         // the next head.
         let panel = self.query.head_dim * S::LANES;
         let keys = keys.wrapping_add(block.next / S::LANES * panel);
         let next = match (MR, block.next >= self.query.key_len) {
-            (1, true) => {
-                PanelView::line_by_line::<S, G>(next_keys.wrapping_add(column * ONE_QUERY_STEPS))
-            }
-            (1, false) => PanelView::line_by_line::<S, G>(keys),
-            _ => PanelView { at: keys, step: S::LANES, vector: panel },
+            (1, true) => line_by_line::<_, S, G>(next_keys.wrapping_add(column * ONE_QUERY_STEPS)),
+            (1, false) => line_by_line::<_, S, G>(keys),
+            _ => Panels::one(keys, S::LANES, panel),
         };
         // SAFETY: weights and value rows exist for every visible key, by the contract of `attend`.
         let mut acc =
@@ -369,7 +339,7 @@ impl<N: KvFormat> FlashHead<N> {
                 unsafe {
                     let weight = s.splat(*weights.at.add(i * KEY_BLOCK + key));
                     for (g, x) in line.iter_mut().enumerate() {
-                        let at = values.at.add(key * value_row + g * S::LANES);
+                        let at = first.add(key * value_row + g * S::LANES);
                         *x = s.mul_add(weight, load::<S, N>(s, at), *x);
                     }
                 }

@@ -4,10 +4,10 @@
 //! an f16 cache has the bits of attention over an f32 cache with the rounded values. The loops are generic over
 //! [`KvFormat`], and each dtype is a separate function where a call enters the kernels.
 
-use crate::gemm::{F16Operand, F32Operand, Panels, Rows, Tile, TileOperand, multiply};
-use crate::prefetch::{F16Prefetch, Prefetch, PrefetchLines, attention_steps};
+use crate::gemm::{F16Operand, F32Operand, Panels, Rows, Tile, TileOperand, multiply_one};
+use crate::prefetch::{PerStep, attention_steps};
 use crate::simd::half::{F16, narrow_f16};
-use crate::simd::{CACHE_LINE_F32, MAX_LANES, MAX_MR, SimdF32};
+use crate::simd::{MAX_LANES, MAX_MR, SimdF32};
 
 /// The nearest f16. Finite numbers that would round to infinity become the largest finite f16.
 #[inline(always)]
@@ -145,29 +145,6 @@ unsafe fn store_f16(from: *const f32, count: usize, to: *mut u16) {
     }
 }
 
-/// A panel in memory: at each step `NV` vectors, `vector` elements apart; steps are `step` elements apart.
-pub(super) struct PanelView<T> {
-    pub(super) at: *const T,
-    pub(super) step: usize,
-    pub(super) vector: usize,
-}
-
-impl<T> Clone for PanelView<T> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<T> Copy for PanelView<T> {}
-
-impl<T> PanelView<T> {
-    /// Consecutive vectors, `NV` per step.
-    #[inline(always)]
-    pub(super) fn line_by_line<S: SimdF32, const NV: usize>(at: *const T) -> Self {
-        Self { at, step: NV * S::LANES, vector: S::LANES }
-    }
-}
-
 /// How kernels read one dtype of keys and values. Implementations are `#[inline(always)]`.
 pub(super) trait KvFormat: Copy {
     /// An element in memory.
@@ -180,21 +157,16 @@ pub(super) trait KvFormat: Copy {
             Vector = S::F32,
             Sum = S::F32,
         >;
-    /// The prefetch type of a tile.
-    type Prefetch: Prefetch;
     /// Most rows of a tile of queries. Where a load also converts, taller tiles have no registers for it, and each
     /// height would be compiled once more.
     const MAX_MR: usize;
 
     fn operand<S: SimdF32>(s: S) -> Self::Operand<S>;
     /// Prefetches `count` vectors of `stream` at each step.
-    fn prefetch_panel<S: SimdF32>(
-        stream: PanelView<Self::KvElement>,
-        count: usize,
-    ) -> Self::Prefetch;
-    /// Prefetches, at each step, as many lines as `count` vectors of one line each have. The lines follow each other
-    /// from `at`, and requests are `stride` floats apart. The address may be invalid.
-    fn prefetch_lines(at: *const Self::KvElement, count: usize, stride: usize) -> Self::Prefetch;
+    fn prefetch_panel<S: SimdF32>(panel: Panels<Self::KvElement, 1>, count: usize) -> PerStep;
+    /// Prefetches, at each step, as many lines as `count` vectors have. The lines follow each other from `at`, and
+    /// vectors are `stride` elements apart. The address may be invalid.
+    fn prefetch_lines(at: *const Self::KvElement, count: usize, stride: usize) -> PerStep;
 }
 
 /// Loads a vector of elements as f32.
@@ -207,66 +179,39 @@ pub(super) unsafe fn load<S: SimdF32, N: KvFormat>(s: S, from: *const N::KvEleme
     unsafe { N::operand(s).load(from, 0) }
 }
 
-/// [`multiply`] with one panel.
-///
-/// # Safety
-/// As [`multiply`].
+/// `NV` consecutive vectors per step, from `at` on: what a panel that is read line by line prefetches.
 #[inline(always)]
-pub(super) unsafe fn tile<
-    S: SimdF32,
-    N: KvFormat,
-    Q: Prefetch,
-    const MR: usize,
-    const NV: usize,
->(
-    s: S,
-    acc: Tile<S, MR, NV>,
-    depth: usize,
-    rows: Rows<f32>,
-    view: PanelView<N::KvElement>,
-    prefetch: Q,
-) -> Tile<S, MR, NV> {
-    let PanelView { at, step, vector } = view;
-    let panel = Panels { at: [at], step, vector };
-    // SAFETY: the `# Safety` contract of `tile` holds.
-    let [acc] = unsafe { multiply(N::operand(s), [acc], depth, rows, panel, prefetch) };
-    acc
+pub(super) fn line_by_line<T, S: SimdF32, const NV: usize>(at: *const T) -> Panels<T, 1> {
+    Panels::one(at, NV * S::LANES, S::LANES)
 }
 
-/// [`tile`] of a panel in the L2 cache, with the same bits: a block of keys or values is larger than the L1 cache.
-/// Prefetches each line of `view` some steps before it is used and, at the end, the first steps of `next`, which may be
-/// an invalid address.
+/// [`multiply_one`] of a panel in the L2 cache: a block of keys or values is larger than the L1 cache. Prefetches each
+/// line of `panel` some steps before it is used and, at the end, the first steps of `next`, which may be an invalid
+/// address.
 ///
 /// # Safety
-/// As [`multiply`].
+/// As [`multiply_one`].
 #[inline(always)]
 pub(super) unsafe fn tile_prefetched<S: SimdF32, N: KvFormat, const MR: usize, const NV: usize>(
     s: S,
-    acc: Tile<S, MR, NV>,
+    mut acc: Tile<S, MR, NV>,
     depth: usize,
     rows: Rows<f32>,
-    view: PanelView<N::KvElement>,
-    next: PanelView<N::KvElement>,
+    panel: Panels<N::KvElement, 1>,
+    next: Panels<N::KvElement, 1>,
 ) -> Tile<S, MR, NV> {
-    let PanelView { at, step, .. } = view;
-    let steps_ahead = attention_steps(MR);
-    let main_depth = depth.saturating_sub(steps_ahead);
-    let prefetch =
-        N::prefetch_panel::<S>(PanelView { at: at.wrapping_add(steps_ahead * step), ..view }, NV);
-    let rest = PanelView { at: at.wrapping_add(main_depth * step), ..view };
-    let rest_rows = Rows { at: rows.at.wrapping_add(main_depth * rows.step), ..rows };
-    // SAFETY: the `# Safety` contract of `tile_prefetched` holds; `main_depth <= depth`.
-    unsafe {
-        let acc = tile::<S, N, _, MR, NV>(s, acc, main_depth, rows, view, prefetch);
-        tile::<S, N, _, MR, NV>(
-            s,
-            acc,
-            depth - main_depth,
-            rest_rows,
-            rest,
-            N::prefetch_panel::<S>(next, NV),
-        )
+    let ahead = attention_steps(MR);
+    let start = depth.saturating_sub(ahead);
+    // A tile is compiled once for both parts.
+    for part in 0..2 {
+        let (from, to, prefetched) =
+            if part == 1 { (start, depth, next) } else { (0, start, panel.skip(ahead)) };
+        let prefetch = N::prefetch_panel::<S>(prefetched, NV);
+        let (rows, panel) = (rows.skip(from), panel.skip(from));
+        // SAFETY: the `# Safety` contract of `tile_prefetched` holds; `from <= to <= depth`.
+        acc = unsafe { multiply_one(N::operand(s), acc, to - from, rows, panel, prefetch) };
     }
+    acc
 }
 
 /// f32.
@@ -276,7 +221,6 @@ pub(super) struct F32Kv;
 impl KvFormat for F32Kv {
     type KvElement = f32;
     type Operand<S: SimdF32> = F32Operand<S>;
-    type Prefetch = PrefetchLines;
     const MAX_MR: usize = MAX_MR;
 
     #[inline(always)]
@@ -284,24 +228,22 @@ impl KvFormat for F32Kv {
         F32Operand(s)
     }
     #[inline(always)]
-    fn prefetch_panel<S: SimdF32>(stream: PanelView<f32>, count: usize) -> PrefetchLines {
-        let PanelView { at, step, vector } = stream;
-        PrefetchLines { at, step, count, apart: vector }
+    fn prefetch_panel<S: SimdF32>(panel: Panels<f32, 1>, count: usize) -> PerStep {
+        PerStep::new(panel.at[0], panel.step, count, panel.vector)
     }
     #[inline(always)]
-    fn prefetch_lines(at: *const f32, count: usize, stride: usize) -> PrefetchLines {
-        PrefetchLines::running(at, count, stride)
+    fn prefetch_lines(at: *const f32, count: usize, stride: usize) -> PerStep {
+        PerStep::running(at, count, stride)
     }
 }
 
-/// f16.
+/// f16. Two vectors share a cache line: it is requested twice, which costs almost nothing.
 #[derive(Clone, Copy)]
 pub(super) struct F16Kv;
 
 impl KvFormat for F16Kv {
     type KvElement = u16;
     type Operand<S: SimdF32> = F16Operand<S, F16, 1>;
-    type Prefetch = F16Prefetch;
     const MAX_MR: usize = 4;
 
     #[inline(always)]
@@ -309,26 +251,12 @@ impl KvFormat for F16Kv {
         F16Operand::new(s)
     }
     #[inline(always)]
-    fn prefetch_panel<S: SimdF32>(stream: PanelView<u16>, count: usize) -> F16Prefetch {
-        let PanelView { at, step, vector } = stream;
-        let at = at.cast();
-        if step == S::LANES {
-            // Two steps of a vector are in one line.
-            return F16Prefetch {
-                lines: PrefetchLines { at, step, count, apart: vector / 2 },
-                every_step: false,
-            };
-        }
-        // The vectors of one step are contiguous.
-        let count = (count * S::LANES).div_ceil(2 * CACHE_LINE_F32);
-        F16Prefetch {
-            lines: PrefetchLines { at, step: step / 2, count, apart: CACHE_LINE_F32 },
-            every_step: true,
-        }
+    fn prefetch_panel<S: SimdF32>(panel: Panels<u16, 1>, count: usize) -> PerStep {
+        PerStep::new(panel.at[0].cast(), panel.step / 2, count, panel.vector / 2)
     }
     #[inline(always)]
-    fn prefetch_lines(at: *const u16, count: usize, stride: usize) -> F16Prefetch {
-        F16Prefetch { lines: PrefetchLines::running(at.cast(), count, stride), every_step: false }
+    fn prefetch_lines(at: *const u16, count: usize, stride: usize) -> PerStep {
+        PerStep::new(at.cast(), count * stride / 2, count.div_ceil(2), stride)
     }
 }
 

@@ -47,7 +47,6 @@ mod options;
 mod panels;
 mod prefill;
 mod tasks;
-mod vector_groups;
 mod write_output;
 
 #[cfg(feature = "train")]

@@ -1,10 +1,10 @@
 //! The last part of a row: the output of fully masked queries, and the weights if they are requested.
 
 use super::flash::FlashHead;
-use super::kv_dtype::{KvFormat, PanelView, load, tile};
+use super::kv_dtype::{KvFormat, load};
 use super::one_head::{HeadQuery, RowsOut};
 use super::online_softmax::Running;
-use crate::gemm::Rows;
+use crate::gemm::{Panels, Rows, multiply_one};
 use crate::math::{exp_nonpositive, exp_shift};
 use crate::simd::SimdF32;
 use crate::softmax::FullyMasked;
@@ -73,10 +73,10 @@ impl<N: KvFormat> FlashHead<N> {
             } else if first < limit && !masked {
                 let query = Rows { at: query.wrapping_add(row * query_row), row: 0, step: 1 };
                 let at = self.kv.keys.wrapping_add(first / S::LANES * panel);
-                let keys = PanelView { at, step: S::LANES, vector: 0 };
-                let zero = [[s.splat(0.0); 1]; 1];
+                let keys = Panels::one(at, S::LANES, 0);
+                let zero = [[s.splat(0.0)]];
                 // SAFETY: the query row and the panel of key `first` exist, by the contract of `write_weights`.
-                let acc = unsafe { tile::<S, N, _, 1, 1>(s, zero, head_dim, query, keys, ()) };
+                let acc = unsafe { multiply_one(N::operand(s), zero, head_dim, query, keys, ()) };
                 let mut score = s.mul(acc[0][0], s.splat(scale));
                 let visible = limit - first;
                 if let Some(bias) = self.query.bias {

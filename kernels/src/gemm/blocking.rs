@@ -32,17 +32,17 @@
 
 use super::epilogue::Epilogue;
 use super::f16_tile::{FewRows, widen};
-use super::microkernel::{F32Operand, Panels, Rows, multiply};
+use super::microkernel::{F32Operand, Panels, Rows, multiply, multiply_one};
 use super::packing::PackedMatrix;
 use super::store_tile::Store;
 use crate::dtype::Dtype;
 use crate::matrix::{Matrix, MatrixMut};
 use crate::parallel::{Workers, share, work_to_share};
 use crate::prefetch::{
-    BlockPrefetch, FEW_ROWS, NextBlock, PrefetchLines, PrefetchPlan, PrefetchTarget,
-    SparsePrefetch, SpreadPrefetch, WeightReads, fewest_rows, requests,
+    BlockPrefetch, CacheLevel, FEW_ROWS, ManyRows, NextBlock, PerPeriod, PerStep, PrefetchPlan,
+    PrefetchTarget, Sparse, WeightReads, fewest_rows,
 };
-use crate::simd::{CACHE_LINE_F32, MAX_MR, MAX_PANEL, SimdF32, SimdOp, TileOp};
+use crate::simd::{MAX_MR, MAX_PANEL, SimdF32, SimdOp, TileOp, tile_heights};
 use core::marker::PhantomData;
 use core::mem::MaybeUninit;
 use core::ops::Range;
@@ -84,17 +84,31 @@ pub(super) fn run(
 ) {
     let (isa, store) = (weight.isa(), Store::new(epilogue, c));
     let (rows, panels) = (c.rows(), c.columns().div_ceil(isa.panel()));
-    let task = |rows, panels| isa.dispatch(Task { a, weight, store, rows, panels });
     // The product only selects between serial and parallel, so saturation is harmless.
     let work = rows.saturating_mul(weight.depth()).saturating_mul(weight.columns());
+    // Rows are cut at multiples of the tile.
+    let units = (rows, rows.div_ceil(2 * MAX_MR));
+    split(workers, (work, MIN_WORK_TO_FORK), units, panels, &|rows, panels| {
+        isa.dispatch(Task { a, weight, store, rows, panels });
+    });
+}
+
+/// Runs `task` for all `rows` and all panels: in one call if `work` is below `min_work`, otherwise split into tasks for
+/// the threads. Rows are split only when there are fewer panels than tasks, and into at most `row_tasks` ranges.
+pub(super) fn split(
+    workers: Workers<'_>,
+    (work, min_work): (usize, usize),
+    (rows, row_tasks): (usize, usize),
+    panels: usize,
+    task: &(impl Fn(Range<usize>, Range<usize>) + Sync),
+) {
     let threads = workers.threads();
-    if threads == 1 || work < MIN_WORK_TO_FORK {
+    if threads == 1 || work < min_work || panels == 0 {
         return task(0..rows, 0..panels);
     }
     let target_tasks = threads * TASKS_PER_THREAD;
     let column_tasks = panels.min(target_tasks);
-    // Rows are cut at multiples of the tile, and only when there are too few panels.
-    let row_tasks = (target_tasks / column_tasks).min(rows.div_ceil(2 * MAX_MR)).max(1);
+    let row_tasks = (target_tasks / column_tasks).min(row_tasks).max(1);
     workers.for_each(column_tasks * row_tasks, &|index| {
         let (column_task, row_task) = (index / row_tasks, index % row_tasks);
         task(share(rows, row_tasks, row_task), share(panels, column_tasks, column_task));
@@ -137,54 +151,30 @@ impl TileOp for Task<'_> {
         }
         let tiles = rows.div_ceil(MAX_MR);
         let reads = WeightReads { bytes: 4, rows, shared: tiles > 1, cached: false };
-        // A policy or a number of requests that does not occur on this instruction set is not compiled.
+        // A policy that does not occur on this instruction set is not compiled.
         match PrefetchTarget::select(s, reads) {
-            PrefetchTarget::Sparse if const { S::MAY_PREFER_HW_PREFETCH } => {
-                self.loops::<S, SparsePrefetch, NV, FEW_ROWS>(s)
+            PrefetchTarget::Nothing if const { !S::PREFETCHES } && rows > FEW_ROWS => {
+                self.loops::<S, (), NV, MANY_ROWS>(s, CacheLevel::L1)
             }
-            // The requests are those of two tiles, also for more tiles: with more rows a request costs relatively less.
-            PrefetchTarget::NextBlockL2 if const { S::MAY_PREFER_HW_PREFETCH } => {
-                self.loops::<S, SpreadPrefetch<4, false>, NV, FEW_ROWS>(s)
+            PrefetchTarget::Nothing if const { !S::PREFETCHES } => {
+                self.loops::<S, (), NV, FEW_ROWS>(s, CacheLevel::L1)
+            }
+            PrefetchTarget::LaterStep if const { S::PREFETCHES } => {
+                self.loops::<S, PerStep, NV, FEW_ROWS>(s, CacheLevel::L1)
+            }
+            PrefetchTarget::Sparse if const { S::MAY_PREFER_HW_PREFETCH } => {
+                self.loops::<S, Sparse, NV, FEW_ROWS>(s, CacheLevel::L2)
+            }
+            PrefetchTarget::NextBlock(cache) if const { S::PREFETCHES } => {
+                self.loops::<S, PerPeriod<2>, NV, FEW_ROWS>(s, cache)
             }
             PrefetchTarget::NextBlockAndLaterStep if const { S::PREFETCHES } => {
-                let blocks = tiles.div_ceil(block_sizes::<S, MANY_ROWS>(self.weight, tiles).0);
-                match requests::<S>(if tiles / blocks >= 8 { 8 } else { 4 }) {
-                    2 if const { S::PANEL > 2 * CACHE_LINE_F32 } => {
-                        self.loops::<S, ManyRowsPrefetch<2>, NV, MANY_ROWS>(s)
-                    }
-                    _ => self.loops::<S, ManyRowsPrefetch<1>, NV, MANY_ROWS>(s),
-                }
+                self.loops::<S, ManyRows, NV, MANY_ROWS>(s, CacheLevel::L2)
             }
-            _ if const { !S::PREFETCHES } && rows > FEW_ROWS => {
-                self.loops::<S, SpreadPrefetch<0, true>, NV, MANY_ROWS>(s)
-            }
-            _ => match requests::<S>(tiles) {
-                0 if const { !S::PREFETCHES } => {
-                    self.loops::<S, SpreadPrefetch<0, true>, NV, FEW_ROWS>(s)
-                }
-                1 if const { S::PREFETCHES } => {
-                    self.loops::<S, SpreadPrefetch<1, true>, NV, FEW_ROWS>(s)
-                }
-                2 if const { S::PREFETCHES } => {
-                    self.loops::<S, SpreadPrefetch<2, true>, NV, FEW_ROWS>(s)
-                }
-                3 if const { requests::<S>(1) > 2 } => {
-                    self.loops::<S, SpreadPrefetch<3, true>, NV, FEW_ROWS>(s)
-                }
-                4 if const { requests::<S>(1) > 2 } => {
-                    self.loops::<S, SpreadPrefetch<4, true>, NV, FEW_ROWS>(s)
-                }
-                8 if const { requests::<S>(1) > 2 } => {
-                    self.loops::<S, SpreadPrefetch<8, true>, NV, FEW_ROWS>(s)
-                }
-                requests => unreachable!("{requests} lines in two steps"),
-            },
+            target => unreachable!("{target:?} of {rows} rows"),
         }
     }
 }
-
-/// The policy of many rows.
-type ManyRowsPrefetch<const REQUESTS: usize> = (SpreadPrefetch<REQUESTS, false>, PrefetchLines);
 
 /// MC, in tiles, and KC of a task with `tiles` tiles and at most `MC` rows in a block.
 #[inline(always)]
@@ -207,14 +197,19 @@ fn block_sizes<S: SimdF32, const MC: usize>(
 
 /// The loops of a task with prefetch policy `Q` and at most `MC` rows in a block, as a separate function: several
 /// functions of a few tiles each compile several times faster than one function with all tiles.
-struct Loops<'a, Q, const NV: usize, const MC: usize>(Task<'a>, PhantomData<Q>);
+struct Loops<'a, Q, const NV: usize, const MC: usize> {
+    task: Task<'a>,
+    /// The cache into which the next block is prefetched.
+    cache: CacheLevel,
+    policy: PhantomData<Q>,
+}
 
 impl<Q: BlockPrefetch, const NV: usize, const MC: usize> SimdOp for Loops<'_, Q, NV, MC> {
     type Output = ();
 
     #[inline(always)]
     fn run<S: SimdF32>(self, s: S) {
-        let Self(task, _) = self;
+        let Self { task, cache, .. } = self;
         let (rows, depth, dtype) = (task.rows.len(), task.weight.depth(), task.weight.dtype());
         let tiles = rows.div_ceil(MAX_MR);
         let (mc, kc) = block_sizes::<S, MC>(task.weight, tiles);
@@ -224,7 +219,7 @@ impl<Q: BlockPrefetch, const NV: usize, const MC: usize> SimdOp for Loops<'_, Q,
         for ic in 0..blocks {
             let block = share(tiles, blocks, ic);
             let first = share(rows, tiles, block.start).start;
-            let plan = PrefetchPlan::new::<S>(dtype, block.len(), Q::REQUESTS);
+            let plan = PrefetchPlan::new::<S>(dtype, block.len(), Q::requests::<S>(), cache);
             for panel in task.panels.clone() {
                 let mut pc = 0;
                 loop {
@@ -274,48 +269,17 @@ impl<const NV: usize> SimdOp for OneRow<'_, NV> {
     #[inline(always)]
     fn run<S: SimdF32>(self, s: S) {
         let Self(task) = self;
-        let (row, depth) = (task.rows.start, task.weight.depth());
-        let cached = depth * task.weight.columns() <= CACHED_WEIGHTS;
+        let cached = task.weight.depth() * task.weight.columns() <= CACHED_WEIGHTS;
         let reads = WeightReads { bytes: 4, rows: 1, shared: false, cached };
         let target = PrefetchTarget::select(s, reads);
-        let rows = task.rows_from(row, 0);
         let mut panel = task.panels.start;
         while panel < task.panels.end {
-            let at = task.weight.address(panel, 0);
-            // SAFETY: `row` and `panel` are inside the ranges of this task, which the shapes of both views cover. No
-            // other task stores these panels.
-            unsafe {
-                if panel + 2 <= task.panels.end {
-                    let zero = [[[s.splat(0.0); NV]; 1]; 2];
-                    let starts = [at, at.wrapping_add(depth * S::PANEL)];
-                    let panels = Panels { at: starts, step: S::PANEL, vector: S::LANES };
-                    let acc = match target {
-                        PrefetchTarget::Sparse if const { S::MAY_PREFER_HW_PREFETCH } => {
-                            let prefetch = starts.map(|at| SparsePrefetch::of(at, S::PANEL));
-                            multiply(F32Operand(s), zero, depth, rows, panels, prefetch)
-                        }
-                        PrefetchTarget::LaterStep if const { S::PREFETCHES } => {
-                            let prefetch = starts.map(|at| {
-                                let at = at.wrapping_add(ROW_PREFETCH_STEPS * S::PANEL);
-                                PrefetchLines::running(at, NV, S::LANES)
-                            });
-                            multiply(F32Operand(s), zero, depth, rows, panels, prefetch)
-                        }
-                        _ => multiply(F32Operand(s), zero, depth, rows, panels, ()),
-                    };
-                    for (p, acc) in acc.into_iter().enumerate() {
-                        let (column, valid) = ((panel + p) * S::PANEL, task.valid::<S>(panel + p));
-                        task.store.finish::<S, 1, NV>(s, acc, row, column, valid);
-                    }
-                    panel += 2;
-                } else {
-                    let zero = [[[s.splat(0.0); NV]; 1]];
-                    let weights = Panels { at: [at], step: S::PANEL, vector: S::LANES };
-                    let [acc] = multiply(F32Operand(s), zero, depth, rows, weights, ());
-                    let (column, valid) = (panel * S::PANEL, task.valid::<S>(panel));
-                    task.store.finish::<S, 1, NV>(s, acc, row, column, valid);
-                    panel += 1;
-                }
+            if panel + 2 <= task.panels.end {
+                task.row::<S, 2, NV>(s, target, panel);
+                panel += 2;
+            } else {
+                task.row::<S, 1, NV>(s, PrefetchTarget::Nothing, panel);
+                panel += 1;
             }
         }
     }
@@ -324,8 +288,12 @@ impl<const NV: usize> SimdOp for OneRow<'_, NV> {
 impl Task<'_> {
     /// [`Loops`] as a separate function.
     #[inline(always)]
-    fn loops<S: SimdF32, Q: BlockPrefetch, const NV: usize, const MC: usize>(self, s: S) {
-        s.call_noinline(Loops::<Q, NV, MC>(self, PhantomData));
+    fn loops<S: SimdF32, Q: BlockPrefetch, const NV: usize, const MC: usize>(
+        self,
+        s: S,
+        cache: CacheLevel,
+    ) {
+        s.call_noinline(Loops::<Q, NV, MC> { task: self, cache, policy: PhantomData });
     }
 
     /// Columns of `panel` that are columns of the matrix.
@@ -334,12 +302,45 @@ impl Task<'_> {
         (self.weight.columns() - panel * S::PANEL).min(S::PANEL)
     }
 
-    /// The rows of `A` from `row` on, from step `k` on.
+    /// Multiplies the only row by `P` panels, over all of `k`.
     #[inline(always)]
-    fn rows_from(&self, row: usize, k: usize) -> Rows<f32> {
-        let a = &self.a;
-        let at = a.as_ptr().wrapping_add(row * a.row_stride() + k * a.column_stride());
-        Rows { at, row: a.row_stride(), step: a.column_stride() }
+    fn row<S: SimdF32, const P: usize, const NV: usize>(
+        &self,
+        s: S,
+        target: PrefetchTarget,
+        panel: usize,
+    ) {
+        let (row, depth) = (self.rows.start, self.weight.depth());
+        let rows = Rows::of(&self.a, row, 0);
+        let first = self.weight.address(panel, 0);
+        let mut at = [first; P];
+        for p in 1..P {
+            at[p] = first.wrapping_add(p * depth * S::PANEL);
+        }
+        let panels = Panels { at, step: S::PANEL, vector: S::LANES };
+        let zero = [[[s.splat(0.0); NV]; 1]; P];
+        // SAFETY: `row` and the panels are inside the ranges of this task, which the shapes of both views cover. No
+        // other task stores these panels.
+        unsafe {
+            let sums = match target {
+                PrefetchTarget::Sparse if const { S::MAY_PREFER_HW_PREFETCH && P > 1 } => {
+                    let prefetch = at.map(|at| Sparse::sparse(at, S::PANEL));
+                    multiply(F32Operand(s), zero, depth, rows, panels, prefetch)
+                }
+                PrefetchTarget::LaterStep if const { S::PREFETCHES && P > 1 } => {
+                    let prefetch = at.map(|at| {
+                        let at = at.wrapping_add(ROW_PREFETCH_STEPS * S::PANEL);
+                        PerStep::running(at, NV, S::LANES)
+                    });
+                    multiply(F32Operand(s), zero, depth, rows, panels, prefetch)
+                }
+                _ => multiply(F32Operand(s), zero, depth, rows, panels, ()),
+            };
+            for p in 0..P {
+                let (column, valid) = ((panel + p) * S::PANEL, self.valid::<S>(panel + p));
+                self.store.finish::<S, 1, NV>(s, sums[p], row, column, valid);
+            }
+        }
     }
 
     /// The address of the block that is multiplied after steps `k` of `panel`. After the last block of the last rows,
@@ -370,18 +371,10 @@ impl Task<'_> {
     /// Runs the tile with `tile.rows` rows.
     #[inline(always)]
     fn dispatch_mr<S: SimdF32, Q: BlockPrefetch, const NV: usize>(&self, s: S, tile: &Tile) {
-        macro_rules! dispatch_mr {
-            ($($rows:literal)*) => {
-                match tile.rows {
-                    $($rows if const { $rows >= fewest_rows::<S, Q>() } => {
-                        self.tile::<S, Q, $rows, NV>(s, tile)
-                    })*
-                    rows => unreachable!("a tile of {rows} rows"),
-                }
-            };
-        }
-        const { assert!(MAX_MR == 6) };
-        dispatch_mr!(2 3 4 5 6)
+        const { assert!(MAX_MR == 6, "all heights of a tile") };
+        tile_heights!(tile.rows, [2 3 4 5 6], MR if MR >= fewest_rows::<Q>() => {
+            self.tile::<S, Q, MR, NV>(s, tile)
+        });
     }
 
     /// One tile over one block of `k`.
@@ -393,8 +386,8 @@ impl Task<'_> {
     ) {
         let Tile { row, panel, k, steps, b, next, partial, .. } = *tile;
         debug_assert_eq!(tile.rows, MR);
-        let rows = self.rows_from(row, k);
-        let weights = Panels { at: [b], step: S::PANEL, vector: S::LANES };
+        let rows = Rows::of(&self.a, row, k);
+        let weights = Panels::one(b, S::PANEL, S::LANES);
         let mut acc = [[s.splat(0.0); NV]; MR];
         // SAFETY: rows `row..row + MR` and the panel are inside the views. `partial` has space for the rows of a block,
         // and the values loaded from it were stored for the previous block of `k`.
@@ -412,7 +405,7 @@ impl Task<'_> {
                 self.store.prefetch::<S, MR>(s, row, column);
             }
             let prefetch = Q::of_block::<S>(b, next);
-            let [acc] = multiply(F32Operand(s), [acc], steps, rows, weights, prefetch);
+            let acc = multiply_one(F32Operand(s), acc, steps, rows, weights, prefetch);
             if tile.last {
                 let valid = self.valid::<S>(panel);
                 self.store.finish::<S, MR, NV>(s, acc, row, column, valid);

@@ -12,11 +12,10 @@ use crate::dtype::Dtype;
 use crate::matrix::Matrix;
 use crate::parallel::share;
 use crate::prefetch::{
-    PrefetchLines, PrefetchTarget, SparsePrefetch, SpreadPrefetch, WeightReads,
-    strong_hw_prefetcher,
+    CacheLevel, PerPeriod, PerStep, PrefetchTarget, Sparse, WeightReads, strong_hw_prefetcher,
 };
 use crate::simd::half::{Bf16, F16, F16Load, LowRegister};
-use crate::simd::{CACHE_LINE_F32, MAX_LANES, MAX_MR, SimdF32, simd_op};
+use crate::simd::{CACHE_LINE_F32, MAX_LANES, MAX_MR, SimdF32, simd_op, tile_heights};
 use core::ops::Range;
 
 /// Independent chains of additions that use the full FMA throughput of a CPU.
@@ -159,7 +158,7 @@ simd_op!(
         s: S,
         job: FewRows<'_>,
     ) {
-        const { assert!(MAX_MR == 6, "an arm for each height of a tile") };
+        const { assert!(MAX_MR == 6, "all heights of a tile") };
         let tiles = job.rows.len().div_ceil(max_rows::<S>());
         let max_panels = if job.in_cache() { 3 } else { 2 };
         let mut panel = job.panels.start;
@@ -175,17 +174,9 @@ simd_op!(
             for tile in 0..tiles {
                 let local = share(job.rows.len(), tiles, tile);
                 let row = job.rows.start + local.start;
-                done = match local.len() {
-                    1 => job.tile::<S, L, 1, NV>(s, row, panel, most),
-                    2 => job.tile::<S, L, 2, NV>(s, row, panel, most),
-                    3 => job.tile::<S, L, 3, NV>(s, row, panel, most),
-                    4 => job.tile::<S, L, 4, NV>(s, row, panel, most),
-                    5 => job.tile::<S, L, 5, NV>(s, row, panel, most),
-                    6 if const { max_rows::<S>() == 6 } => {
-                        job.tile::<S, L, 6, NV>(s, row, panel, most)
-                    }
-                    rows => unreachable!("a tile of {rows} rows"),
-                };
+                done = tile_heights!(local.len(), [1 2 3 4 5 6], MR if MR <= max_rows::<S>() => {
+                    job.tile::<S, L, MR, NV>(s, row, panel, most)
+                });
             }
             panel += done;
         }
@@ -250,10 +241,9 @@ impl FewRows<'_> {
         panel: usize,
     ) {
         let Self { a, weight, store, .. } = self;
-        let at = a.as_ptr().wrapping_add(row * a.row_stride());
-        let rows = Rows { at, row: a.row_stride(), step: a.column_stride() };
+        let rows = Rows::of(a, row, 0);
         let at = weight.address(panel, 0);
-        let prefetch = SparsePrefetch::of(at, S::PANEL / 2);
+        let prefetch = Sparse::sparse(at, S::PANEL / 2);
         let at = [at, at.wrapping_add(S::Half::LANES / 2)];
         let panels = Panels { at, step: S::PANEL, vector: S::LANES };
         let half = s.half();
@@ -287,8 +277,7 @@ impl FewRows<'_> {
         panel: usize,
     ) {
         let Self { a, weight, store, .. } = self;
-        let at = a.as_ptr().wrapping_add(row * a.row_stride());
-        let rows = Rows { at, row: a.row_stride(), step: a.column_stride() };
+        let rows = Rows::of(a, row, 0);
         let mut at = [weight.address(panel, 0); P];
         for (p, at) in at.iter_mut().enumerate() {
             *at = weight.address(panel + p, 0);
@@ -310,17 +299,17 @@ impl FewRows<'_> {
             let sums = match PrefetchTarget::select(s, reads) {
                 PrefetchTarget::Sparse if const { S::MAY_PREFER_HW_PREFETCH && MR == 1 && P > 1 } =>
                 {
-                    let mut prefetch = [SparsePrefetch::of(at[0], words); P];
-                    for (prefetch, &at) in prefetch.iter_mut().zip(&at) {
-                        *prefetch = SparsePrefetch::of(at, words);
+                    let mut prefetch = [Sparse::sparse(at[0], words); P];
+                    for p in 1..P {
+                        prefetch[p] = Sparse::sparse(at[p], words);
                     }
                     multiply(operand, zero, weight.depth(), rows, panels, prefetch)
                 }
                 // One line in two steps. When weights come from memory, requesting a line twice would not make it
                 // arrive later.
                 _ if const { S::PREFETCHES && S::PANEL == CACHE_LINE_F32 } && cached => {
-                    let mut prefetch =
-                        [SpreadPrefetch::<1, true> { at: at[0], apart: CACHE_LINE_F32 }; P];
+                    let (apart, cache) = (CACHE_LINE_F32, CacheLevel::L1);
+                    let mut prefetch = [PerPeriod::<2> { at: at[0], apart, count: 1, cache }; P];
                     for (prefetch, at) in prefetch.iter_mut().zip(at) {
                         prefetch.at = at.wrapping_add(PREFETCH_WORDS);
                     }
@@ -328,10 +317,10 @@ impl FewRows<'_> {
                 }
                 _ => {
                     let count = if S::PREFETCHES { words.div_ceil(CACHE_LINE_F32) } else { 0 };
-                    let mut prefetch =
-                        [PrefetchLines { at: at[0], step: words, count, apart: CACHE_LINE_F32 }; P];
+                    let mut prefetch = [PerStep::new(at[0], words, count, CACHE_LINE_F32); P];
                     for (prefetch, at) in prefetch.iter_mut().zip(at) {
-                        prefetch.at = at.wrapping_add(PREFETCH_WORDS);
+                        let at = at.wrapping_add(PREFETCH_WORDS);
+                        *prefetch = PerStep::new(at, words, count, CACHE_LINE_F32);
                     }
                     multiply(operand, zero, weight.depth(), rows, panels, prefetch)
                 }

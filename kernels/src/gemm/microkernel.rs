@@ -5,14 +5,19 @@
 //! loads per 24 FMAs; the CPU does two loads and two FMAs per cycle. On AVX2, 6 x 2 vectors use 12 of 16 registers,
 //! with 8 loads per 12 FMAs.
 //!
-//! [`multiply`] is the only such loop. All kernels that multiply and all weight dtypes use it. Its callers supply two
-//! small traits:
+//! [`multiply`] is this loop for all kernels that multiply by panels and for all weight dtypes. Only products with rows
+//! of different lengths have loops of their own: causal diagonals, masked keys, and few keys in registers (`attention`).
+//! Its callers supply three small traits:
 //!
-//! * [`TileOperand`]: how a vector of weights is loaded and accumulated. [`F32Operand`] is f32 times f32, [`F16Operand`] f32
-//!   times 16-bit numbers; the pruning
-//!   table multiplies int8 by int8.
+//! * [`TileOperand`]: how a vector of weights is loaded and accumulated. [`F32Operand`] is f32 times f32, [`F16Operand`]
+//!   f32 times 16-bit numbers; the pruning table multiplies int8 by int8.
 //! * [`Prefetch`]: which cache lines are prefetched (`prefetch.rs`).
+//! * [`PerStepWork`]: what else each step does.
+//!
+//! The loops are plain: in functions with many tiles, some closures of `core::array` are not inlined, and a call in the
+//! innermost loop stores and loads every sum.
 
+use crate::matrix::Matrix;
 use crate::prefetch::Prefetch;
 use crate::simd::SimdF32;
 use crate::simd::half::F16Load;
@@ -39,8 +44,6 @@ pub(crate) trait TileOperand: Copy {
     /// one by one, instead of keeping the weights. This is for operands where one vector of weights takes several
     /// registers.
     const A_STATIONARY: bool = false;
-    /// Whether a load is a single instruction on every instruction set.
-    const ONE_INSTRUCTION: bool = false;
 
     /// The instruction set token of [`TileOperand::SimdF32`].
     fn lanes(self) -> Self::SimdF32;
@@ -73,7 +76,6 @@ impl<S: SimdF32> TileOperand for F32Operand<S> {
     type Weight = f32;
     type Vector = S::F32;
     type Sum = S::F32;
-    const ONE_INSTRUCTION: bool = true;
 
     #[inline(always)]
     fn lanes(self) -> S {
@@ -156,9 +158,56 @@ pub(crate) struct Panels<T, const P: usize> {
     pub(crate) vector: usize,
 }
 
-/// `acc[p][i][v] += sum over k of rows[i, k] * panels[p][k, v]`, `k` from 0 to `depth - 1` in order. `prefetch` is
-/// issued before each step. `P` is 1 except for a single row, because one panel gives a single row too few independent
-/// chains of additions.
+impl<T> Panels<T, 1> {
+    /// A panel from `at` on.
+    #[inline(always)]
+    pub(crate) fn one(at: *const T, step: usize, vector: usize) -> Self {
+        Self { at: [at], step, vector }
+    }
+
+    /// The panel from step `k` on.
+    #[inline(always)]
+    pub(crate) fn skip(self, k: usize) -> Self {
+        Self { at: [self.at[0].wrapping_add(k * self.step)], ..self }
+    }
+}
+
+impl Rows<f32> {
+    /// The rows of `matrix` from element `(row, k)` on.
+    #[inline(always)]
+    pub(super) fn of(matrix: &Matrix<'_>, row: usize, k: usize) -> Self {
+        let (stride, step) = (matrix.row_stride(), matrix.column_stride());
+        Self { at: matrix.as_ptr().wrapping_add(row * stride + k * step), row: stride, step }
+    }
+}
+
+impl<T> Rows<T> {
+    /// The rows from step `k` on.
+    #[inline(always)]
+    pub(crate) fn skip(self, k: usize) -> Self {
+        Self { at: self.at.wrapping_add(k * self.step), ..self }
+    }
+}
+
+/// Work of each step of a tile besides the product, such as copying a row that the tile reads. Implementations are
+/// `#[inline(always)]`.
+pub(crate) trait PerStepWork: Copy {
+    /// Does the work of the next step.
+    ///
+    /// # Safety
+    /// It is called for the steps of one tile, in order and once for each.
+    unsafe fn run<S: SimdF32>(&mut self, s: S);
+}
+
+/// Nothing.
+impl PerStepWork for () {
+    #[inline(always)]
+    unsafe fn run<S: SimdF32>(&mut self, _: S) {}
+}
+
+/// `acc[p][i][v] += sum over k of rows[i, k] * panels[p][k, v]`, `k` from 0 to `depth - 1` in order. Several panels are
+/// for tiles of few rows, which have too few independent chains of additions with one. `prefetch` is issued before each
+/// step of a whole period ([`Prefetch::PERIOD`]).
 ///
 /// # Safety
 /// Rows `0..MR` and steps `0..depth` of `A`, and vectors `0..NV` of full width at steps `0..depth`
@@ -166,79 +215,97 @@ pub(crate) struct Panels<T, const P: usize> {
 #[inline(always)]
 pub(crate) unsafe fn multiply<F, Q, const P: usize, const MR: usize, const NV: usize>(
     operand: F,
-    mut acc: [[[F::Sum; NV]; MR]; P],
+    acc: [[[F::Sum; NV]; MR]; P],
     depth: usize,
-    mut rows: Rows<F::Element>,
-    mut panels: Panels<F::Weight, P>,
-    mut prefetch: Q,
+    rows: Rows<F::Element>,
+    panels: Panels<F::Weight, P>,
+    prefetch: Q,
 ) -> [[[F::Sum; NV]; MR]; P]
 where
     F: TileOperand,
     Q: Prefetch,
 {
-    let period = const {
-        assert!(Q::PERIOD.is_multiple_of(F::PARTS) || F::PARTS.is_multiple_of(Q::PERIOD));
-        if Q::PERIOD > F::PARTS { Q::PERIOD } else { F::PARTS }
-    };
-    for _ in 0..depth / period {
-        for part in 0..period {
-            prefetch.issue(operand.lanes(), part % Q::PERIOD);
-            // SAFETY: `# Safety` of this function.
-            unsafe { step(operand, &mut acc, &mut rows, &mut panels, part) };
-        }
-    }
-    for part in 0..depth % period {
-        // SAFETY: `# Safety` of this function.
-        unsafe { step(operand, &mut acc, &mut rows, &mut panels, part) };
-    }
+    // SAFETY: `# Safety` of this function.
+    let [acc] = unsafe { multiply_in_phases(operand, [acc], depth, rows, panels, prefetch, ()) };
     acc
 }
 
-/// [`multiply`] of one panel with `PHASES` sums for each element. The first sums start as `acc` and the others as
-/// `zero`. Step `k` is added to sum `k % PHASES`; the remainder of `depth` is added to the first sum. It is for few
-/// rows, whose chains of additions are too few to use the whole throughput of the CPU, and for sums that do not depend
-/// on their order.
+/// [`multiply`] of one panel.
 ///
 /// # Safety
 /// As [`multiply`].
 #[inline(always)]
+pub(crate) unsafe fn multiply_one<F, Q, const MR: usize, const NV: usize>(
+    operand: F,
+    acc: [[F::Sum; NV]; MR],
+    depth: usize,
+    rows: Rows<F::Element>,
+    panel: Panels<F::Weight, 1>,
+    prefetch: Q,
+) -> [[F::Sum; NV]; MR]
+where
+    F: TileOperand,
+    Q: Prefetch,
+{
+    // SAFETY: `# Safety` of this function.
+    let [acc] = unsafe { multiply(operand, [acc], depth, rows, panel, prefetch) };
+    acc
+}
+
+/// [`multiply`] with `PHASES` sums for each element, and with `work` in every step. Step `k` is added to sum
+/// `k % PHASES`; the remainder of `depth` is added to the first sum. Several phases are for few rows, whose chains of
+/// additions are too few to use the whole throughput of the CPU, and for sums that do not depend on their order.
+///
+/// # Safety
+/// As [`multiply`], and the `# Safety` contract of `work`.
+#[inline(always)]
 pub(crate) unsafe fn multiply_in_phases<
     F: TileOperand,
     Q: Prefetch,
+    W: PerStepWork,
     const PHASES: usize,
+    const P: usize,
     const MR: usize,
     const NV: usize,
 >(
     operand: F,
-    (acc, zero): ([[F::Sum; NV]; MR], F::Sum),
+    mut phases: [[[[F::Sum; NV]; MR]; P]; PHASES],
     depth: usize,
     mut rows: Rows<F::Element>,
-    mut panel: Panels<F::Weight, 1>,
+    mut panels: Panels<F::Weight, P>,
     mut prefetch: Q,
-) -> [[[F::Sum; NV]; MR]; PHASES] {
+    mut work: W,
+) -> [[[[F::Sum; NV]; MR]; P]; PHASES] {
     let period = const {
-        assert!(F::PARTS == 1);
-        assert!(Q::PERIOD.is_multiple_of(PHASES) || PHASES.is_multiple_of(Q::PERIOD));
-        if Q::PERIOD > PHASES { Q::PERIOD } else { PHASES }
+        assert!(F::PARTS == 1 || PHASES == 1);
+        let mut period = Q::PERIOD;
+        let others = [F::PARTS, PHASES];
+        let mut i = 0;
+        while i < others.len() {
+            assert!(period.is_multiple_of(others[i]) || others[i].is_multiple_of(period));
+            period = if period > others[i] { period } else { others[i] };
+            i += 1;
+        }
+        period
     };
-    let mut phases = [[[[zero; NV]; MR]; 1]; PHASES];
-    phases[0] = [acc];
     for _ in 0..depth / period {
         for part in 0..period {
             prefetch.issue(operand.lanes(), part % Q::PERIOD);
             // SAFETY: `# Safety` of this function.
-            unsafe { step(operand, &mut phases[part % PHASES], &mut rows, &mut panel, 0) };
+            unsafe {
+                work.run(operand.lanes());
+                step(operand, &mut phases[part % PHASES], &mut rows, &mut panels, part);
+            }
         }
     }
-    for _ in 0..depth % period {
+    for part in 0..depth % period {
         // SAFETY: `# Safety` of this function.
-        unsafe { step(operand, &mut phases[0], &mut rows, &mut panel, 0) };
+        unsafe {
+            work.run(operand.lanes());
+            step(operand, &mut phases[0], &mut rows, &mut panels, part);
+        }
     }
-    let mut sums = [[[zero; NV]; MR]; PHASES];
-    for (sum, [phase]) in sums.iter_mut().zip(phases) {
-        *sum = phase;
-    }
-    sums
+    phases
 }
 
 /// One step of [`multiply`].
@@ -273,19 +340,12 @@ unsafe fn step<F: TileOperand, const P: usize, const MR: usize, const NV: usize>
             }
             continue;
         }
-        let vectors: [_; NV] = if const { F::ONE_INSTRUCTION } {
+        // SAFETY: `# Safety` of this function.
+        let mut vectors = [unsafe { operand.load(at, part) }; NV];
+        for (v, vector) in vectors.iter_mut().enumerate().skip(1) {
             // SAFETY: `# Safety` of this function.
-            core::array::from_fn(|v| unsafe { operand.load(at.add(v * panels.vector), part) })
-        } else {
-            // If a load takes several instructions, a closure would compile to a function call.
-            // SAFETY: `# Safety` of this function.
-            let mut vectors = [unsafe { operand.load(at, part) }; NV];
-            for (v, vector) in vectors.iter_mut().enumerate().skip(1) {
-                // SAFETY: `# Safety` of this function.
-                *vector = unsafe { operand.load(at.add(v * panels.vector), part) };
-            }
-            vectors
-        };
+            *vector = unsafe { operand.load(at.add(v * panels.vector), part) };
+        }
         for (i, line) in tile.iter_mut().enumerate() {
             let element = match only {
                 Some(element) => element,
@@ -304,48 +364,4 @@ unsafe fn step<F: TileOperand, const P: usize, const MR: usize, const NV: usize>
             *at = at.wrapping_add(panels.step);
         }
     }
-}
-
-/// The operands of a tile, with strides in elements.
-#[derive(Clone, Copy)]
-pub(crate) struct Operands {
-    /// Row 0 of `A`.
-    pub(crate) a: *const f32,
-    /// Stride between rows of `A`.
-    pub(crate) a_row: usize,
-    /// Stride between steps of `k` in `A`.
-    pub(crate) a_step: usize,
-    /// Vector 0 of `B`.
-    pub(crate) b: *const f32,
-    /// Stride between steps of `k` in `B`.
-    pub(crate) b_step: usize,
-    /// Stride between vectors of `B`.
-    pub(crate) b_vector: usize,
-}
-
-impl Operands {
-    /// The rows of `A`.
-    #[inline(always)]
-    pub(crate) fn rows(&self) -> Rows<f32> {
-        Rows { at: self.a, row: self.a_row, step: self.a_step }
-    }
-}
-
-/// [`multiply`] of one f32 panel.
-///
-/// # Safety
-/// As [`multiply`].
-#[inline(always)]
-pub(crate) unsafe fn tile_prefetched<S: SimdF32, Q: Prefetch, const MR: usize, const NV: usize>(
-    s: S,
-    acc: Tile<S, MR, NV>,
-    depth: usize,
-    operands: Operands,
-    prefetch: Q,
-) -> Tile<S, MR, NV> {
-    let Operands { b, b_step, b_vector, .. } = operands;
-    let panel = Panels { at: [b], step: b_step, vector: b_vector };
-    // SAFETY: `# Safety` of this function.
-    let [acc] = unsafe { multiply(F32Operand(s), [acc], depth, operands.rows(), panel, prefetch) };
-    acc
 }

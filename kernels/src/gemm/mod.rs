@@ -50,9 +50,9 @@ pub(crate) use int8::{
     Columns, Int8Panels, Integers, LEVELS, MIN_AMAX, PANEL, QuantizeColumns, Rounding, Row, Single,
     magnitude, round,
 };
-#[cfg(feature = "train")]
-pub(crate) use microkernel::Operands;
-pub(crate) use microkernel::{F16Operand, F32Operand, Panels, Rows, Tile, TileOperand, multiply};
+pub(crate) use microkernel::{
+    F16Operand, F32Operand, Panels, Rows, Tile, TileOperand, multiply, multiply_one,
+};
 pub(crate) use packing::Column;
 
 use crate::error::Error;

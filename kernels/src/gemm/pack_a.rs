@@ -8,8 +8,8 @@
 //! The destination in the strips is prefetched, like the next rows: a store that misses the cache delays everything
 //! after it.
 
+use super::microkernel::PerStepWork;
 use crate::matrix::Matrix;
-use crate::prefetch::Prefetch;
 use crate::simd::{CACHE_LINE_F32, MAX_MR, SimdF32, simd_op};
 use crate::train::WriteMode;
 
@@ -162,60 +162,43 @@ impl Strips<'_> {
     }
 }
 
-/// Packs one strip while a tile multiplies by the rows that are copied: one row at each step, or nothing if not `ON`.
-/// The columns are summed in the same order as by [`pack_strips`].
+/// Packs one strip while a tile multiplies by the rows that are copied: one row at each step. The columns are summed in
+/// the same order as by [`pack_strips`].
 #[derive(Clone, Copy)]
-pub(super) struct CopyStrip<const ON: bool> {
-    from: *const f32,
-    row_stride: usize,
-    to: *mut f32,
-    totals: *mut [f32; WIDTH + OVERRUN],
+pub(super) struct CopyStrip {
+    /// The first column of the strip in the next row, with [`OVERRUN`] columns after the strip.
+    pub(super) from: *const f32,
+    pub(super) row_stride: usize,
+    /// The place of the next row in the slot of the strip.
+    pub(super) to: *mut f32,
+    pub(super) totals: *mut [f32; WIDTH + OVERRUN],
 }
 
-impl<const ON: bool> CopyStrip<ON> {
-    /// `from` is the first column of the strip in row 0, with [`OVERRUN`] columns after the strip. `to` is the slot of
-    /// the strip.
-    ///
-    /// # Safety
-    /// If `ON`: `issue` is called at most once for each row at `from` and `to`, and only while `totals` is valid. No
-    /// other code uses `to` and `totals` during that time.
-    pub(super) unsafe fn new(
-        from: *const f32,
-        row_stride: usize,
-        to: *mut f32,
-        totals: &mut [f32; WIDTH + OVERRUN],
-    ) -> Self {
-        Self { from, row_stride, to, totals }
-    }
-
-    /// Advances by `rows` rows.
-    pub(super) fn skip(&mut self, rows: usize) {
-        self.from = self.from.wrapping_add(rows * self.row_stride);
-        self.to = self.to.wrapping_add(rows * WIDTH);
-    }
-}
-
-impl<const ON: bool> Prefetch for CopyStrip<ON> {
+/// Copies a row, or does nothing.
+///
+/// # Safety
+/// `from` is valid for reads and `to` for writes of each row, `totals` is valid, and no other code uses `to` and
+/// `totals` while the tile runs.
+impl PerStepWork for Option<CopyStrip> {
     #[inline(always)]
-    fn issue<S: SimdF32>(&mut self, s: S, _: usize) {
-        if !ON {
-            return;
-        }
+    unsafe fn run<S: SimdF32>(&mut self, s: S) {
+        let Some(CopyStrip { from, row_stride, to, totals }) = self else { return };
         // The address is the last column of the strip, because the strip before has already loaded the previous line.
         // Data that is not yet in L2 is prefetched one line of columns earlier, which is two or three strips.
-        let last = self.from.wrapping_add(WIDTH - 1);
-        s.prefetch(last.wrapping_add(PREFETCH_ROWS.wrapping_mul(self.row_stride)));
+        let last = from.wrapping_add(WIDTH - 1);
+        s.prefetch(last.wrapping_add(PREFETCH_ROWS.wrapping_mul(*row_stride)));
         s.prefetch_l2(last.wrapping_add(CACHE_LINE_F32));
-        // SAFETY: `# Safety` of `CopyStrip::new`: the row has eight columns from here. Six of them have their place in
-        // the strip. The other two are written to the place of the next row, or to the extra line that `stride` adds.
-        // An array of floats has the alignment of a float.
+        // SAFETY: `# Safety` of this implementation: the row has eight columns from here. Six of them have their place
+        // in the strip. The other two are written to the place of the next row, or to the extra line that `stride`
+        // adds. An array of floats has the alignment of a float.
         unsafe {
-            let eight = self.from.cast::<[f32; WIDTH + OVERRUN]>().read();
-            self.to.cast::<[f32; WIDTH + OVERRUN]>().write(eight);
-            for (total, x) in (*self.totals).iter_mut().zip(eight) {
+            let eight = from.cast::<[f32; WIDTH + OVERRUN]>().read();
+            to.cast::<[f32; WIDTH + OVERRUN]>().write(eight);
+            for (total, x) in (**totals).iter_mut().zip(eight) {
                 *total += x;
             }
         }
-        self.skip(1);
+        *from = from.wrapping_add(*row_stride);
+        *to = to.wrapping_add(WIDTH);
     }
 }

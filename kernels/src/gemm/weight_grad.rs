@@ -20,7 +20,7 @@
 
 use super::blocking::MIN_WORK_TO_FORK;
 use super::epilogue::{Epilogue, PostOp};
-use super::microkernel::{Operands, tile_prefetched};
+use super::microkernel::{F32Operand, Panels, Rows, multiply_in_phases};
 use super::pack_a::{self, CopyStrip, Strips, pack_strips};
 use super::packing::PackedMatrix;
 use super::store_tile::Store;
@@ -29,7 +29,7 @@ use crate::error::{Error, Expected};
 use crate::isa::Isa;
 use crate::matrix::{Matrix, MatrixMut};
 use crate::parallel::{Parallelism, Workers, share};
-use crate::prefetch::{NextBlock, Prefetch, PrefetchLines, PrefetchPlan, SpreadPrefetch};
+use crate::prefetch::{CacheLevel, ManyRows, NextBlock, PerPeriod, PerStep, PrefetchPlan};
 use crate::simd::{CACHE_LINE_F32, MAX_MR, SimdF32, simd_op};
 use crate::sync_ptr::SharedMut;
 use crate::train::{ReductionChunks, WriteMode};
@@ -425,25 +425,29 @@ impl Product<'_> {
             false => (strip.cast_const(), pack_a::WIDTH),
         };
         let (b, b_step) = chunk.panel::<S>(panel);
-        let operands = Operands { a, a_row: 1, a_step, b, b_step, b_vector: S::LANES };
+        let elements = Rows { at: a, row: 1, step: a_step };
+        let weights = Panels::one(b, b_step, S::LANES);
         let mut totals = [0.0; pack_a::WIDTH + pack_a::OVERRUN];
-        // SAFETY: the strip has `OVERRUN` columns after it (`copies`) and a slot in the scratch, and `issue` is called
-        // once for each row.
-        let mut copy = unsafe { CopyStrip::<COPIES>::new(d_y, a_step, strip, &mut totals) };
+        let copy = CopyStrip { from: d_y, row_stride: a_step, to: strip, totals: &raw mut totals };
+        let copy = if COPIES { Some(copy) } else { None };
         chunk.store.prefetch::<S, MAX_MR>(s, row, column);
         let zero = [[s.splat(0.0); NV]; MAX_MR];
-        let prefetch = (plan.with_strip::<S>(index, b, b_step), copy);
-        // SAFETY: the operands have `rows` steps and whole tiles, with zeros where `dY` and `X` have no column. The
-        // stored rows and columns are inside the output, and only this task uses them.
+        let prefetch = plan.with_strip::<S>(index, b, b_step);
+        // SAFETY: the operands have `rows` steps and whole tiles, with zeros where `dY` and `X` have no column. If the
+        // strip is copied, it has `OVERRUN` columns after it (`copies`) and a slot in the scratch with a place for each
+        // of `rows` rows. The stored rows and columns are inside the output. Only this task uses the slot and them.
         unsafe {
-            let acc = tile_prefetched(s, zero, rows, operands, prefetch);
+            let [[acc]] = multiply_in_phases(
+                F32Operand(s),
+                [[zero]],
+                rows,
+                elements,
+                weights,
+                prefetch,
+                copy,
+            );
             let height = (outputs - row).min(MAX_MR);
             chunk.store.finish_rows::<S, MAX_MR, NV>(s, acc, height, row, column, valid);
-        }
-        if !rows.is_multiple_of(2) {
-            // The tile issues prefetches in pairs of steps, so the last odd row is copied here.
-            copy.skip(rows - 1);
-            copy.issue(s, 0);
         }
         if COPIES && let Some((d_bias, write)) = &chunk.d_bias {
             // SAFETY: `# Safety` of this function: no other thread uses this part of the bias gradient.
@@ -467,28 +471,23 @@ impl StripPrefetch {
     #[inline(always)]
     fn new<S: SimdF32>(chunk: &ReductionChunk<'_>, panel: usize, strips: usize) -> Self {
         let (next, step) = chunk.panel::<S>(if panel + 1 < chunk.panels { panel + 1 } else { 0 });
-        let plan = PrefetchPlan::new::<S>(Dtype::F32, strips, 1);
+        let plan = PrefetchPlan::new::<S>(Dtype::F32, strips, 1, CacheLevel::L2);
         Self { next, step, rows: chunk.d_y.rows(), plan }
     }
 
     /// The prefetches of strip `index`.
     #[inline(always)]
-    fn with_strip<S: SimdF32>(
-        &self,
-        index: usize,
-        panel: *const f32,
-        step: usize,
-    ) -> (SpreadPrefetch<1, false>, PrefetchLines) {
-        let next = if self.step == S::PANEL {
+    fn with_strip<S: SimdF32>(&self, index: usize, panel: *const f32, step: usize) -> ManyRows {
+        let (at, apart) = if self.step == S::PANEL {
             // The strips of the block prefetch equal parts of the next panel.
-            let NextBlock { from: at, apart } = self.plan.next(self.next, index, self.rows);
-            SpreadPrefetch { at, apart }
+            let NextBlock { from, apart, .. } = self.plan.next(self.next, index, self.rows);
+            (from, apart)
         } else {
             // One line of every other row. Row parity and line alternate with the strip.
             let (row, line) = (index % 2, index / 2 % S::PANEL.div_ceil(CACHE_LINE_F32));
-            let at = self.next.wrapping_add(row * self.step + line * CACHE_LINE_F32);
-            SpreadPrefetch { at, apart: 2 * self.step }
+            (self.next.wrapping_add(row * self.step + line * CACHE_LINE_F32), 2 * self.step)
         };
-        (next, PrefetchLines::of_panel::<S>(panel, step))
+        let next = PerPeriod { at, apart, count: 1, cache: CacheLevel::L2 };
+        (next, PerStep::of_panel::<S>(panel, step))
     }
 }

@@ -15,11 +15,11 @@ use super::build::ColumnStatistic;
 use super::error_bound::BIAS_ROUNDING;
 use super::product::{CANDIDATES, Candidate, PARTS, Product};
 use super::row_bounds::BoundedRows;
-use crate::gemm::{Integers, PANEL, Panels, Rows, Single, multiply};
+use crate::gemm::{Integers, PANEL, Panels, Rows, Single, multiply_one};
 use crate::parallel::share;
-use crate::prefetch::PrefetchLines;
+use crate::prefetch::PerStep;
 use crate::simd::int8::{Int8Dot, Int8Op, MAX_MR};
-use crate::simd::{CACHE_LINE_F32, MAX_LANES, SimdF32};
+use crate::simd::{CACHE_LINE_F32, MAX_LANES, SimdF32, tile_heights};
 use core::mem::MaybeUninit;
 use core::ops::Range;
 
@@ -121,17 +121,9 @@ impl Int8Op for Scan<'_, '_> {
             for tile in 0..tiles {
                 let range = share(rows, tiles, tile);
                 let prefetch = Prefetch::of(&self, panel + 1, tile, tiles);
-                macro_rules! tiles {
-                    ($($height:literal)*) => {
-                        match range.len() {
-                            $($height if const { $height <= B::ROWS } => {
-                                self.tile::<B, $height, NV>(b, panel, range, prefetch)
-                            })*
-                            height => unreachable!("a tile of {height} rows"),
-                        }
-                    };
-                }
-                tiles!(1 2 3 4 5 6 7 8 9 10 11 12);
+                tile_heights!(range.len(), [1 2 3 4 5 6 7 8 9 10 11 12], MR if MR <= B::ROWS => {
+                    self.tile::<B, MR, NV>(b, panel, range, prefetch)
+                });
             }
         }
     }
@@ -184,12 +176,11 @@ impl Scan<'_, '_> {
         let row_words = const { <Single<B> as Integers>::WORDS };
         assert!(words.len() == MR * steps * row_words);
         let words = Rows { at: words.as_ptr().cast(), row: row_words, step: MR * row_words };
-        let weights = Panels { at: [weights.as_ptr().cast()], step: PANEL, vector: lanes };
+        let weights = Panels::one(weights.as_ptr().cast(), PANEL, lanes);
         let count = if prefetch.part > CACHE_LINE_F32 { 2 } else { 1 };
-        let next =
-            PrefetchLines { at: prefetch.from, step: prefetch.part, count, apart: CACHE_LINE_F32 };
+        let next = PerStep::new(prefetch.from, prefetch.part, count, CACHE_LINE_F32);
         // SAFETY: the assertion above: the tile has `MR` elements for each step, and the panel has NV vectors for each.
-        let [sums] = unsafe { multiply(Single(b), [sums], steps, words, weights, next) };
+        let sums = unsafe { multiply_one(Single(b), sums, steps, words, weights, next) };
         // The sums are stored to memory, so that the code below is a loop. Unrolled it would be most of the code of
         // this function.
         let mut buffer = MaybeUninit::<[f32; MAX_MR * PANEL]>::uninit();

@@ -9,12 +9,14 @@
 
 pub(crate) mod half;
 pub(crate) mod int8;
+mod ladders;
 pub(crate) mod matrix_unit;
 pub(crate) mod op;
 pub(crate) mod quantize;
 mod reduce;
 pub(crate) mod vector;
 
+pub(crate) use ladders::{tile_heights, vector_groups};
 pub(crate) use op::simd_op;
 pub(crate) use reduce::{MOST_PARTS, sum_of_parts};
 #[cfg(feature = "train")]

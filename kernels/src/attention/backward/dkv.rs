@@ -1,13 +1,12 @@
 //! A tile of keys against a block of queries. The weights contribute to the gradient of the values, the gradients of
 //! the scores to that of the keys.
 
-use super::product::{causal_diagonal, tile};
+use super::product::causal_diagonal;
 use super::score_block::ScoreBlock;
 use super::workspace::WEIGHTS_ROW;
 use crate::attention::head_views::HeadRows;
-use crate::attention::vector_groups::vector_groups;
-use crate::gemm::Operands;
-use crate::simd::{SimdF32, simd_op};
+use crate::gemm::{F32Operand, Panels, Rows, multiply_one};
+use crate::simd::{SimdF32, simd_op, vector_groups};
 
 /// Rows of a gradient in the caller's tensor, from the first key of a block.
 #[derive(Clone, Copy)]
@@ -48,16 +47,18 @@ simd_op!(
     ) {
         let (key, value) = last.unzip();
         let (weights, d_scores) = (block.weights.cast_const(), block.d_scores.cast_const());
+        let end = block.head.head_dim.div_ceil(S::LANES);
         for (lines, rows, sums, last) in [
             (weights, block.d_context, block.d_value, value),
             (d_scores, block.query_rows, block.d_key, key),
         ] {
             let tile = DkvTile::<MR> { block, first, first_write, lines, rows, sums, last };
-            let mut column = 0;
+            let mut v = 0;
             // SAFETY: the caller's contract.
             unsafe {
-                vector_groups!(column..block.head.head_dim, step S::LANES, [NV, 2 if NV > 2] =>
-                    tile.columns::[S](s, column));
+                vector_groups!(v, end, [NV, 2 if NV > 2, 1] => {
+                    tile.columns::<S>(s, v * S::LANES)
+                });
             }
         }
     }
@@ -89,20 +90,17 @@ impl<const MR: usize> DkvTile<'_, MR> {
         let all = starts[MR - 1];
         let lines = lines.wrapping_add(first);
         let (rows, row) = (rows.at.wrapping_add(column), rows.stride);
-        let operands = Operands {
-            a: lines.wrapping_add(starts[0] * WEIGHTS_ROW),
-            a_row: 1,
-            a_step: WEIGHTS_ROW,
-            b: rows.wrapping_add(starts[0] * row),
-            b_step: row,
-            b_vector: S::LANES,
-        };
+        let elements = Rows { at: lines, row: 1, step: WEIGHTS_ROW };
+        let panel = Panels::one(rows, row, S::LANES);
         // From key to key, the first query increases by one or not at all.
         let diagonal = MR > 1 && all - starts[0] + 1 == MR;
         if diagonal {
             // SAFETY: on the diagonal, a query sees the keys before it, so there is a factor for each of them and a row
             // of the query.
-            sums = unsafe { causal_diagonal::<S, MR, G, false>(s, sums, operands) };
+            sums = unsafe {
+                let (elements, panel) = (elements.skip(starts[0]), panel.skip(starts[0]));
+                causal_diagonal::<S, MR, G, false>(s, sums, elements, panel)
+            };
         }
         for query in if diagonal { all..all } else { starts[0]..all } {
             for i in 0..MR {
@@ -119,14 +117,10 @@ impl<const MR: usize> DkvTile<'_, MR> {
                 }
             }
         }
-        let operands = Operands {
-            a: lines.wrapping_add(all * WEIGHTS_ROW),
-            b: rows.wrapping_add(all * row),
-            ..operands
-        };
+        let (elements, panel, depth) = (elements.skip(all), panel.skip(all), block.queries - all);
         // SAFETY: each query from `all` sees all keys of the tile, because `starts` never decreases. So there is a
         // factor for each key, and there are `block.queries - all` rows of queries.
-        let sums = unsafe { tile::<S, MR, G>(s, sums, block.queries - all, operands) };
+        let sums = unsafe { multiply_one(F32Operand(s), sums, depth, elements, panel, ()) };
         for i in 0..MR {
             for g in 0..G {
                 let x = sums[i][g];

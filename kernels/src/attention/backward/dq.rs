@@ -1,19 +1,18 @@
 //! A tile of queries against a block of keys: recomputes the weights, computes the gradients of the scores, and adds
 //! their contribution to the gradient of the queries.
 
-use super::product::{causal_diagonal, tile_prefetched};
+use super::product::causal_diagonal;
 use super::row_ops::add_weighted;
 use super::score_block::ScoreBlock;
 use super::workspace::WEIGHTS_ROW;
 use crate::attention::dropout::{WeightTile, apply, decide};
 use crate::attention::head_views::HeadRows;
-use crate::attention::kv_dtype::PanelView;
+use crate::attention::kv_dtype::{F32Kv, tile_prefetched};
 use crate::attention::online_softmax::KEY_BLOCK;
-use crate::attention::vector_groups::vector_groups;
 use crate::dropout::DropMask;
-use crate::gemm::Operands;
+use crate::gemm::{Panels, Rows};
 use crate::math::exp_nonpositive;
-use crate::simd::{MAX_LANES, MOST_PARTS, SimdF32, simd_op, sum_of_parts};
+use crate::simd::{MAX_LANES, MOST_PARTS, SimdF32, simd_op, sum_of_parts, vector_groups};
 
 /// Queries `first..first + MR` of a block.
 #[derive(Clone, Copy)]
@@ -89,9 +88,11 @@ impl<const MR: usize, const NV: usize> DqTile<'_, MR, NV> {
                 // `masked.rs` computes the product with the keys.
                 return;
             }
-            let mut column = 0;
-            vector_groups!(column..block.head.head_dim, step S::LANES, [NV, 2 if NV > 2] =>
-                self.columns::[S](s, column, &seen));
+            let mut v = 0;
+            let end = block.head.head_dim.div_ceil(S::LANES);
+            vector_groups!(v, end, [NV, 2 if NV > 2, 1] => {
+                self.columns::<S>(s, v * S::LANES, &seen)
+            });
         }
     }
 
@@ -111,12 +112,14 @@ impl<const MR: usize, const NV: usize> DqTile<'_, MR, NV> {
         // SAFETY: the `# Safety` contract of `separate_products` holds.
         unsafe {
             let mut v = 0;
-            vector_groups!(v..vectors, step 1, [NV, 2 if NV > 2] =>
-                self.scores::[S](s, v, vectors));
+            vector_groups!(v, vectors, [NV, 2 if NV > 2, 1] => {
+                self.scores::<S>(s, v, vectors)
+            });
             self.recompute_p(s, vectors, seen);
             let mut v = 0;
-            vector_groups!(v..vectors, step 1, [NV, 2 if NV > 2] =>
-                self.d_scores::[S](s, (v, vectors), seen, defer_delta));
+            vector_groups!(v, vectors, [NV, 2 if NV > 2, 1] => {
+                self.d_scores::<S>(s, (v, vectors), seen, defer_delta)
+            });
         }
     }
 
@@ -135,19 +138,15 @@ impl<const MR: usize, const NV: usize> DqTile<'_, MR, NV> {
     ) -> [[S::F32; G]; MR] {
         let block = self.block;
         let panel = block.head.head_dim * S::LANES;
-        let operands = Operands {
-            a: rows.at.wrapping_add(self.first * rows.stride),
-            a_row: rows.stride,
-            a_step: 1,
-            b: panels.wrapping_add(v * panel),
-            b_step: S::LANES,
-            b_vector: panel,
-        };
-        let at = if v + G < vectors { operands.b.wrapping_add(G * panel) } else { next };
-        let next = PanelView { at, step: S::LANES, vector: panel };
-        let zero = [[s.splat(0.0); G]; MR];
+        let at = rows.at.wrapping_add(self.first * rows.stride);
+        let rows = Rows { at, row: rows.stride, step: 1 };
+        let from = panels.wrapping_add(v * panel);
+        let at = if v + G < vectors { from.wrapping_add(G * panel) } else { next };
+        let next = Panels::one(at, S::LANES, panel);
+        let panels = Panels::one(from, S::LANES, panel);
+        let (zero, depth) = ([[s.splat(0.0); G]; MR], block.head.head_dim);
         // SAFETY: the `# Safety` contract of `product` holds.
-        unsafe { tile_prefetched::<S, MR, G>(s, zero, block.head.head_dim, operands, next) }
+        unsafe { tile_prefetched::<S, F32Kv, MR, G>(s, zero, depth, rows, panels, next) }
     }
 
     /// Computes the scaled scores of `G` vectors of keys, in the lines of weights.
@@ -363,30 +362,23 @@ impl<const MR: usize, const NV: usize> DqTile<'_, MR, NV> {
                 }
             }
         }
-        let operands = Operands {
-            a: block.d_scores_of(self.first),
-            a_row: WEIGHTS_ROW,
-            a_step: 1,
-            b: block.key_rows.at.wrapping_add(column),
-            b_step: block.key_rows.stride,
-            b_vector: S::LANES,
-        };
+        let rows =
+            Rows { at: block.d_scores_of(self.first).cast_const(), row: WEIGHTS_ROW, step: 1 };
+        let from = block.key_rows.at.wrapping_add(column);
+        let keys = Panels::one(from, block.key_rows.stride, S::LANES);
         let (min_seen, max_seen) = (seen[0], seen[MR - 1]);
         let panel = block.head.head_dim * S::LANES;
-        let next = PanelView { at: block.key_panels, step: S::LANES, vector: panel };
+        let next = Panels::one(block.key_panels, S::LANES, panel);
         // SAFETY: gradients of scores and key rows exist for every key that the queries see.
-        let mut sums = unsafe { tile_prefetched::<S, MR, G>(s, sums, min_seen, operands, next) };
+        let mut sums =
+            unsafe { tile_prefetched::<S, F32Kv, MR, G>(s, sums, min_seen, rows, keys, next) };
         // From query to query, the limit increases by one or not at all.
         let diagonal = MR > 1 && max_seen - min_seen + 1 == MR;
         if diagonal {
-            let operands = Operands {
-                a: operands.a.wrapping_add(min_seen),
-                b: operands.b.wrapping_add(min_seen * operands.b_step),
-                ..operands
-            };
+            let (rows, keys) = (rows.skip(min_seen), keys.skip(min_seen));
             // SAFETY: query `i` of the diagonal sees the keys `min_seen..min_seen + i`, because `seen` increases by one
             // from row to row. So the gradients of their scores and their key rows exist.
-            sums = unsafe { causal_diagonal::<S, MR, G, true>(s, sums, operands) };
+            sums = unsafe { causal_diagonal::<S, MR, G, true>(s, sums, rows, keys) };
         }
         for key in if diagonal { max_seen..max_seen } else { min_seen..max_seen } {
             for i in 0..MR {
@@ -397,7 +389,7 @@ impl<const MR: usize, const NV: usize> DqTile<'_, MR, NV> {
                 unsafe {
                     let x = s.splat(*block.d_scores_of(self.first + i).wrapping_add(key));
                     for g in 0..G {
-                        let at = operands.b.wrapping_add(key * operands.b_step + g * S::LANES);
+                        let at = from.wrapping_add(key * keys.step + g * S::LANES);
                         sums[i][g] = s.mul_add(x, s.load(at), sums[i][g]);
                     }
                 }

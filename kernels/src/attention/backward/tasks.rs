@@ -17,7 +17,7 @@ use crate::attention::panels::{ROWS_AHEAD, copy_rows, write_keys};
 use crate::attention::tasks::AttentionParams;
 use crate::parallel::share;
 use crate::prefetch::PrefetchRows;
-use crate::simd::{MAX_MR, SimdF32, simd_op};
+use crate::simd::{MAX_MR, SimdF32, simd_op, tile_heights};
 use crate::softmax::FullyMasked;
 use crate::sync_ptr::SharedMut;
 use core::ops::Range;
@@ -105,22 +105,14 @@ simd_op!(
 
 /// Calls an op with a tile of `$rows` rows and `NV` vectors, or of two vectors if it has more rows than [`MAX_MR`].
 macro_rules! call_tile {
-    ($s:ident, $rows:expr, $op:ident $args:tt) => {
-        match $rows {
-            7 if S::REGISTERS >= 32 => $s.call_noinline($op::<7, 2> $args),
-            8 if S::REGISTERS >= 32 => $s.call_noinline($op::<8, 2> $args),
-            1 => $s.call_noinline($op::<1, NV> $args),
-            2 => $s.call_noinline($op::<2, NV> $args),
-            3 => $s.call_noinline($op::<3, NV> $args),
-            4 => $s.call_noinline($op::<4, NV> $args),
-            5 => $s.call_noinline($op::<5, NV> $args),
-            rows => {
-                const { assert!(MAX_MR == 6 && TALL == 8, "an arm for each height of a tile") };
-                debug_assert_eq!(rows, MAX_MR);
-                $s.call_noinline($op::<MAX_MR, NV> $args)
-            }
+    ($s:ident, $rows:expr, $op:ident $args:tt) => {{
+        const { assert!(MAX_MR == 6 && TALL == 8, "all heights of a tile") };
+        if const { S::REGISTERS >= 32 } && $rows > MAX_MR {
+            tile_heights!($rows, [7 8], MR => $s.call_noinline($op::<MR, 2> $args))
+        } else {
+            tile_heights!($rows, [1 2 3 4 5 6], MR => $s.call_noinline($op::<MR, NV> $args))
         }
-    };
+    }};
 }
 
 struct HeadTask<'a> {

@@ -13,12 +13,12 @@ use super::quantized_activations::QuantizedActivations;
 use super::weights::{PANEL, QuantizedMatrix};
 use crate::arch::aarch64::dotprod::NeonDot;
 use crate::arch::aarch64::i8mm::{Acc2x2, I8x8Pair, NeonI8mm};
-use crate::gemm::microkernel::{Panels, Rows, TileOperand, multiply};
+use crate::gemm::microkernel::{Panels, Rows, TileOperand, multiply_one};
 use crate::gemm::store_tile::{OutputRange, Store};
 use crate::parallel::share;
-use crate::prefetch::{PrefetchLines, PrefetchPanel};
-use crate::simd::SimdF32;
+use crate::prefetch::{PerStep, PrefetchPanel};
 use crate::simd::int8::{Int8Dot, Int8Op};
+use crate::simd::{SimdF32, tile_heights};
 use core::ops::Range;
 use pulp::aarch64::Neon;
 
@@ -84,17 +84,12 @@ impl Tile<'_> {
     fn run(self) {
         let digits = matches!(self.rows.precision(), Quantization::W8A16);
         let pairs = self.rows_of.len().div_ceil(if digits { 1 } else { 2 });
-        macro_rules! dispatch_mr {
-            ($($pairs:literal)*) => {
-                match pairs {
-                    $($pairs if digits => self.set.enter(Of::<$pairs, true>(self)),)*
-                    $($pairs => self.set.enter(Of::<$pairs, false>(self)),)*
-                    pairs => unreachable!("a tile of {pairs} pairs"),
-                }
-            };
+        const { assert!(MAX_TILE_PAIRS == 6, "all heights of a tile") };
+        if digits {
+            tile_heights!(pairs, [1 2 3 4 5 6], MR => self.set.enter(Of::<MR, true>(self)));
+        } else {
+            tile_heights!(pairs, [1 2 3 4 5 6], MR => self.set.enter(Of::<MR, false>(self)));
         }
-        const { assert!(MAX_TILE_PAIRS == 6) };
-        dispatch_mr!(1 2 3 4 5 6);
     }
 }
 
@@ -131,24 +126,19 @@ impl<const MR: usize, const DIGITS: bool> Of<'_, MR, DIGITS> {
         let twos = steps / 2;
         let from = Rows { at: elements.as_ptr().cast(), row: 4, step: 4 * MR };
         let vector = <Neon as SimdF32>::LANES;
-        let panels = Panels { at: [weights.cast()], step: 2 * PANEL, vector };
-        let prefetch = PrefetchLines {
-            at: weights.wrapping_add(PREFETCH_FLOATS),
-            step: 2 * PANEL,
-            count: 2,
-            apart: PANEL,
-        };
+        let panels = Panels::one(weights.cast(), 2 * PANEL, vector);
+        let prefetch = PerStep::new(weights.wrapping_add(PREFETCH_FLOATS), 2 * PANEL, 2, PANEL);
         // SAFETY: the assertion above: the tile has `MR` pairs of two words per row for each two steps, and the panel
         // has two lines of 32 words for them.
-        let [mut sums] = unsafe { multiply(Two(*set), [begin], twos, from, panels, prefetch) };
+        let mut sums = unsafe { multiply_one(Two(*set), begin, twos, from, panels, prefetch) };
         if steps % 2 == 1 {
             let at = elements[4 * MR * twos..].as_ptr();
             let from = Rows { at: at.cast(), row: 2, step: 2 * MR };
             let at = words[2 * PANEL * twos..].as_ptr().wrapping_add(part * COLUMNS);
-            let panels = Panels { at: [at.cast()], step: PANEL, vector };
+            let panels = Panels::one(at.cast(), PANEL, vector);
             // SAFETY: the assertion above: the tile and the panel have one word per row and column for the remaining
             // step.
-            [sums] = unsafe { multiply(One(*set), [sums], 1, from, panels, ()) };
+            sums = unsafe { multiply_one(One(*set), sums, 1, from, panels, ()) };
         }
         self.finish(&sums, scales, part * COLUMNS, column, valid);
     }

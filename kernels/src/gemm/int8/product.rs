@@ -24,29 +24,29 @@ use super::quantization::Quantization;
 use super::quantized_activations::QuantizedActivations;
 use super::tile_operand::{Digits, Integers, Single};
 use super::weights::{PANEL, QuantizedMatrix};
+use crate::gemm::blocking;
 use crate::gemm::epilogue::Epilogue;
-use crate::gemm::microkernel::{Panels, Rows, TileOperand, multiply, multiply_in_phases};
+use crate::gemm::microkernel::{Panels, Rows, TileOperand, multiply_in_phases, multiply_one};
 use crate::gemm::store_tile::{OutputRange, Store};
 use crate::matrix::MatrixMut;
 use crate::parallel::{Workers, share, work_to_share};
 use crate::prefetch::{
-    InterleavedPrefetch, MAX_SPARSE_SUMS, PrefetchLines, PrefetchTarget, SparsePrefetch,
-    WeightReads, strong_hw_prefetcher,
+    MAX_SPARSE_SUMS, PerStep, PrefetchTarget, Sparse, WeightReads, strong_hw_prefetcher,
 };
 use crate::simd::int8::{ActivationEncoding, Int8Dot, Int8Op, MAX_MR};
 #[cfg(any(vectors = "x86_64", vectors = "aarch64"))]
 use crate::simd::matrix_unit::MatrixUnit;
-use crate::simd::{CACHE_LINE_F32, SimdF32};
+use crate::simd::{CACHE_LINE_F32, SimdF32, tile_heights};
 use core::ops::Range;
 
 /// Products below which a second thread costs more time than it saves: one MiB of weights for one row.
 const MIN_WORK_TO_FORK: usize = work_to_share(1 << 20);
 
-/// Tasks per thread. With several of them a late thread does not delay the others.
-const TASKS_PER_THREAD: usize = 4;
-
 /// Words of rows in a block: 256 KiB, so that an L2 cache of 512 KiB also holds panels.
 const BLOCK_WORDS: usize = 64 << 10;
+
+/// Streams in which the next panel is prefetched on a CPU with a strong hardware prefetcher.
+const STREAMS: usize = 8;
 
 /// Floats between the prefetch of weights and their use in a single tile: 2 KiB.
 const PREFETCH_FAR: usize = 16 * PANEL;
@@ -88,18 +88,8 @@ pub(super) fn split(
     let (tiles, panels) = (rows.tiles(), weight.panels());
     // The product only selects between serial and parallel, so saturation is harmless.
     let work = rows.rows().saturating_mul(weight.depth()).saturating_mul(weight.columns());
-    let threads = workers.threads();
-    if threads == 1 || work < MIN_WORK_TO_FORK {
-        return part(0..tiles, 0..panels);
-    }
-    let target_tasks = threads * TASKS_PER_THREAD;
-    let column_tasks = panels.min(target_tasks);
-    // Tiles are split only when there are too few panels.
-    let row_tasks = (target_tasks / column_tasks).min(tiles.div_ceil(2)).max(1);
-    workers.for_each(column_tasks * row_tasks, &|task| {
-        let (column_task, row_task) = (task / row_tasks, task % row_tasks);
-        part(share(tiles, row_tasks, row_task), share(panels, column_tasks, column_task));
-    });
+    let units = (tiles, tiles.div_ceil(2));
+    blocking::split(workers, (work, MIN_WORK_TO_FORK), units, panels, part);
 }
 
 struct GemmTask<'a> {
@@ -140,7 +130,7 @@ impl Int8Op for Part<'_> {
         let tallest = job.rows.words(rows_of(tiles.start)).len().max(1);
         let blocks = tiles.len().div_ceil((BLOCK_WORDS / tallest).max(2));
         // Memory delivers several streams faster than one, but only a strong hardware prefetcher needs them.
-        let log2_streams = if strong_hw_prefetcher(b.floats()) { 3 } else { 0 };
+        let streams = if strong_hw_prefetcher(b.floats()) { STREAMS } else { 1 };
         for block in 0..blocks {
             let own = share(tiles.len(), blocks, block);
             for panel in panels.clone() {
@@ -152,8 +142,7 @@ impl Int8Op for Part<'_> {
                     let part = share(lines, own.len(), place);
                     let step = (part.len() * CACHE_LINE_F32).div_ceil(steps);
                     let at = next.wrapping_add(part.start * CACHE_LINE_F32);
-                    let apart = (steps >> log2_streams) * step;
-                    let next = InterleavedPrefetch { at, step, apart, log2_streams, done: 0 };
+                    let next = NextPanel { at, step, streams };
                     let (rows, panels) = (rows_of(tiles.start + tile), panel..panel + 1);
                     Tile { job, rows, panels, next: Some(next) }.run(b);
                 }
@@ -168,7 +157,16 @@ struct Tile<'a> {
     rows: Range<usize>,
     panels: Range<usize>,
     /// The part of the next panel that the tile prefetches. A single tile has none.
-    next: Option<InterleavedPrefetch<1>>,
+    next: Option<NextPanel>,
+}
+
+/// The part of a panel that a tile prefetches, one line per step.
+#[derive(Clone, Copy)]
+struct NextPanel {
+    at: *const f32,
+    /// Floats between two lines of a stream.
+    step: usize,
+    streams: usize,
 }
 
 impl Tile<'_> {
@@ -176,18 +174,15 @@ impl Tile<'_> {
     fn run<B: Int8Dot>(self, b: B) {
         // On instruction sets that store rows as pairs of 16 bits, both precisions use the same tile.
         let digits = matches!(self.job.rows.precision(), Quantization::W8A16);
-        macro_rules! dispatch_mr {
-            ($($rows:literal)*) => {
-                match self.rows.len() {
-                    $($rows if const { stores_digits::<B>() && 2 * $rows <= B::TALL } && digits => {
-                        b.call_noinline(Of::<$rows, true>(self))
-                    })*
-                    $($rows if const { $rows <= B::TALL } => b.call_noinline(Of::<$rows, false>(self)),)*
-                    rows => unreachable!("a tile of {rows} rows"),
-                }
-            };
+        if const { stores_digits::<B>() } && digits {
+            tile_heights!(self.rows.len(), [1 2 3 4 5 6], MR if 2 * MR <= B::TALL => {
+                b.call_noinline(Of::<MR, true>(self))
+            });
+        } else {
+            tile_heights!(self.rows.len(), [1 2 3 4 5 6 7 8 9 10 11 12], MR if MR <= B::TALL => {
+                b.call_noinline(Of::<MR, false>(self))
+            });
         }
-        dispatch_mr!(1 2 3 4 5 6 7 8 9 10 11 12);
     }
 }
 
@@ -270,60 +265,60 @@ impl<const MR: usize, const DIGITS: bool> Of<'_, MR, DIGITS> {
                 line[v] = offsets;
             }
         }
-        let panels = Panels { at: [weights.cast()], step: PANEL, vector: lanes };
+        let panels = Panels::one(weights.cast(), PANEL, lanes);
         let count = const { (NV * F::SimdF32::LANES).div_ceil(CACHE_LINE_F32) };
-        let current = |distance: usize| PrefetchLines {
-            at: weights.wrapping_add(distance),
-            step: PANEL,
-            count,
-            apart: CACHE_LINE_F32,
+        let current = |distance: usize| {
+            PerStep::new(weights.wrapping_add(distance), PANEL, count, CACHE_LINE_F32)
         };
+        let mut phases = [[[[operand.zero(); NV]; MR]; 1]; PHASES];
         // SAFETY: `QuantizedActivations::words` returned the words of `MR` rows, `MR` elements for each of `steps`
         // steps, and the panel has `steps` steps of PANEL words.
-        let phases = unsafe {
+        unsafe {
             match *next {
                 // Tiles are balanced: if there are several, each has at least half of the rows of the tallest.
-                Some(next) if const { PHASES == 1 && 2 * MR >= F::TALL } => {
+                Some(NextPanel { at, step, streams }) if const { PHASES == 1 && 2 * MR >= F::TALL } =>
+                {
                     store.prefetch_l2::<F::SimdF32, MR>(s, rows.start, column, NV * lanes);
+                    let streams = (streams, steps / streams * step);
+                    let next = PerStep::in_streams(at, 1, streams, step);
                     let prefetch = (current(PREFETCH_NEAR), next);
-                    let [sums] = multiply(operand, [begin], steps, words, panels, prefetch);
-                    [sums; PHASES]
+                    phases[0] = [multiply_one(operand, begin, steps, words, panels, prefetch)];
                 }
                 _ => {
-                    let begin = (begin, operand.zero());
+                    phases[0] = [begin];
                     let whole = const { NV * F::SimdF32::LANES == PANEL };
                     let rows = MR * F::SUMS;
                     let reads = WeightReads { bytes: 1, rows, shared: false, cached: false };
-                    match PrefetchTarget::select(s, reads) {
+                    phases = match PrefetchTarget::select(s, reads) {
                         PrefetchTarget::Interleaved
                             if const { reads_in_order::<F, NV>() && MR * F::SUMS > MAX_SPARSE_SUMS } =>
                         {
-                            let next = weight.panel(panel + 1);
-                            let prefetch =
-                                InterleavedPrefetch::<2>::eight_streams(next, steps * PANEL);
-                            multiply_in_phases(operand, begin, steps, words, panels, prefetch)
+                            let (next, floats) = (weight.panel(panel + 1), steps * PANEL);
+                            let streams = (STREAMS, floats.div_ceil(STREAMS));
+                            let next = PerStep::in_streams(next, 2, streams, CACHE_LINE_F32);
+                            multiply_in_phases(operand, phases, steps, words, panels, next, ())
                         }
                         PrefetchTarget::Sparse
                             if const { reads_in_order::<F, NV>() && MR * F::SUMS <= MAX_SPARSE_SUMS } =>
                         {
-                            let prefetch = SparsePrefetch::of(weights, PANEL);
-                            multiply_in_phases(operand, begin, steps, words, panels, prefetch)
+                            let next = Sparse::sparse(weights, PANEL);
+                            multiply_in_phases(operand, phases, steps, words, panels, next, ())
                         }
                         _ => {
-                            let prefetch = if whole {
+                            let next = if whole {
                                 current(PREFETCH_FAR)
                             } else {
                                 // Each part of a panel prefetches its share of the next panel.
                                 let share = part * steps * count * CACHE_LINE_F32;
                                 let at = weight.panel(panel + 1).wrapping_add(share);
-                                PrefetchLines::running(at, count, CACHE_LINE_F32)
+                                PerStep::running(at, count, CACHE_LINE_F32)
                             };
-                            multiply_in_phases(operand, begin, steps, words, panels, prefetch)
+                            multiply_in_phases(operand, phases, steps, words, panels, next, ())
                         }
                     }
                 }
             }
-        };
+        }
         let row_scales = bytes.scales(rows.clone());
         assert!(row_scales.len() == MR);
         let mut column_scales = [s.splat(0.0); NV];
@@ -349,7 +344,7 @@ impl<const MR: usize, const DIGITS: bool> Of<'_, MR, DIGITS> {
 #[inline(always)]
 fn scaled<F: Integers, const PHASES: usize, const MR: usize, const NV: usize>(
     operand: F,
-    phases: &[[[F::Sum; NV]; MR]; PHASES],
+    phases: &[[[[F::Sum; NV]; MR]; 1]; PHASES],
     i: usize,
     column_scales: &[Vector<F>; NV],
     row_scale: f32,
@@ -357,8 +352,8 @@ fn scaled<F: Integers, const PHASES: usize, const MR: usize, const NV: usize>(
     let s = operand.lanes();
     let mut line = [s.splat(row_scale); NV];
     for v in 0..NV {
-        let mut sum = phases[0][i][v];
-        for phase in &phases[1..] {
+        let mut sum = phases[0][0][i][v];
+        for [phase] in &phases[1..] {
             sum = operand.add(sum, phase[i][v]);
         }
         line[v] = s.mul(s.mul(operand.to_f32(sum), column_scales[v]), line[v]);
