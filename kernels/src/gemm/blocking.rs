@@ -31,7 +31,7 @@
 //! else here is larger than a tile.
 
 use super::epilogue::Epilogue;
-use super::f16_tile::{FewRows, widen};
+use super::f16_tile::{self, Widen};
 use super::microkernel::{F32Operand, Panels, Rows, multiply, multiply_one};
 use super::packing::PackedMatrix;
 use super::store_tile::Store;
@@ -143,8 +143,7 @@ impl TileOp for Task<'_> {
         let (rows, dtype) = (self.rows.len(), self.weight.dtype());
         if rows <= FEW_ROWS && dtype != Dtype::F32 {
             let Self { a, weight, store, rows, panels } = self;
-            // SAFETY: no other task stores these rows and panels.
-            return unsafe { FewRows { a, weight, store, rows, panels }.run(s) };
+            return f16_tile::FewRows { a, weight, store, rows, panels }.run(s);
         }
         if rows == 1 {
             return s.call_noinline(OneRow::<NV>(self));
@@ -232,7 +231,7 @@ impl<Q: BlockPrefetch, const NV: usize, const MC: usize> SimdOp for Loops<'_, Q,
                         // SAFETY: the panel has rows `pc..pc + steps`, and one more if `steps` is odd: only the last
                         // block of a panel is odd, and packing pads it with a row of zeros. `to` is the second half of
                         // the partial sums, which has space for `kc` rows of a panel.
-                        s.call_noinline(unsafe { widen(dtype, b, steps, to) });
+                        unsafe { Widen { dtype, from: b, steps, to }.run(s) };
                         b = to;
                     }
                     for ir in block.clone() {

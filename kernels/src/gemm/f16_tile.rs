@@ -15,7 +15,8 @@ use crate::prefetch::{
     CacheLevel, PerPeriod, PerStep, PrefetchTarget, Sparse, WeightReads, strong_hw_prefetcher,
 };
 use crate::simd::half::{Bf16, F16, F16Load, LowRegister};
-use crate::simd::{CACHE_LINE_F32, MAX_LANES, MAX_MR, SimdF32, simd_op, tile_heights};
+use crate::simd::{CACHE_LINE_F32, MAX_LANES, MAX_MR, SimdF32, SimdOp, TileOp, tile_heights};
+use core::marker::PhantomData;
 use core::ops::Range;
 
 /// Independent chains of additions that use the full FMA throughput of a CPU.
@@ -65,46 +66,37 @@ impl<S: SimdF32> TileOperand for HalfWidth<S> {
     }
 }
 
-simd_op!(
-    /// Widens `steps` rows of a panel to f32, `[steps][PANEL]`. The first row has an even index.
-    ///
+/// Widens `steps` rows of a panel to f32, `[steps][PANEL]`. The first row has an even index.
+pub(super) struct Widen {
+    pub(super) dtype: Dtype,
+    pub(super) from: *const f32,
+    pub(super) steps: usize,
+    pub(super) to: *mut f32,
+}
+
+impl Widen {
     /// # Safety
     /// `from` is valid for reads of `steps` rows, and of one more if `steps` is odd; `to` is valid for writes of
     /// `steps` rows.
-    pub(super) unsafe fn widen<S: SimdF32>(
-        s: S,
-        dtype: Dtype,
-        from: *const f32,
-        steps: usize,
-        to: *mut f32,
-    ) {
-        // SAFETY: the contract of this function.
-        unsafe {
-            match dtype {
-                _ if !cfg!(feature = "f16") => {
-                    unreachable!("`PackOptions::buffer_len` rejects 16-bit dtypes")
-                }
-                Dtype::F16 => widen_rows::<S, F16>(s, from, steps, to),
-                Dtype::Bf16 | Dtype::F32 => widen_rows::<S, Bf16>(s, from, steps, to),
-            }
-        }
+    #[inline(always)]
+    pub(super) unsafe fn run<S: SimdF32>(self, s: S) {
+        s.call_noinline(self);
     }
-);
 
-/// # Safety
-/// As [`widen`].
-#[inline(always)]
-unsafe fn widen_rows<S: SimdF32, L: F16Load>(s: S, from: *const f32, steps: usize, to: *mut f32) {
-    // SAFETY: `# Safety` of this function: all rows below `steps` are read and written.
-    unsafe {
-        for pair in 0..steps / 2 {
-            let (from, to) = (from.add(pair * S::PANEL), to.add(2 * pair * S::PANEL));
-            widen_row::<S, L>(s, from, 0, to);
-            widen_row::<S, L>(s, from, 1, to.add(S::PANEL));
-        }
-        if steps % 2 == 1 {
-            let from = from.add(steps / 2 * S::PANEL);
-            widen_row::<S, L>(s, from, 0, to.add((steps - 1) * S::PANEL));
+    #[inline(always)]
+    fn rows<S: SimdF32, L: F16Load>(self, s: S) {
+        let Self { from, steps, to, .. } = self;
+        // SAFETY: `# Safety` of `run`: all rows below `steps` are read and written.
+        unsafe {
+            for pair in 0..steps / 2 {
+                let (from, to) = (from.add(pair * S::PANEL), to.add(2 * pair * S::PANEL));
+                row::<S, L>(s, from, 0, to);
+                row::<S, L>(s, from, 1, to.add(S::PANEL));
+            }
+            if steps % 2 == 1 {
+                let from = from.add(steps / 2 * S::PANEL);
+                row::<S, L>(s, from, 0, to.add((steps - 1) * S::PANEL));
+            }
         }
     }
 }
@@ -114,10 +106,25 @@ unsafe fn widen_rows<S: SimdF32, L: F16Load>(s: S, from: *const f32, steps: usiz
 /// # Safety
 /// `from` is valid for reads of two rows, and `to` for writes of one row.
 #[inline(always)]
-unsafe fn widen_row<S: SimdF32, L: F16Load>(s: S, from: *const f32, part: usize, to: *mut f32) {
+unsafe fn row<S: SimdF32, L: F16Load>(s: S, from: *const f32, part: usize, to: *mut f32) {
     for at in (0..S::PANEL).step_by(S::LANES) {
         // SAFETY: `# Safety` of this function.
         unsafe { s.store(to.add(at), L::load(s, from.add(at), part)) };
+    }
+}
+
+impl SimdOp for Widen {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: SimdF32>(self, s: S) {
+        if !cfg!(feature = "f16") {
+            unreachable!("`PackOptions::buffer_len` rejects 16-bit dtypes");
+        }
+        match self.dtype {
+            Dtype::F16 => self.rows::<S, F16>(s),
+            Dtype::Bf16 | Dtype::F32 => self.rows::<S, Bf16>(s),
+        }
     }
 }
 
@@ -130,35 +137,41 @@ pub(super) struct FewRows<'a> {
     pub(super) panels: Range<usize>,
 }
 
-impl FewRows<'_> {
-    /// # Safety
-    /// No other thread accesses the rows and panels of the output.
+/// [`FewRows`] for one dtype, as a separate function.
+struct InDtype<'a, L>(FewRows<'a>, PhantomData<L>);
+
+impl SimdOp for FewRows<'_> {
+    type Output = ();
+
     #[inline(always)]
-    pub(super) unsafe fn run<S: SimdF32>(self, s: S) {
-        // SAFETY: `# Safety` of this function.
-        unsafe {
-            match self.weight.dtype() {
-                _ if !cfg!(feature = "f16") => {
-                    unreachable!("`PackOptions::buffer_len` rejects 16-bit dtypes")
-                }
-                Dtype::F16 => s.call_noinline(few_rows::<F16>(self)),
-                Dtype::Bf16 | Dtype::F32 => s.call_noinline(few_rows::<Bf16>(self)),
-            }
+    fn run<S: SimdF32>(self, s: S) {
+        if !cfg!(feature = "f16") {
+            unreachable!("`PackOptions::buffer_len` rejects 16-bit dtypes");
+        }
+        match self.weight.dtype() {
+            Dtype::F16 => s.call_noinline(InDtype(self, PhantomData::<F16>)),
+            Dtype::Bf16 | Dtype::F32 => s.call_noinline(InDtype(self, PhantomData::<Bf16>)),
         }
     }
 }
 
-simd_op!(
-    /// [`FewRows`] for one dtype. All tiles are multiplied by a panel, which stays in the L2 cache, before the next
-    /// panel.
-    ///
-    /// # Safety
-    /// As [`FewRows::run`].
-    unsafe fn few_rows<S: SimdF32, L: F16Load, const NV: usize = { S::PANEL / S::LANES }>(
-        s: S,
-        job: FewRows<'_>,
-    ) {
+impl<L: F16Load> SimdOp for InDtype<'_, L> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: SimdF32>(self, s: S) {
+        s.with_tile_width(self)
+    }
+}
+
+impl<L: F16Load> TileOp for InDtype<'_, L> {
+    type Output = ();
+
+    /// All tiles are multiplied by a panel, which stays in the L2 cache, before the next panel.
+    #[inline(always)]
+    fn run<S: SimdF32, const NV: usize>(self, s: S) {
         const { assert!(MAX_MR == 6, "all heights of a tile") };
+        let Self(job, _) = self;
         let tiles = job.rows.len().div_ceil(max_rows::<S>());
         let max_panels = if job.in_cache() { 3 } else { 2 };
         let mut panel = job.panels.start;
@@ -181,7 +194,7 @@ simd_op!(
             panel += done;
         }
     }
-);
+}
 
 /// Rows of the tallest tile. With 16 registers, a tile of six rows would leave none for the conversion.
 const fn max_rows<S: SimdF32>() -> usize {
@@ -350,8 +363,7 @@ mod tests {
             let steps = all.len() / panel;
             for dtype in [Dtype::Bf16, Dtype::F16] {
                 let mut found = vec![0.0f32; all.len()];
-                // SAFETY: both vectors have `steps` rows of a panel.
-                isa.dispatch(unsafe { widen(dtype, from, steps, found.as_mut_ptr()) });
+                isa.dispatch(Widen { dtype, from, steps, to: found.as_mut_ptr() });
                 for (at, found) in found.into_iter().enumerate() {
                     let (k, column) = (at / panel, at % panel);
                     let position = match dtype {

@@ -9,7 +9,6 @@ use crate::matrix::{Matrix, MatrixMut};
 use crate::prefetch::prefetch_rows;
 use crate::simd::{MAX_LANES, MAX_MR, MAX_PANEL, SimdF32, simd_op};
 use core::mem::MaybeUninit;
-use core::ptr::NonNull;
 
 /// An [`Epilogue`] and an output as pointers. Their shapes match.
 #[derive(Clone, Copy)]
@@ -17,7 +16,7 @@ pub(super) struct Store {
     c: ElementPtrs,
     scale: f32,
     /// One value per column.
-    bias: Option<NonNull<f32>>,
+    bias: Option<*const f32>,
     activation: Activation,
     /// The other operand of a sum or a product, which may be the output itself.
     binary: Option<(Binary, ElementPtrs)>,
@@ -119,7 +118,7 @@ impl Store {
         Self {
             c,
             scale: epilogue.scale,
-            bias: epilogue.bias.map(|bias| NonNull::from(bias).cast()),
+            bias: epilogue.bias.map(<[f32]>::as_ptr),
             activation: epilogue.activation,
             binary: match epilogue.post_op {
                 PostOp::AddOutput => Some((Binary::Add, c)),
@@ -233,7 +232,10 @@ impl Store {
         const ROWS_ON_STACK: usize = MAX_MR * MAX_PANEL;
         let Self { c, bias, activation, binary, .. } = *self;
         let OutputRange { row, rows, column, columns } = block;
-        let width = const { NV * S::LANES };
+        let width = const {
+            assert!(NV * S::LANES <= MAX_PANEL);
+            NV * S::LANES
+        };
         if columns == width && self.fits_registers() {
             let one = s.splat(1.0);
             // -0 is the neutral element of additions, and minus infinity that of `max`.
@@ -243,7 +245,7 @@ impl Store {
             if let Some(bias) = bias {
                 for (v, to) in biases.iter_mut().enumerate() {
                     // SAFETY: `columns` is `width`, so the bias has all columns of the tile.
-                    *to = unsafe { s.load(bias.as_ptr().add(column + v * S::LANES)) };
+                    *to = unsafe { s.load(bias.add(column + v * S::LANES)) };
                 }
             }
             for i in 0..tall {
@@ -397,12 +399,11 @@ impl<S: SimdF32> Applied for FinishRows<'_, S> {
     fn run<M: Map>(self, map: M) {
         let Self { s, store, tile, to, block: OutputRange { row, rows, column, columns } } = self;
         let scale = s.splat(store.scale);
-        let mut buffer = MaybeUninit::<[f32; MAX_LANES]>::uninit();
         for first in (0..columns).step_by(S::LANES) {
             let (at, count) = (column + first, (columns - first).min(S::LANES));
             let bias = match store.bias {
                 // SAFETY: the bias has all columns of the block; `count` stops there.
-                Some(bias) => unsafe { s.load_prefix(bias.as_ptr().add(at), count) },
+                Some(bias) => unsafe { s.load_prefix(bias.add(at), count) },
                 None => s.splat(-0.0),
             };
             for i in 0..rows {
@@ -411,8 +412,9 @@ impl<S: SimdF32> Applied for FinishRows<'_, S> {
                 // operand have the block, and no other thread accesses that part of the output.
                 unsafe {
                     let x = s.load(tile.0.add(i * tile.1 + first));
+                    let mut buffer = [0.0; MAX_LANES];
                     let other = store.binary.map(|(op, m)| {
-                        let from = m.row(row + i, at, count, buffer.as_mut_ptr().cast());
+                        let from = m.row(row + i, at, count, buffer.as_mut_ptr());
                         (op, [s.load_prefix(from, count)])
                     });
                     let [x] = apply(
