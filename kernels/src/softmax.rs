@@ -12,9 +12,10 @@
 //! infinity for log-softmax). A score of negative infinity is masked too. NaN or positive infinity in the valid part
 //! of a row makes the whole valid part of this row NaN, and does not change other rows.
 
+mod options;
 mod passes;
 
-pub use passes::FullyMasked;
+pub use options::{FullyMasked, SoftmaxOptions};
 pub(crate) use passes::block_max;
 
 use crate::error::{Error, Expected};
@@ -32,19 +33,6 @@ fn check_lengths(lengths: Option<&[usize]>, rows: usize, columns: usize) -> Resu
     lengths.iter().enumerate().try_for_each(|(row, &length)| {
         Error::check_item("length", "row", Some(row), Expected::AtMost(columns), length)
     })
-}
-
-/// Options of [`softmax()`]. The default is the probabilities of whole rows.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct SoftmaxOptions<'a> {
-    /// Computes the logarithms of the probabilities. Masked columns get negative infinity, and so do rows without a
-    /// valid entry with [`FullyMasked::Zeros`].
-    pub logarithm: bool,
-    /// One number for each row, `[rows]`: the number of its first columns that are valid. The other columns are not
-    /// read and get 0. `None` if all columns are valid.
-    pub lengths: Option<&'a [usize]>,
-    /// The result of a row without a valid entry.
-    pub fully_masked: FullyMasked,
 }
 
 /// Softmax of each row of `scores` `[rows, columns]`, or its logarithm, into `out` of the same shape.

@@ -27,6 +27,7 @@ mod f16_tile;
 mod int8;
 mod microkernel;
 #[cfg(feature = "train")]
+mod output_ptrs;
 mod pack_a;
 mod pack_f16;
 mod pack_f32;

@@ -3,24 +3,13 @@
 //! The passes for the maximum and the sum alternate block by block, while a block is in the L1 cache. The result of a
 //! score needs the sum of the whole row, so it takes a separate pass.
 
-use super::SoftmaxOptions;
+use super::options::{FullyMasked, SoftmaxOptions};
 use crate::math::{exp_nonpositive, exp_shift};
 use crate::prefetch::PrefetchRow;
 use crate::row_tasks::RowPtrs;
 use crate::rows::{UNROLL, fold_parts, map_slice};
 use crate::simd::{SimdF32, SimdOp, simd_op};
 use core::ops::Range;
-
-/// The softmax of a row in which the formula is 0 / 0: no entry is valid, or no valid entry is above minus infinity.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum FullyMasked {
-    /// Every probability is 0 (log-probability minus infinity): the row attends to nothing.
-    #[default]
-    Zeros,
-    /// Every column of the row, masked or not, gets `1 / columns`: the result of filling masked scores with a large
-    /// negative number, as textbooks do.
-    Uniform,
-}
 
 /// The longest rows for which the passes of two rows are interleaved and the next row is prefetched. Longer rows evict
 /// each other from the L1 cache, and the hardware prefetcher alone loads them faster.

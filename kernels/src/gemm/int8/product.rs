@@ -27,7 +27,8 @@ use super::weights::{PANEL, QuantizedMatrix};
 use crate::gemm::blocking;
 use crate::gemm::epilogue::Epilogue;
 use crate::gemm::microkernel::{Panels, Rows, TileOperand, multiply_in_phases, multiply_one};
-use crate::gemm::store_tile::{OutputRange, Store};
+use crate::gemm::output_ptrs::OutputRange;
+use crate::gemm::store_tile::Store;
 use crate::matrix::MatrixMut;
 use crate::parallel::{Workers, share, work_to_share};
 use crate::prefetch::{

@@ -1,10 +1,10 @@
 //! The gradient of a norm's input: two sums along each row, then the result.
 
-use super::SavedNorm;
+use crate::debug_slice::Elements;
 use crate::error::Error;
 use crate::input::Input;
 use crate::isa::Isa;
-use crate::matrix::MatrixMut;
+use crate::matrix::{Matrix, MatrixMut};
 use crate::norm::parameters::{Norm, Parameters};
 use crate::norm::passes::RowGroups;
 use crate::parallel::Parallelism;
@@ -13,6 +13,25 @@ use crate::row_tasks::{RowPtrs, for_rows};
 use crate::rows::{UNROLL, fold_lanes, map_row};
 use crate::simd::{SimdF32, SimdOp};
 use crate::train::WriteMode;
+use core::fmt;
+
+/// What a norm saved for its gradient, of rows `[rows, columns]`.
+#[derive(Clone, Copy)]
+pub struct SavedNorm<'a> {
+    /// The standard scores, `[rows, columns]`.
+    pub standard: Matrix<'a>,
+    /// One over the standard deviation or over the root mean square of each row, `[rows]`.
+    pub scale: &'a [f32],
+}
+
+impl fmt::Debug for SavedNorm<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SavedNorm")
+            .field("standard", &self.standard)
+            .field("scale", &Elements::of(self.scale))
+            .finish()
+    }
+}
 
 /// `CENTERED` for a layer normalization; `ADD` to add to the content of `d_x`.
 struct InputGradRows<'a, const CENTERED: bool, const ADD: bool> {

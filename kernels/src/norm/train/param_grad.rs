@@ -1,7 +1,7 @@
 //! The gradients of a norm's parameters: sums over rows. Each task has a few hundred columns and processes four rows
 //! at a time, with the sums of a reduction chunk in the L1 cache, so memory is read in long contiguous parts of rows.
 
-use super::NormGradients;
+use crate::debug_slice::Elements;
 use crate::error::{Error, Expected};
 use crate::isa::Isa;
 use crate::matrix::Matrix;
@@ -11,7 +11,25 @@ use crate::rows::map_row;
 use crate::simd::{SimdF32, SimdOp};
 use crate::sync_ptr::SharedMut;
 use crate::train::{ReductionChunks, WriteMode};
+use core::fmt;
 use core::ops::Range;
+
+/// The gradients of the parameters of a norm.
+pub struct NormGradients<'a> {
+    /// The gradient of the weight, `[columns]`.
+    pub weight: &'a mut [f32],
+    /// The gradient of the bias, `[columns]`; `None` for a norm without a bias.
+    pub bias: Option<&'a mut [f32]>,
+}
+
+impl fmt::Debug for NormGradients<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NormGradients")
+            .field("weight", &Elements::of(self.weight))
+            .field("bias", &self.bias.as_deref().map(Elements::of))
+            .finish()
+    }
+}
 
 /// Columns of one task.
 const COLUMNS: usize = 256;

@@ -87,7 +87,7 @@ impl WordTimer {
         let end = options.search.eos.iter().min().copied().unwrap_or(u32::MAX);
         let positions = window.frames / FRAMES_PER_TIMESTAMP;
         // A text that ends at the limit of the decoder is longer than one pass takes. Then another one has the end of it, after
-        // as much text as there is room for.
+        // as much text as fits before it.
         let most = self.aligner.most_tokens().saturating_sub(before.len() + 1).max(1);
         let (mut starts, mut probabilities) = (Vec::new(), Vec::new());
         while probabilities.len() < text.len() {
