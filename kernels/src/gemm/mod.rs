@@ -26,8 +26,8 @@ mod epilogue_grad;
 mod f16_tile;
 mod int8;
 mod microkernel;
-#[cfg(feature = "train")]
 mod output_ptrs;
+#[cfg(feature = "train")]
 mod pack_a;
 mod pack_f16;
 mod pack_f32;
