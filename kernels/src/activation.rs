@@ -1,4 +1,4 @@
-//! Activation functions of the feed-forward block, as separate calls or (through [`Applied`]) in the epilogue of the
+//! Activation functions of the feed-forward block, as separate calls or (through `Applied`) in the epilogue of the
 //! first product.
 //!
 //! Every function has the correct limits: infinities, `f32::MAX` and -1e30 give the limit and never NaN, and NaN gives
