@@ -1,11 +1,9 @@
 //! Activations compared with the f64 reference on every instruction set.
 
-use crate::common::{Grid, Random, assert_close};
+use crate::support::*;
 use proptest::prelude::*;
 use simdformer_kernels::activation::{Activation, apply};
 use simdformer_kernels::{Isa, MatrixMut, Parallelism, reference};
-
-const SERIAL: Parallelism<'_> = Parallelism::Serial;
 
 /// The documented bounds.
 fn bound(activation: Activation, exact: f64) -> f64 {
@@ -22,7 +20,7 @@ fn bound(activation: Activation, exact: f64) -> f64 {
 
 fn apply_to(isa: Isa, activation: Activation, x: &[f32]) -> Vec<f32> {
     let mut y = x.to_vec();
-    let view = MatrixMut::new(&mut y, 1, x.len()).unwrap();
+    let view = view_matrix_mut(&mut y, 1, x.len());
     apply(isa, activation, view, SERIAL).unwrap();
     y
 }
@@ -146,7 +144,7 @@ proptest! {
     ) {
         let activation = Activation::ALL[which];
         let mut random = Random(seed);
-        let x = Grid::new(rows, columns, gap, |_, _| 3.0 * random.normal());
+        let x = Strided::new(rows, columns, gap, |_, _| 3.0 * random.normal());
         for isa in Isa::available() {
             let mut y = x.clone();
             apply(isa, activation, y.view_mut(), SERIAL).unwrap();
@@ -169,9 +167,9 @@ fn the_same_bits_on_any_threads() {
     let x: Vec<f32> = (0..70_001).map(|_| 3.0 * random.normal()).collect();
     for isa in Isa::available() {
         let want = apply_to(isa, Activation::Gelu, &x);
-        for pool in crate::common::pools() {
+        for pool in pools() {
             let mut y = x.clone();
-            let view = MatrixMut::new(&mut y, 70_001, 1).unwrap();
+            let view = view_matrix_mut(&mut y, 70_001, 1);
             pool.install(|| apply(isa, Activation::Gelu, view, Parallelism::Rayon)).unwrap();
             assert_eq!(y, want);
         }

@@ -1,7 +1,8 @@
 //! The tests of the kernels. Each file is a module of this one program: it is linked once, and its tests
 //! run in parallel. The test that counts the allocations of the whole process is a program of its own.
 
-mod common;
+#[cfg(feature = "rayon")]
+mod calls;
 mod support;
 
 mod activation;

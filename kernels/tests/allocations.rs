@@ -7,16 +7,15 @@ mod support;
 use simdformer_kernels::norm::{LayerNorm, Norm, NormInput, RmsNorm, norm};
 use simdformer_kernels::pruned_argmax::{Product, PruningTable};
 use simdformer_kernels::{
-    AttentionOptions, Bias, Cache, CacheMut, CacheShape, CachedSequence, Epilogue, Heads, HeadsMut,
-    Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, PostOp, Qkv, Quantization,
-    QuantizedActivations, QuantizedMatrix, Sequence, SlotTable, Team, ThreadPool, attention,
-    attention_cached, attention_decode, attention_scratch, gemm, gemm_int8, gemm_unpacked,
-    pruned_argmax,
+    AttentionOptions, Bias, Cache, CacheMut, CacheShape, CachedSequence, Epilogue, Isa,
+    PackedMatrix, Parallelism, PostOp, Qkv, Quantization, QuantizedActivations, QuantizedMatrix,
+    Sequence, SlotTable, Team, ThreadPool, attention, attention_cached, attention_decode,
+    attention_scratch, gemm, gemm_int8, gemm_unpacked, pruned_argmax,
 };
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use support::{Random, all_isas, brief, cases};
+use support::*;
 
 struct Counting;
 
@@ -135,52 +134,31 @@ impl Bench {
 
     fn run(&mut self, parallelism: Parallelism<'_>) {
         let isa = self.isa;
-        let weight = Matrix::new(&self.weight, WIDTH, WIDTH).expect("W");
+        let weight = view_matrix(&self.weight, WIDTH, WIDTH);
         let packed = PackedMatrix::pack(isa, weight, &mut self.packed).expect("space");
         let epilogue = Epilogue {
             bias: Some(&self.weight[..WIDTH]),
             post_op: PostOp::AddOutput,
             ..Epilogue::default()
         };
-        gemm(
-            Matrix::new(&self.input, TOKENS, WIDTH).expect("A"),
-            &packed,
-            &epilogue,
-            MatrixMut::new(&mut self.output, TOKENS, WIDTH).expect("C"),
-            parallelism,
-        )
-        .expect("a fit");
-        gemm_unpacked(
-            isa,
-            Matrix::new(&self.input, TOKENS, WIDTH).expect("A"),
-            weight,
-            &epilogue,
-            MatrixMut::new(&mut self.output, TOKENS, WIDTH).expect("C"),
-            &mut self.unpacked,
-            parallelism,
-        )
-        .expect("a fit");
-        gemm(
-            Matrix::new(&self.input, TOKENS, WIDTH).expect("A"),
-            &packed,
-            &Epilogue { post_op: PostOp::MultiplyOutput, ..epilogue },
-            MatrixMut::new(&mut self.output, TOKENS, WIDTH).expect("C"),
-            parallelism,
-        )
-        .expect("a fit");
+        let (input, output) = (view_matrix(&self.input, TOKENS, WIDTH), &mut self.output);
+        for post_op in [PostOp::AddOutput, PostOp::MultiplyOutput] {
+            let (epilogue, to) = (Epilogue { post_op, ..epilogue }, view_rows(output, TOKENS));
+            gemm(input, &packed, &epilogue, to, parallelism).expect("a fit");
+        }
+        let (to, scratch) = (view_rows(output, TOKENS), &mut self.unpacked);
+        gemm_unpacked(isa, input, weight, &epilogue, to, scratch, parallelism).expect("a fit");
         let in_bytes = QuantizedMatrix::quantize(isa, weight, &mut self.bytes).expect("space");
         for precision in [Quantization::W8A8, Quantization::W8A16] {
-            let a = Matrix::new(&self.input, TOKENS, WIDTH).expect("A");
-            let rows =
-                QuantizedActivations::quantize(isa, a, precision, &mut self.rounded, parallelism)
-                    .expect("space");
-            let c = MatrixMut::new(&mut self.output, TOKENS, WIDTH).expect("C");
-            gemm_int8(&rows, &in_bytes, &epilogue, c, parallelism).expect("a fit");
+            let words = &mut self.rounded;
+            let rows = QuantizedActivations::quantize(isa, input, precision, words, parallelism);
+            let to = view_rows(output, TOKENS);
+            gemm_int8(&rows.expect("space"), &in_bytes, &epilogue, to, parallelism).expect("a fit");
         }
-        let x = Matrix::new(&self.input, TOKENS, WIDTH).expect("x");
+        let x = view_matrix(&self.input, TOKENS, WIDTH);
         let (sum, out) = self.norms.split_at_mut(TOKENS * WIDTH);
-        let mut sum = MatrixMut::new(sum, TOKENS, WIDTH).expect("a sum");
-        let mut out = MatrixMut::new(out, TOKENS, WIDTH).expect("a norm");
+        let mut sum = view_matrix_mut(sum, TOKENS, WIDTH);
+        let mut out = view_matrix_mut(out, TOKENS, WIDTH);
         let weight_of_norm = &self.weight[..WIDTH];
         let plain = Norm::Layer(LayerNorm { weight: weight_of_norm, bias: None, eps: 1e-5 });
         norm(isa, plain, NormInput::Matrix(x), sum.reborrow(), parallelism).expect("a fit");
@@ -201,65 +179,32 @@ impl Bench {
             bias: epilogue.bias,
             by_column: None,
         };
-        pruned_argmax::argmax(
-            &product,
-            Matrix::new(&self.input, TOKENS, WIDTH).expect("A"),
-            &|row, column| (row + column as usize).is_multiple_of(5),
-            (&mut self.columns, &mut self.output[..TOKENS]),
-            &mut self.scratch,
-            parallelism,
-        )
-        .expect("a fit");
+        let banned = |row: usize, column: u32| (row + column as usize).is_multiple_of(5);
+        let (to, scratch) = ((&mut self.columns[..], &mut output[..TOKENS]), &mut self.scratch);
+        pruned_argmax::argmax(&product, input, &banned, to, scratch, parallelism).expect("a fit");
         let shape = [TOKENS, HEADS, HEAD_DIM];
-        let input = Heads::new(&self.input, shape).expect("tokens");
+        let input = view_heads(&self.input, shape);
         let options = AttentionOptions { causal: true, ..AttentionOptions::new(HEAD_DIM) };
-        attention(
-            isa,
-            Qkv { query: input, key: input, value: input },
-            &SEQUENCES,
-            &options,
-            HeadsMut::new(&mut self.output, shape).expect("space").into(),
-            &mut self.scratch,
-            parallelism,
-        )
-        .expect("a fit");
+        let zero = TOKENS - 1;
+        let bias = Bias::Relative { data: &self.weight, head_stride: TOKENS, zero };
+        let biased = AttentionOptions { bias: Some(bias), ..options };
+        for options in [&options, &biased] {
+            let (qkv, to) =
+                (Qkv { query: input, key: input, value: input }, view_heads_mut(output, shape));
+            attention(isa, qkv, &SEQUENCES, options, to.into(), scratch, parallelism)
+                .expect("a fit");
+        }
         let mut cache = CacheMut::new(isa, SHAPE, &mut self.cache).expect("the length");
         for slot in 0..2 {
             cache.write(slot, 0, input, input).expect("a place");
         }
-        // The calls below have a relative bias.
-        let zero = TOKENS - 1;
-        let bias = Bias::Relative { data: &self.weight, head_stride: TOKENS, zero };
-        let options = AttentionOptions { bias: Some(bias), ..options };
-        attention(
-            isa,
-            Qkv { query: input, key: input, value: input },
-            &SEQUENCES,
-            &options,
-            HeadsMut::new(&mut self.output, shape).expect("space").into(),
-            &mut self.scratch,
-            parallelism,
-        )
-        .expect("a fit");
         let cache = Cache::new(isa, SHAPE, &self.cache).expect("the length");
-        attention_cached(
-            input,
-            &cache,
-            &[CachedSequence { query_start: 0, query_len: TOKENS, slot: 1, key_len: TOKENS }],
-            &options,
-            HeadsMut::new(&mut self.output, shape).expect("space").into(),
-            parallelism,
-        )
-        .expect("a fit");
-        attention_decode(
-            input,
-            &cache,
-            SlotTable { lens: &self.lens, slots: &self.ancestry, stride: TOKENS },
-            &options,
-            HeadsMut::new(&mut self.output, shape).expect("space"),
-            parallelism,
-        )
-        .expect("a fit");
+        let whole = CachedSequence { query_start: 0, query_len: TOKENS, slot: 1, key_len: TOKENS };
+        let to = view_heads_mut(output, shape).into();
+        attention_cached(input, &cache, &[whole], &biased, to, parallelism).expect("a fit");
+        let table = SlotTable { lens: &self.lens, slots: &self.ancestry, stride: TOKENS };
+        let to = view_heads_mut(output, shape);
+        attention_decode(input, &cache, table, &biased, to, parallelism).expect("a fit");
     }
 }
 
@@ -313,7 +258,7 @@ fn no_kernel_allocates_on_any_threads() {
             let found = allocations() - before;
             assert_eq!(found, 0, "{isa}, {name}: allocations in {rounds} rounds");
         };
-        count("serial", &mut |bench| bench.run(Parallelism::Serial));
+        count("serial", &mut |bench| bench.run(SERIAL));
         count("on a thread pool", &mut |bench| {
             bench.run(Parallelism::Executor(&thread_pool));
         });

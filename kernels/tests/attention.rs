@@ -1,18 +1,16 @@
 //! Attention compared with its oracle on every instruction set: every head size, every length, every mask,
 //! in strided memory that holds NaN wherever a query may not read.
-use crate::support::batch::{Batch, OwnedBias, with_relative_bias};
-use crate::support::{
-    POISON, Random, Tensor, all_isas, bits, brief, cases, chosen, difference, full, isas_of,
-    property,
-};
+use crate::support::batch::{Batch, OwnedBias, attend, with_relative_bias};
+use crate::support::batches::batches;
+use crate::support::*;
 use proptest::prelude::*;
 use simdformer_kernels::{
-    AttentionOptions, AttentionOutput, AttentionWeights, Dtype, FullyMasked, Heads, HeadsMut, Isa,
-    Parallelism, Qkv, Sequence, attention, attention_scratch, attention_scratch_bound, reference,
+    AttentionOptions, AttentionOutput, AttentionWeights, Dtype, FullyMasked, Heads, Isa, Qkv,
+    Sequence, attention_scratch, attention_scratch_bound, reference,
 };
 
 /// Lengths, with the edges of vectors, query blocks and key blocks among them.
-fn length() -> impl Strategy<Value = usize> {
+fn length() -> impl Strategy<Value = usize> + Clone {
     prop_oneof![
         6 => 0usize..=20,
         3 => prop::sample::select(vec![
@@ -22,99 +20,15 @@ fn length() -> impl Strategy<Value = usize> {
     ]
 }
 
-fn batches() -> impl Strategy<Value = Batch> {
-    (
-        prop_oneof![4 => 1usize..=70, 1 => prop::sample::select(vec![64usize, 80, 128])],
-        (1usize..=3, prop::sample::select(vec![1usize, 2, 3, 5, 8])),
-        prop::collection::vec((length(), length(), 0usize..=9), 0..=4),
-        [0usize..=2, 0usize..=2, 0usize..=2],
-        0usize..=2,
-        (any::<bool>(), 0usize..7, any::<bool>()),
-        prop::sample::select(vec![1.0f32, 1.0, 0.25, -1.5, 10.0]),
-        any::<u64>(),
-    )
-        .prop_map(
-            |(head_dim, (kv_heads, group), mut lens, layouts, out_layout, kind, scale, seed)| {
-                let (causal, bias, uniform) = kind;
-                let heads = kv_heads * group;
-                for (query_len, key_len, padding) in &mut lens {
-                    // Limits the time of the naive oracle.
-                    let budget = cases(500_000, 4_000_000)
-                        / (heads * head_dim * (*key_len + *padding).max(1));
-                    *query_len = (*query_len).min(budget.max(2));
-                }
-                let mut batch = Batch::new(&lens, [heads, kv_heads, head_dim], layouts, seed);
-                let mut random = Random::new(!seed);
-                batch.scale *= scale;
-                batch.causal = causal;
-                batch.out_layout = out_layout;
-                if uniform {
-                    // Then the mean includes the padding.
-                    batch.fully_masked = FullyMasked::Uniform;
-                    for i in 0..batch.sequences.len() {
-                        let Sequence { key_start, key_len, padded_len, .. } = batch.sequences[i];
-                        batch
-                            .value
-                            .fill(key_start + key_len..key_start + padded_len, || random.value());
-                    }
-                }
-                batch.weight_heads = (0..heads).rev().filter(|_| random.below(3) == 0).collect();
-                match bias {
-                    0 => batch,
-                    1..=3 => {
-                        add_bias(&mut batch, bias, &mut random);
-                        batch
-                    }
-                    // Relative biases: finite ones, and some with minus infinity.
-                    _ => with_relative_bias(batch, bias == 4, |_, _| {
-                        let hidden = bias == 6 && random.below(5) == 0;
-                        if hidden { f32::NEG_INFINITY } else { 3.0 * random.value() }
-                    }),
-                }
-            },
-        )
-}
-
-/// A bias with some minus infinities: one for all heads, one for each head, or one row for all queries.
-/// Keys that are hidden from every query become NaN.
-fn add_bias(batch: &mut Batch, kind: usize, random: &mut Random) {
-    let keys = batch.sequences.iter().map(|s| s.key_len).max().unwrap_or(0);
-    let tokens = batch.query.shape[0];
-    let (query_stride, head_stride) = match kind {
-        1 => (keys + 2, 0),
-        2 => (keys + 1, tokens * (keys + 1) + 3),
-        _ => (0, keys),
-    };
-    let reach = if tokens * keys * batch.heads() == 0 {
-        0
-    } else {
-        (batch.heads() - 1) * head_stride + (tokens - 1) * query_stride + keys
-    };
-    let mut data: Vec<f32> = (0..reach)
-        .map(|_| if random.below(5) == 0 { f32::NEG_INFINITY } else { 3.0 * random.value() })
-        .collect();
-    for hidden in [3, 8, 16, 256, 257] {
-        if hidden >= keys {
-            continue;
-        }
-        for head in 0..batch.heads() {
-            for token in 0..tokens {
-                data[head * head_stride + token * query_stride + hidden] = f32::NEG_INFINITY;
-            }
-        }
-        // A uniform mean would include such a key.
-        if batch.fully_masked == FullyMasked::Zeros {
-            for i in 0..batch.sequences.len() {
-                let Sequence { key_start, key_len, .. } = batch.sequences[i];
-                if hidden < key_len {
-                    let token = key_start + hidden;
-                    batch.key.fill(token..token + 1, || f32::NAN);
-                    batch.value.fill(token..token + 1, || f32::INFINITY);
-                }
-            }
-        }
-    }
-    batch.bias = Some(OwnedBias::dense(data, head_stride, query_stride));
+/// Batches with an output of any layout and the weights of some heads.
+fn any_batch() -> impl Strategy<Value = Batch> {
+    let all = batches(length(), &[1, 2, 3, 5, 8], cases(500_000, 4_000_000));
+    (all, 0usize..=2).prop_map(|((mut batch, seed), out_layout)| {
+        let mut random = Random::new(seed ^ 1);
+        batch.out_layout = out_layout;
+        batch.weight_heads = (0..batch.heads()).rev().filter(|_| random.below(3) == 0).collect();
+        batch
+    })
 }
 
 fn check(batch: &Batch, what: &str) {
@@ -125,22 +39,22 @@ fn check(batch: &Batch, what: &str) {
 fn check_on(isas: &[Isa], halves: bool, batch: &Batch, what: &str) {
     let exact = batch.exact();
     for &isa in isas {
-        let output = batch.attention(isa, Parallelism::Serial);
+        let output = batch.attention(isa, SERIAL);
         batch.check(&output, &exact, &format!("{isa}, {what}"));
         // A cache does not know the padding, which only a uniform mean includes.
         if batch.fully_masked == FullyMasked::Zeros {
-            let cached = batch.attention_cached(isa, Parallelism::Serial);
+            let cached = batch.attention_cached(isa, SERIAL);
             assert!(cached.bits() == output.bits(), "{isa}, {what}: cached and uncached differ");
             if !halves {
                 continue;
             }
             let halves = batch.clone().in_halves();
-            let cached = halves.attention_cached(isa, Parallelism::Serial);
-            let output = halves.attention(isa, Parallelism::Serial);
+            let cached = halves.attention_cached(isa, SERIAL);
+            let output = halves.attention(isa, SERIAL);
             assert!(cached.bits() == output.bits(), "{isa}, {what}: in halves they differ");
             // A cache in f16 is compared with attention over the rounded keys and values.
             let rounding = Batch { dtype: Dtype::F16, ..batch.clone() };
-            let cached = rounding.attention_cached(isa, Parallelism::Serial);
+            let cached = rounding.attention_cached(isa, SERIAL);
             assert!(cached.bits() == output.bits(), "{isa}, {what}: rounded otherwise");
         }
     }
@@ -150,7 +64,7 @@ proptest! {
     #![proptest_config(property(64))]
 
     #[test]
-    fn any_batch_is_within_its_bound_and_reads_nothing_hidden(batch in batches()) {
+    fn any_batch_is_within_its_bound_and_reads_nothing_hidden(batch in any_batch()) {
         check(&batch, "any batch");
     }
 }
@@ -209,7 +123,7 @@ fn causal_masks_are_aligned_to_the_end_of_the_keys() {
             batch.weight_heads = vec![0, 1];
             check(&batch, &format!("{query_len} x {key_len}"));
             for isa in all_isas() {
-                let output = batch.attention(isa, Parallelism::Serial);
+                let output = batch.attention(isa, SERIAL);
                 for i in 0..query_len {
                     let sees = (i + 1 + key_len).saturating_sub(query_len);
                     let weights = output.weights(1, i);
@@ -231,7 +145,7 @@ fn nan_in_later_keys_does_not_reach_earlier_queries() {
             batch.causal = true;
             batch.weight_heads = vec![0];
             for isa in all_isas() {
-                let clean = batch.attention(isa, Parallelism::Serial);
+                let clean = batch.attention(isa, SERIAL);
                 for (index, cut) in edges.into_iter().enumerate() {
                     if !chosen(isa, index + query_len / 10 + head_dim, 4) {
                         continue;
@@ -239,22 +153,16 @@ fn nan_in_later_keys_does_not_reach_earlier_queries() {
                     let mut poisoned = batch.clone();
                     poisoned.key.fill(cut..key_len, || f32::NAN);
                     poisoned.value.fill(cut..key_len, || f32::NAN);
-                    let found = poisoned.attention(isa, Parallelism::Serial);
+                    let found = poisoned.attention(isa, SERIAL);
                     for i in 0..query_len {
                         let sees = (i + 1 + key_len).saturating_sub(query_len);
                         if sees <= cut {
-                            let (left, right) = (found.out.row(i, 0), clean.out.row(i, 0));
-                            assert_eq!(
-                                difference(left, right),
-                                None,
-                                "{isa}: query {i}, cut {cut}"
-                            );
-                            let (left, right) = (found.weights(0, i), clean.weights(0, i));
-                            assert_eq!(
-                                difference(left, right),
-                                None,
-                                "{isa}: query {i}, cut {cut}"
-                            );
+                            let what = format!("{isa}: query {i}, cut {cut}");
+                            let same = |found: &[f32], clean| {
+                                assert_eq!(difference(found, clean), None, "{what}");
+                            };
+                            same(found.out.row(i, 0), clean.out.row(i, 0));
+                            same(found.weights(0, i), clean.weights(0, i));
                         } else {
                             assert!(found.out.row(i, 0).iter().all(|x| x.is_nan()), "{isa}: {i}");
                         }
@@ -282,16 +190,7 @@ fn a_fused_buffer_is_read_in_place() {
         let sequences = [Sequence::packed(0, 20), Sequence::packed(20, 17)];
         let options = AttentionOptions { causal: true, ..AttentionOptions::new(head_dim) };
         let mut batch = Batch::new(&[], [heads, kv_heads, head_dim], [0, 0, 0], 0);
-        let copy = |from: Heads<'_>| {
-            let mut to = Tensor::new([tokens, from.heads(), head_dim], 0);
-            for token in 0..tokens {
-                for head in 0..from.heads() {
-                    to.row_mut(token, head).copy_from_slice(from.row(token, head).expect("there"));
-                }
-            }
-            to
-        };
-        (batch.query, batch.key, batch.value) = (copy(query), copy(key), copy(value));
+        [batch.query, batch.key, batch.value] = [query, key, value].map(Tensor::copy_of);
         batch.sequences = sequences.to_vec();
         batch.causal = true;
         check(&batch, "copies of a fused buffer");
@@ -299,19 +198,11 @@ fn a_fused_buffer_is_read_in_place() {
             let floats = attention_scratch(isa, &sequences, kv_heads, head_dim).expect("small");
             let most = attention_scratch_bound(isa, 2, tokens, kv_heads, head_dim).expect("small");
             assert!(floats <= most);
-            let mut scratch = vec![POISON; floats];
-            let mut out = vec![POISON; tokens * heads * head_dim];
-            attention(
-                isa,
-                Qkv { query, key, value },
-                &sequences,
-                &options,
-                HeadsMut::new(&mut out, [tokens, heads, head_dim]).expect("space").into(),
-                &mut scratch,
-                Parallelism::Serial,
-            )
-            .expect("a fit");
-            let copied = batch.attention(isa, Parallelism::Serial).out.dense();
+            let mut out = poisoned(tokens * heads * head_dim);
+            let to = view_heads_mut(&mut out, [tokens, heads, head_dim]);
+            attend(isa, Qkv { query, key, value }, &sequences, &options, to, SERIAL)
+                .expect("a fit");
+            let copied = batch.attention(isa, SERIAL).out.dense();
             assert_eq!(difference(&out, &copied), None, "{isa}");
         }
     }
@@ -338,8 +229,8 @@ fn grouped_heads_read_their_own_keys() {
             };
             (repeated.key, repeated.value) = (repeat(&batch.key), repeat(&batch.value));
             for isa in all_isas() {
-                let grouped = batch.attention(isa, Parallelism::Serial).bits();
-                let repeated = repeated.attention(isa, Parallelism::Serial).bits();
+                let grouped = batch.attention(isa, SERIAL).bits();
+                let repeated = repeated.attention(isa, SERIAL).bits();
                 assert!(grouped == repeated, "{isa}: groups of {group}");
             }
         }
@@ -356,10 +247,8 @@ fn weights_of_chosen_heads_only() {
         let batch = Batch { weight_heads: chosen.clone(), ..plain.clone() };
         check(&batch, &format!("weights of {chosen:?}"));
         for isa in all_isas() {
-            let (with, without) = (
-                batch.attention(isa, Parallelism::Serial).out,
-                plain.attention(isa, Parallelism::Serial).out,
-            );
+            let (with, without) =
+                (batch.attention(isa, SERIAL).out, plain.attention(isa, SERIAL).out);
             assert_eq!(bits(&with.data), bits(&without.data), "{isa}: weights of {chosen:?}");
         }
     }
@@ -382,7 +271,7 @@ fn rows_without_a_key_get_zeros_or_the_mean() {
                 }
                 check(&batch, &format!("{fully_masked:?}, causal {causal}"));
                 for isa in all_isas() {
-                    let output = batch.attention(isa, Parallelism::Serial);
+                    let output = batch.attention(isa, SERIAL);
                     let zeros = fully_masked == FullyMasked::Zeros;
                     for token in 0..3 {
                         // Without any key: zeros in both modes.
@@ -468,8 +357,8 @@ fn a_relative_bias_is_a_dense_one() {
         }
         batch.bias = Some(OwnedBias::dense(data, tokens * keys, keys));
         for isa in all_isas() {
-            let expected = batch.attention(isa, Parallelism::Serial).bits();
-            let found = relative.attention(isa, Parallelism::Serial).bits();
+            let expected = batch.attention(isa, SERIAL).bits();
+            let found = relative.attention(isa, SERIAL).bits();
             assert!(found == expected, "{isa}, causal {causal}, hides {hides}");
         }
     }
@@ -486,11 +375,11 @@ fn nan_in_one_query_stays_in_its_row() {
             batch.bias = Some(OwnedBias::dense(data, 0, 0));
         }
         for isa in all_isas() {
-            let clean = batch.attention(isa, Parallelism::Serial);
+            let clean = batch.attention(isa, SERIAL);
             for token in 0..14 {
                 let mut poisoned = batch.clone();
                 poisoned.query.row_mut(token, 0)[18] = f32::NAN;
-                let found = poisoned.attention(isa, Parallelism::Serial);
+                let found = poisoned.attention(isa, SERIAL);
                 for i in 0..14 {
                     for head in 0..2 {
                         let row = found.out.row(i, head);
@@ -531,7 +420,7 @@ fn scores_far_from_zero_have_the_usual_bound() {
             // The scores are exact at any size, so the bound is that of small scores.
             let small = scored(&vec![1.0; len]).bound();
             for isa in all_isas() {
-                let output = batch.attention(isa, Parallelism::Serial);
+                let output = batch.attention(isa, SERIAL);
                 let found = output.out.row(0, 0)[0];
                 assert!(
                     (f64::from(found) - exact[0].out[0]).abs() <= small,
@@ -549,7 +438,7 @@ fn scores_far_from_zero_have_the_usual_bound() {
         scores[place] = 1e6;
         let batch = scored(&scores);
         for isa in all_isas() {
-            let output = batch.attention(isa, Parallelism::Serial);
+            let output = batch.attention(isa, SERIAL);
             assert_eq!(output.out.row(0, 0)[0], batch.value.row(place, 0)[0], "{isa}: {place}");
             assert_eq!(output.weights(0, 0)[place], 1.0);
         }
@@ -577,7 +466,7 @@ fn infinite_scores() {
             let batch = scored(&all);
             let exact = batch.exact();
             for isa in all_isas() {
-                let output = batch.attention(isa, Parallelism::Serial);
+                let output = batch.attention(isa, SERIAL);
                 let (out, weights) = (output.out.row(0, 0)[0], &output.weights(0, 0)[shift..]);
                 match &expected {
                     Some(expected) => {
@@ -610,26 +499,21 @@ fn the_oracle_implements_the_masks() {
 fn heads_without_elements_have_a_finite_scale() {
     assert_eq!([0, 1, 4, 64].map(|dim| AttentionOptions::new(dim).scale), [1.0, 1.0, 0.5, 0.125]);
     let (shape, options) = ([3, 2, 0], AttentionOptions::new(0));
-    let empty = Heads::new(&[], shape).expect("a view of nothing");
+    let empty = view_heads(&[], shape);
     let qkv = Qkv { query: empty, key: empty, value: empty };
     for isa in all_isas() {
-        let floats = attention_scratch(isa, &[Sequence::packed(0, 3)], 2, 0).expect("small");
         let mut weights = [POISON; 18];
-        let output = AttentionOutput {
-            context: HeadsMut::new(&mut [], shape).expect("a view of nothing"),
-            weights: Some(AttentionWeights {
-                data: &mut weights,
-                heads: &[0, 1],
-                head_stride: 9,
-                query_stride: 3,
-                keys: 3,
-            }),
+        let weights_to = AttentionWeights {
+            data: &mut weights,
+            heads: &[0, 1],
+            head_stride: 9,
+            query_stride: 3,
+            keys: 3,
         };
-        let sequences = [Sequence::packed(0, 3)];
-        let mut scratch = vec![POISON; floats];
-        attention(isa, qkv, &sequences, &options, output, &mut scratch, Parallelism::Serial)
-            .expect("accepted");
-        assert!(weights.iter().all(|x| x.to_bits() == POISON.to_bits()), "{isa}");
+        let context = view_heads_mut(&mut [], shape);
+        let output = AttentionOutput { context, weights: Some(weights_to) };
+        attend(isa, qkv, &[Sequence::packed(0, 3)], &options, output, SERIAL).expect("accepted");
+        assert!(is_poison(&weights), "{isa}");
     }
     // The oracle writes the weights, which are all equal.
     let mut weights = [f64::NAN; 18];

@@ -1,13 +1,20 @@
 //! The same bits every time: alone or in a batch, on any number of threads, prefilled or decoded token by
 //! token, in one KV slot or spread over several.
-use crate::support::batch::{Batch, OwnedBias, POISONED_HALVES, with_relative_bias};
-use crate::support::{
-    CREWS, POISON, Random, Tensor, all_isas, brief, cases, chosen, crews_of, difference, full,
+use crate::support::batch::{
+    Batch, OwnedBias, attend_slot, attend_step, cache_with, with_relative_bias,
 };
+use crate::support::*;
 use simdformer_kernels::{
-    AttentionOptions, Cache, CacheMut, CacheShape, CachedSequence, Dtype, Isa, Parallelism,
-    Sequence, SlotTable, attention_cached, attention_decode,
+    AttentionOptions, Cache, CacheShape, CachedSequence, Dtype, Isa, Parallelism, Sequence,
+    SlotTable, attention_cached, attention_decode,
 };
+
+const STORAGES: [Dtype; 2] = [Dtype::F32, Dtype::F16];
+
+/// Every instruction set with every dtype of a cache.
+fn sets() -> impl Iterator<Item = (Isa, Dtype)> {
+    all_isas().into_iter().flat_map(|isa| STORAGES.map(|dtype| (isa, dtype)))
+}
 
 #[derive(Clone, Copy, PartialEq)]
 enum With {
@@ -55,14 +62,14 @@ fn threads_do_not_change_a_bit() {
     ];
     for (case, (causal, bias, head_dim)) in all.into_iter().enumerate() {
         let floats = large(causal, bias, head_dim);
-        for (isa, dtype) in all_isas().into_iter().flat_map(|isa| STORAGES.map(|s| (isa, s))) {
+        for (isa, dtype) in sets() {
             let halves = dtype == Dtype::F16;
             let some = brief() || (!full() && isa != Isa::best());
             if some && halves != case.is_multiple_of(2) {
                 continue;
             }
             let batch = in_storage(&floats, dtype);
-            let serial = batch.attention(isa, Parallelism::Serial).bits();
+            let serial = batch.attention(isa, SERIAL).bits();
             for crew in crews_of(isa, case) {
                 // Only a cache can be f16.
                 if full() || !halves {
@@ -111,7 +118,7 @@ fn a_row_alone_has_the_bits_it_has_in_the_batch() {
     ] {
         let batch = large(causal, bias, head_dim);
         for isa in all_isas() {
-            let together = batch.attention(isa, Parallelism::Serial);
+            let together = batch.attention(isa, SERIAL);
             for &sequence in &batch.sequences {
                 let mut random = Random::new(head_dim as u64);
                 let few = brief() || !full() && isa != Isa::best();
@@ -123,16 +130,15 @@ fn a_row_alone_has_the_bits_it_has_in_the_batch() {
                     let count = 1 + random.below((sequence.query_len - first).min(60));
                     for (first, count) in [(first, 1), (first, count)] {
                         let Some(part) = rows(&batch, sequence, first, count) else { continue };
-                        let alone = part.attention(isa, Parallelism::Serial);
+                        let alone = part.attention(isa, SERIAL);
                         for i in 0..count {
                             let token = sequence.query_start + first + i;
                             for head in 0..batch.heads() {
-                                let difference = difference(
-                                    alone.out.row(i, head),
-                                    together.out.row(token, head),
-                                );
+                                let (left, right) =
+                                    (alone.out.row(i, head), together.out.row(token, head));
                                 let row = first + i;
-                                assert_eq!(difference, None, "{isa}: row {row} of {sequence:?}");
+                                let what = format!("{isa}: row {row} of {sequence:?}");
+                                assert_eq!(difference(left, right), None, "{what}");
                             }
                             for index in 0..batch.weight_heads.len() {
                                 let n = sequence.key_len;
@@ -153,13 +159,6 @@ fn token(tensor: &Tensor, at: usize) -> Tensor {
     tensor.tokens(at..at + 1)
 }
 
-const STORAGES: [Dtype; 2] = [Dtype::F32, Dtype::F16];
-
-/// A cache that was never written.
-fn poison(dtype: Dtype) -> f32 {
-    if dtype == Dtype::F16 { POISONED_HALVES } else { POISON }
-}
-
 /// The batch with keys and values that a cache in `storage` represents exactly.
 fn in_storage(batch: &Batch, dtype: Dtype) -> Batch {
     match dtype {
@@ -175,33 +174,27 @@ fn threads_append_the_keys_that_one_thread_appends() {
     for (tokens, heads, head_dim) in [(40, 8, 16), (33, 3, 64), (2, 8, 300), (70, 2, 17), (3, 8, 4)]
     {
         let mut random = Random::new(tokens as u64);
-        let mut filled = || {
-            let mut tensor = Tensor::new([tokens, heads, head_dim], 0);
-            tensor.data.iter_mut().for_each(|x| *x = random.value());
-            tensor
-        };
-        let (key, value) = (filled(), filled());
+        let shape = [tokens, heads, head_dim];
+        let key = Tensor::filled(shape, 0, &mut random);
+        let value = Tensor::filled(shape, 0, &mut random);
         let places =
             |of: usize| -> Vec<u32> { (0..tokens).map(|i| (i * 7919 % 31 % of) as u32).collect() };
         let (slots, positions) = (places(9), places(5));
-        for (isa, dtype) in all_isas().into_iter().flat_map(|isa| STORAGES.map(|s| (isa, s))) {
+        for (isa, dtype) in sets() {
             let shape = CacheShape { dtype, ..CacheShape::new(9, 5, heads, head_dim) };
             let append = |threads: Parallelism<'_>| {
-                let mut data = vec![POISON; shape.len(isa).expect("a small size")];
-                let mut cache = CacheMut::new(isa, shape, &mut data).expect("the length");
-                cache
-                    .append_with(&slots, &positions, key.view(), value.view(), threads)
-                    .expect("places");
-                data.iter().map(|x| x.to_bits()).collect::<Vec<_>>()
+                bits(&cache_with(isa, shape, |cache| {
+                    let (key, value) = (key.view(), value.view());
+                    cache.append_with(&slots, &positions, key, value, threads).expect("places");
+                }))
             };
-            let mut data = vec![POISON; shape.len(isa).expect("a small size")];
-            let mut cache = CacheMut::new(isa, shape, &mut data).expect("the length");
-            for i in 0..tokens {
-                let (key, value) = (token(&key, i), token(&value, i));
-                let place = (&[slots[i]], &[positions[i]]);
-                cache.append(place.0, place.1, key.view(), value.view()).expect("a place");
-            }
-            let expected: Vec<u32> = data.iter().map(|x| x.to_bits()).collect();
+            let expected = bits(&cache_with(isa, shape, |cache| {
+                for i in 0..tokens {
+                    let (key, value) = (token(&key, i), token(&value, i));
+                    let (slot, position) = (&[slots[i]], &[positions[i]]);
+                    cache.append(slot, position, key.view(), value.view()).expect("a place");
+                }
+            }));
             for crew in crews_of(isa, tokens) {
                 assert!(crew.run(append) == expected, "{isa}, {crew:?}: {tokens} tokens");
             }
@@ -232,65 +225,36 @@ fn a_prefill_has_the_bits_of_its_decode_steps() {
                 if hidden { f32::NEG_INFINITY } else { random.value() }
             });
         }
-        for (isa, dtype) in all_isas().into_iter().flat_map(|isa| STORAGES.map(|s| (isa, s))) {
+        for (isa, dtype) in sets() {
             let batch = in_storage(&batch, dtype);
             let options = batch.options();
-            let prefill = batch.attention(isa, Parallelism::Serial);
+            let prefill = batch.attention(isa, SERIAL);
             let shape = CacheShape { dtype, ..CacheShape::new(3, tokens + 1, kv_heads, head_dim) };
-            let mut data = vec![poison(dtype); shape.len(isa).expect("a small size")];
-            let mut cache = CacheMut::new(isa, shape, &mut data).expect("the length");
-            for at in 0..tokens {
-                let (key, value) = (token(&batch.key, at), token(&batch.value, at));
-                cache.append(&[1], &[at as u32], key.view(), value.view()).expect("a place");
-                if at > 70 && !chosen(isa, at, 5) {
-                    continue;
+            let data = cache_with(isa, shape, |cache| {
+                for at in 0..tokens {
+                    let (key, value) = (token(&batch.key, at), token(&batch.value, at));
+                    cache.append(&[1], &[at as u32], key.view(), value.view()).expect("a place");
+                    if at > 70 && !chosen(isa, at, 5) {
+                        continue;
+                    }
+                    let query = token(&batch.query, at);
+                    let expected = token(&prefill.out, at).data;
+                    let mut out = Tensor::new(query.shape, 0);
+                    let (len, to) = (at + 1, out.view_mut());
+                    attend_slot(query.view(), &cache.read(), (1, len), &options, to);
+                    assert_eq!(difference(&out.data, &expected), None, "{isa}: row {at}");
+                    out.data.fill(POISON);
+                    let to = out.view_mut();
+                    attend_step(query.view(), &cache.read(), &vec![1; len], &options, to);
+                    assert_eq!(difference(&out.data, &expected), None, "{isa}: step {at}");
                 }
-                let query = token(&batch.query, at);
-                let sequence =
-                    CachedSequence { query_start: 0, query_len: 1, slot: 1, key_len: at + 1 };
-                let (mut cached, mut stepped) =
-                    (Tensor::new(query.shape, 0), Tensor::new(query.shape, 0));
-                attention_cached(
-                    query.view(),
-                    &cache.read(),
-                    &[sequence],
-                    &options,
-                    cached.view_mut().into(),
-                    Parallelism::Serial,
-                )
-                .expect("a fit");
-                attention_decode(
-                    query.view(),
-                    &cache.read(),
-                    SlotTable { lens: &[at as u32 + 1], slots: &vec![1; at + 1], stride: at + 1 },
-                    &options,
-                    stepped.view_mut(),
-                    Parallelism::Serial,
-                )
-                .expect("a fit");
-                let expected = token(&prefill.out, at);
-                assert_eq!(difference(&cached.data, &expected.data), None, "{isa}: row {at}");
-                assert_eq!(difference(&stepped.data, &expected.data), None, "{isa}: step {at}");
-            }
+            });
+            let cache = Cache::new(isa, shape, &data).expect("the length");
             // The rest of a prefill that stopped anywhere.
             for start in [1, 15, 16, 17, tokens / 2, tokens - 1] {
                 let query = batch.query.tokens(start..tokens);
-                let sequence = CachedSequence {
-                    query_start: 0,
-                    query_len: tokens - start,
-                    slot: 1,
-                    key_len: tokens,
-                };
                 let mut rest = Tensor::new(query.shape, 0);
-                attention_cached(
-                    query.view(),
-                    &cache.read(),
-                    &[sequence],
-                    &options,
-                    rest.view_mut().into(),
-                    Parallelism::Serial,
-                )
-                .expect("a fit");
+                attend_slot(query.view(), &cache, (1, tokens), &options, rest.view_mut());
                 let expected = prefill.out.tokens(start..tokens);
                 assert_eq!(difference(&rest.data, &expected.data), None, "{isa}: from {start}");
             }
@@ -303,8 +267,6 @@ fn a_prefill_has_the_bits_of_its_decode_steps() {
 fn spread(isa: Isa, dtype: Dtype, random: &mut Random, [heads, kv_heads, head_dim]: [usize; 3]) {
     let (slots, capacity) = (4, [7, 40, 300, 520][random.below(4)]);
     let shape = CacheShape { dtype, ..CacheShape::new(slots, capacity, kv_heads, head_dim) };
-    let mut data = vec![poison(dtype); shape.len(isa).expect("a small size")];
-    let mut cache = CacheMut::new(isa, shape, &mut data).expect("the length");
     let tensors: Vec<(Tensor, Tensor)> = (0..slots)
         .map(|_| {
             let shape = [capacity, kv_heads, head_dim];
@@ -340,14 +302,15 @@ fn spread(isa: Isa, dtype: Dtype, random: &mut Random, [heads, kv_heads, head_di
         }
     }
     // A position that belongs to no row is never written, and stays poison.
-    for (position, used) in used.iter().enumerate() {
-        for (slot, (key, value)) in tensors.iter().enumerate().filter(|&(slot, _)| used[slot]) {
-            let (key, value) = (token(key, position), token(value, position));
-            cache
-                .append(&[slot as u32], &[position as u32], key.view(), value.view())
-                .expect("a place");
+    let data = cache_with(isa, shape, |cache| {
+        for (position, used) in used.iter().enumerate() {
+            for (slot, (key, value)) in tensors.iter().enumerate().filter(|&(slot, _)| used[slot]) {
+                let (key, value) = (token(key, position), token(value, position));
+                let (slot, position) = (&[slot as u32], &[position as u32]);
+                cache.append(slot, position, key.view(), value.view()).expect("a place");
+            }
         }
-    }
+    });
     let query = Tensor::filled([rows, heads, head_dim], 2, random);
     let longest = lens.iter().max().map_or(0, |&len| len as usize);
     let kind = random.below(5);
@@ -369,17 +332,12 @@ fn spread(isa: Isa, dtype: Dtype, random: &mut Random, [heads, kv_heads, head_di
     };
     let mut found = Tensor::new(query.shape, 1);
     let step = |found: &mut Tensor, parallelism: Parallelism<'_>| {
-        attention_decode(
-            query.view(),
-            &Cache::new(isa, shape, &data).expect("the length"),
-            SlotTable { lens: &lens, slots: &ancestry, stride },
-            &options,
-            found.view_mut(),
-            parallelism,
-        )
-        .expect("a fit");
+        let cache = Cache::new(isa, shape, &data).expect("the length");
+        let table = SlotTable { lens: &lens, slots: &ancestry, stride };
+        attention_decode(query.view(), &cache, table, &options, found.view_mut(), parallelism)
+            .expect("a fit");
     };
-    step(&mut found, Parallelism::Serial);
+    step(&mut found, SERIAL);
     found.check_untouched(|_| true);
     for crew in [CREWS[3], CREWS[7], CREWS[11]] {
         let mut other = Tensor::new(query.shape, 1);
@@ -405,7 +363,7 @@ fn spread(isa: Isa, dtype: Dtype, random: &mut Random, [heads, kv_heads, head_di
         }
         let mut batch = in_storage(&batch, dtype);
         batch.dtype = Dtype::F32;
-        let gathered = batch.attention_cached(isa, Parallelism::Serial).out;
+        let gathered = batch.attention_cached(isa, SERIAL).out;
         let found = token(&found, row);
         let difference = difference(&found.data, &gathered.data);
         assert_eq!(difference, None, "{isa}: row {row} of {rows}, {len} keys");
@@ -430,54 +388,51 @@ fn keys_in_several_slots_have_the_bits_of_one_slot() {
 /// Appending in runs, token by token, in any order, and over earlier contents gives the same cache.
 #[test]
 fn the_order_of_appending_does_not_matter() {
-    for (isa, dtype) in all_isas().into_iter().flat_map(|isa| STORAGES.map(|s| (isa, s))) {
+    for (isa, dtype) in sets() {
         for head_dim in [1, 7, 16, 40] {
             let (tokens, heads) = (45, 2);
             let mut random = Random::new(head_dim as u64);
             let key = Tensor::filled([tokens, heads, head_dim], 1, &mut random);
             let value = Tensor::filled([tokens, heads, head_dim], 2, &mut random);
             let shape = CacheShape { dtype, ..CacheShape::new(2, tokens, heads, head_dim) };
-            let floats = shape.len(isa).expect("a small size");
-            let mut at_once = vec![0.0; floats];
-            let mut cache = CacheMut::new(isa, shape, &mut at_once).expect("the length");
-            cache.write(1, 0, key.view(), value.view()).expect("a place");
-
-            let mut singly = vec![0.0; floats];
-            let mut cache = CacheMut::new(isa, shape, &mut singly).expect("the length");
-            for round in 0..2 {
-                for i in 0..tokens {
+            let at_once = cache_with(isa, shape, |cache| {
+                cache.write(1, 0, key.view(), value.view()).expect("a place");
+            });
+            let singly = cache_with(isa, shape, |cache| {
+                for (round, i) in [0, 1].into_iter().flat_map(|n| (0..tokens).map(move |i| (n, i)))
+                {
                     let at = (i * 17 + round) % tokens;
                     let (k, v) = (token(&key, at), token(&value, at));
                     let wrong = if round == 0 { &v } else { &k };
                     cache.append(&[1], &[at as u32], wrong.view(), v.view()).expect("a place");
                 }
-            }
+            });
             assert_eq!(difference(&at_once, &singly), None, "{isa}: token by token");
 
-            let mut in_pieces = vec![0.0; floats];
-            let mut cache = CacheMut::new(isa, shape, &mut in_pieces).expect("the length");
-            let mut first = 0;
-            while first < tokens {
-                let end = (first + 1 + random.below(30)).min(tokens);
-                let (k, v) = (key.tokens(first..end), value.tokens(first..end));
-                cache.write(1, first, k.view(), v.view()).expect("a place");
-                first = end;
-            }
+            let in_pieces = cache_with(isa, shape, |cache| {
+                let mut first = 0;
+                while first < tokens {
+                    let end = (first + 1 + random.below(30)).min(tokens);
+                    let (k, v) = (key.tokens(first..end), value.tokens(first..end));
+                    cache.write(1, first, k.view(), v.view()).expect("a place");
+                    first = end;
+                }
+            });
             assert_eq!(difference(&at_once, &in_pieces), None, "{isa}: in pieces");
 
-            let mut many = vec![0.0; floats];
-            let mut cache = CacheMut::new(isa, shape, &mut many).expect("the length");
             let positions: Vec<u32> = (0..tokens as u32).rev().collect();
-            let mut reversed = (Tensor::new(key.shape, 0), Tensor::new(key.shape, 0));
-            for (i, &position) in positions.iter().enumerate() {
-                for head in 0..heads {
-                    let at = position as usize;
-                    reversed.0.row_mut(i, head).copy_from_slice(key.row(at, head));
-                    reversed.1.row_mut(i, head).copy_from_slice(value.row(at, head));
+            let reversed = [&key, &value].map(|tensor| {
+                let mut reversed = Tensor::new(tensor.shape, 0);
+                for (i, head) in (0..tokens).flat_map(|i| (0..heads).map(move |head| (i, head))) {
+                    let row = tensor.row(tokens - 1 - i, head);
+                    reversed.row_mut(i, head).copy_from_slice(row);
                 }
-            }
-            let slots = vec![1; tokens];
-            cache.append(&slots, &positions, reversed.0.view(), reversed.1.view()).expect("places");
+                reversed
+            });
+            let many = cache_with(isa, shape, |cache| {
+                let [key, value] = reversed.each_ref().map(|tensor| tensor.view());
+                cache.append(&vec![1; tokens], &positions, key, value).expect("places");
+            });
             assert_eq!(difference(&at_once, &many), None, "{isa}: many at once");
         }
     }
@@ -491,32 +446,22 @@ fn beams_may_share_a_slot() {
     let mut batch = Batch::new(&[(beams, keys, 0)], [4, 2, head_dim], [0, 0, 0], 55);
     batch.weight_heads = vec![3];
     for isa in all_isas() {
-        let together = batch.attention_cached(isa, Parallelism::Serial);
+        let together = batch.attention_cached(isa, SERIAL);
         let mut apart = batch.clone();
         let one = batch.sequences[0];
         apart.sequences =
             (0..beams).map(|beam| Sequence { query_start: beam, query_len: 1, ..one }).collect();
         // Sequences that name the same keys, and slots that have copies of them.
-        assert!(apart.attention(isa, Parallelism::Serial).bits() == together.bits(), "{isa}");
-        assert!(
-            apart.attention_cached(isa, Parallelism::Serial).bits() == together.bits(),
-            "{isa}"
-        );
+        assert!(apart.attention(isa, SERIAL).bits() == together.bits(), "{isa}");
+        assert!(apart.attention_cached(isa, SERIAL).bits() == together.bits(), "{isa}");
         let (shape, data) = batch.cache(isa);
         let cache = Cache::new(isa, shape, &data).expect("the length");
         let sequences: Vec<CachedSequence> = (0..beams)
             .map(|beam| CachedSequence { query_start: beam, query_len: 1, slot: 0, key_len: keys })
             .collect();
         let mut out = Tensor::new(batch.query.shape, 0);
-        attention_cached(
-            batch.query.view(),
-            &cache,
-            &sequences,
-            &batch.options(),
-            out.view_mut().into(),
-            Parallelism::Serial,
-        )
-        .expect("a fit");
+        let (query, options, to) = (batch.query.view(), batch.options(), out.view_mut().into());
+        attention_cached(query, &cache, &sequences, &options, to, SERIAL).expect("a fit");
         assert_eq!(difference(&out.data, &together.out.data), None, "{isa}");
     }
 }
@@ -527,37 +472,15 @@ fn the_rest_of_a_cache_does_not_matter() {
     for isa in all_isas() {
         let mut batch = Batch::new(&[(5, 37, 0), (1, 20, 0)], [2, 1, 12], [0, 0, 0], 9);
         batch.causal = true;
-        let clean = batch.attention(isa, Parallelism::Serial).bits();
+        let clean = batch.attention(isa, SERIAL).bits();
         // The same cache, with poison, zeros or infinities after its contents.
-        assert!(batch.attention_cached(isa, Parallelism::Serial).bits() == clean, "{isa}");
+        assert!(batch.attention_cached(isa, SERIAL).bits() == clean, "{isa}");
         for filling in [0.0, f32::INFINITY, 7.5] {
             let (shape, data) = batch.cache(isa);
-            let data: Vec<f32> = data
-                .iter()
-                .map(|&x| if x.to_bits() == POISON.to_bits() { filling } else { x })
-                .collect();
+            let fill = |x: f32| if x.to_bits() == POISON.to_bits() { filling } else { x };
+            let data: Vec<f32> = data.into_iter().map(fill).collect();
             let cache = Cache::new(isa, shape, &data).expect("the length");
-            let mut output = batch.output();
-            let sequences: Vec<CachedSequence> = batch
-                .sequences
-                .iter()
-                .enumerate()
-                .map(|(i, s)| CachedSequence {
-                    query_start: s.query_start,
-                    query_len: s.query_len,
-                    slot: 1 - i,
-                    key_len: s.key_len,
-                })
-                .collect();
-            attention_cached(
-                batch.query.view(),
-                &cache,
-                &sequences,
-                &batch.options(),
-                output.out.view_mut().into(),
-                Parallelism::Serial,
-            )
-            .expect("a fit");
+            let output = batch.attention_in(&cache, SERIAL);
             assert!(output.bits() == clean, "{isa}: filled with {filling}");
         }
     }

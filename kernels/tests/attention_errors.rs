@@ -1,21 +1,19 @@
 //! Every error of attention: each is reached, each has a text of its own, nothing is written, and nothing
 //! panics.
 
-use crate::support::errors;
-use crate::support::{POISON, all_isas};
+use crate::support::*;
 use simdformer_kernels::reference::dtype::stored;
 use simdformer_kernels::{
     AttentionOptions, AttentionOutput, AttentionWeights, Bias, Cache, CacheMut, CacheShape,
-    CachedSequence, Dtype, Error, Expected, FullyMasked, Heads, HeadsMut, Isa, Parallelism, Qkv,
-    Sequence, SlotTable, attention, attention_cached, attention_decode, attention_scratch,
-    attention_scratch_bound, reference,
+    CachedSequence, Dtype, Error, FullyMasked, Heads, HeadsMut, Isa, Qkv, Sequence, SlotTable,
+    attention, attention_cached, attention_decode, attention_scratch, attention_scratch_bound,
+    reference,
 };
-use std::collections::BTreeSet;
 
 const ZEROS: [f32; 4096] = [0.0; 4096];
 
-fn heads(tokens: usize, heads: usize, head_dim: usize) -> Heads<'static> {
-    Heads::new(&ZEROS, [tokens, heads, head_dim]).expect("a small tensor")
+fn view(tokens: usize, heads: usize, head_dim: usize) -> Heads<'static> {
+    view_heads(&ZEROS, [tokens, heads, head_dim])
 }
 
 /// A correct call: queries `[6, 4, 8]`, keys and values `[7, 2, 8]`, two sequences.
@@ -42,9 +40,9 @@ const SECOND: Sequence =
 impl Call<'_> {
     fn good() -> Self {
         Self {
-            query: heads(6, 4, 8),
-            key: heads(7, 2, 8),
-            value: heads(7, 2, 8),
+            query: view(6, 4, 8),
+            key: view(7, 2, 8),
+            value: view(7, 2, 8),
             sequences: vec![FIRST, SECOND],
             options: AttentionOptions::new(8),
             out: [6, 4, 8],
@@ -63,217 +61,173 @@ impl Call<'_> {
         let mut scratch = vec![POISON; floats.saturating_sub(self.scratch_less)];
         let mut out = vec![POISON; self.out.iter().product()];
         let mut weights = vec![POISON; self.weight_floats];
-        let result = attention(
-            isa,
-            Qkv { query: self.query, key: self.key, value: self.value },
-            &self.sequences,
-            &self.options,
-            AttentionOutput {
-                weights: self.weight_heads.map(|heads| AttentionWeights {
-                    data: &mut weights,
-                    heads,
-                    head_stride: self.weight_strides.0,
-                    query_stride: self.weight_strides.1,
-                    keys: self.weight_keys,
-                }),
-                ..HeadsMut::new(&mut out, self.out).expect("space").into()
-            },
-            &mut scratch,
-            Parallelism::Serial,
-        );
+        let weights_to = self.weight_heads.map(|heads| AttentionWeights {
+            data: &mut weights,
+            heads,
+            head_stride: self.weight_strides.0,
+            query_stride: self.weight_strides.1,
+            keys: self.weight_keys,
+        });
+        let output =
+            AttentionOutput { weights: weights_to, ..view_heads_mut(&mut out, self.out).into() };
+        let qkv = Qkv { query: self.query, key: self.key, value: self.value };
+        let (sequences, options) = (&self.sequences, &self.options);
+        let result = attention(isa, qkv, sequences, options, output, &mut scratch, SERIAL);
         if result.is_err() {
-            for x in out.iter().chain(&weights).chain(&scratch) {
-                assert_eq!(x.to_bits(), POISON.to_bits(), "{result:?}: something was written");
-            }
+            let all = [&out[..], &weights, &scratch];
+            assert!(all.into_iter().all(is_poison), "{result:?}: something was written");
         }
         result
     }
 }
 
+type Options = AttentionOptions<'static>;
+
+fn dense(floats: usize, head_stride: usize, query_stride: usize) -> Options {
+    let bias = Bias::Dense { data: &ZEROS[..floats], head_stride, query_stride };
+    AttentionOptions { bias: Some(bias), ..AttentionOptions::new(8) }
+}
+
+fn relative(floats: usize, head_stride: usize, zero: usize) -> Options {
+    let bias = Bias::Relative { data: &ZEROS[..floats], head_stride, zero };
+    AttentionOptions { bias: Some(bias), ..AttentionOptions::new(8) }
+}
+
+fn causal(options: Options) -> Options {
+    AttentionOptions { causal: true, ..options }
+}
+
+/// Requests the weights of `heads`.
+fn ask(
+    call: &mut Call<'static>,
+    heads: &'static [usize],
+    floats: usize,
+    strides: (usize, usize),
+    keys: usize,
+) {
+    (call.weight_heads, call.weight_floats) = (Some(heads), floats);
+    (call.weight_strides, call.weight_keys) = (strides, keys);
+}
+
+/// Two queries and sixteen keys.
+fn wide<'c>(call: &'c mut Call<'static>) -> &'c mut Call<'static> {
+    (call.query, call.key, call.value) = (view(2, 2, 4), view(16, 2, 4), view(16, 2, 4));
+    (call.out, call.options) = ([2, 2, 4], AttentionOptions::new(4));
+    call.sequences = vec![Sequence { query_len: 2, ..Sequence::packed(0, 16) }];
+    call
+}
+
+type Change = fn(&mut Call<'static>);
+
+/// Changes of the correct call that are valid.
+const VALID: [Change; 6] = [
+    |_| (),
+    // Three more heads, two keys behind the query, and three keys ahead of the first of four
+    // queries over three keys, unless they are hidden.
+    |c| c.options = relative(36, 10, 2),
+    |c| c.options = relative(6, 0, 2),
+    |c| c.options = causal(relative(33, 10, 2)),
+    |c| c.weight_heads = Some(&[3, 1]),
+    // Three more heads, five more queries, three keys: the exact length of the bias.
+    |c| c.options = dense(3 * 30 + 5 * 5 + 3, 30, 5),
+];
+
+/// Changes of the correct call, and the texts of their errors.
+const WRONG: &[(Change, &str)] = &[
+    (|c| c.out = [5, 4, 8], "shape of output.context: expected [6, 4, 8], found [5, 4, 8]"),
+    (|c| c.out = [6, 2, 16], "shape of output.context: expected [6, 4, 8], found [6, 2, 16]"),
+    (|c| c.value = view(7, 1, 8), "shape of value: expected [7, 2, 8], found [7, 1, 8]"),
+    (|c| c.value = view(7, 2, 9), "shape of value: expected [7, 2, 8], found [7, 2, 9]"),
+    (|c| c.value = view(8, 2, 8), "shape of value: expected [7, 2, 8], found [8, 2, 8]"),
+    (|c| (c.query, c.out) = (view(6, 4, 7), [6, 4, 7]), "head size of query: expected 8, found 7"),
+    (
+        |c| (c.query, c.out) = (view(6, 3, 8), [6, 3, 8]),
+        "heads of query: expected a multiple of 2, found 3",
+    ),
+    (
+        |c| (c.key, c.value) = (view(7, 0, 8), view(7, 0, 8)),
+        "heads of query: expected a multiple of 0, found 4",
+    ),
+    (|c| c.sequences[1].query_len = 5, "query end of sequence 1: expected at most 6, found 7"),
+    (
+        |c| c.sequences[1].query_len = usize::MAX,
+        "query end of sequence 1: expected at most 6, found MAX",
+    ),
+    (|c| c.sequences[1].query_start = 1, "query start of sequence 1: expected at least 2, found 1"),
+    (
+        |c| c.sequences = vec![SECOND, FIRST],
+        "query start of sequence 1: expected at least 6, found 0",
+    ),
+    (|c| c.sequences[1].key_start = 5, "key end of sequence 1: expected at most 7, found 8"),
+    (
+        |c| c.sequences = vec![Sequence { padded_len: usize::MAX, ..SECOND }],
+        "key end of sequence 0: expected at most 7, found MAX",
+    ),
+    (|c| c.sequences[0].key_len = 5, "valid keys of sequence 0: expected at most 4, found 5"),
+    (
+        |c| c.options = dense(3 * 30 + 5 * 5 + 2, 30, 5),
+        "length of bias: expected at least 118, found 117",
+    ),
+    (|c| c.options = dense(2, 0, 0), "length of bias: expected at least 3, found 2"),
+    (|c| c.options = dense(9, usize::MAX, 1), "the size of a bias or weights overflows"),
+    (|c| c.options = relative(35, 10, 2), "length of bias: expected at least 36, found 35"),
+    (|c| c.options = relative(5, 0, 2), "length of bias: expected at least 6, found 5"),
+    (|c| c.options = causal(relative(32, 10, 2)), "length of bias: expected at least 33, found 32"),
+    (
+        |c| c.options = relative(90, 10, 1),
+        "values before distance 0 of bias: expected at least 2, found 1",
+    ),
+    (|c| c.options = relative(9, usize::MAX, 2), "the size of bias overflows"),
+    (|c| c.options = relative(9, 0, usize::MAX), "the size of bias overflows"),
+    (|c| c.weight_heads = Some(&[4]), "head of weights: expected less than 4, found 4"),
+    (|c| c.weight_heads = Some(&[7]), "head of weights: expected less than 4, found 7"),
+    (|c| ask(c, &[2, 1, 2], 72, (24, 4), 4), "uses in weights of head 2: expected 1, found 2"),
+    (|c| ask(c, &[3, 1], 47, (24, 4), 4), "length of weights: expected at least 48, found 47"),
+    // Keys without a column.
+    (|c| ask(c, &[0], 48, (24, 4), 2), "keys of weights: expected at least 3, found 2"),
+    // Rows that overlap.
+    (|c| ask(c, &[0], 48, (24, 3), 4), "query stride of weights: expected at least 4, found 3"),
+    // Heads that overlap.
+    (|c| ask(c, &[0, 1], 48, (23, 4), 4), "head stride of weights: expected at least 24, found 23"),
+    (|c| ask(c, &[0, 1], 48, (usize::MAX, 4), 4), "the size of a bias or weights overflows"),
+    (
+        |c| ask(wide(c), &[0], 4096, (64, 2), 16),
+        "query stride of weights: expected at least 16, found 2",
+    ),
+    (
+        |c| ask(wide(c), &[0, 1], 4096, (20, 16), 16),
+        "head stride of weights: expected at least 32, found 20",
+    ),
+    (|c| ask(wide(c), &[0], 4096, (64, 16), 12), "keys of weights: expected at least 16, found 12"),
+    (
+        |c| ask(wide(c), &[0, 1], 40, (32, 16), 16),
+        "length of weights: expected at least 64, found 40",
+    ),
+    (|c| ask(wide(c), &[2], 4096, (64, 16), 16), "head of weights: expected less than 2, found 2"),
+    (
+        |c| ask(wide(c), &[1, 1], 4096, (64, 16), 16),
+        "uses in weights of head 1: expected 1, found 2",
+    ),
+];
+
 #[test]
 fn every_error_of_attention() {
-    let bias = |floats: usize, head_stride, query_stride| {
-        let data = &ZEROS[..floats];
-        AttentionOptions {
-            bias: Some(Bias::Dense { data, head_stride, query_stride }),
-            ..AttentionOptions::new(8)
-        }
-    };
-    let relative = |floats: usize, head_stride, zero| AttentionOptions {
-        bias: Some(Bias::Relative { data: &ZEROS[..floats], head_stride, zero }),
-        ..AttentionOptions::new(8)
-    };
-    let causal = |options| AttentionOptions { causal: true, ..options };
-    let good = Call::good();
     for isa in all_isas() {
-        assert_eq!(good.result(isa), Ok(()));
-        // Three more heads, two keys behind the query, and three keys ahead of the first of four
-        // queries over three keys, unless they are hidden.
-        let fits = [relative(36, 10, 2), relative(6, 0, 2), causal(relative(33, 10, 2))];
-        for options in fits {
-            assert_eq!(Call { options, ..good.clone() }.result(isa), Ok(()));
+        let result = |change: Change| {
+            let mut call = Call::good();
+            change(&mut call);
+            call.result(isa)
+        };
+        for (index, change) in VALID.into_iter().enumerate() {
+            assert_eq!(result(change), Ok(()), "{isa}: change {index}");
         }
-        assert_eq!(Call { weight_heads: Some(&[3, 1]), ..good.clone() }.result(isa), Ok(()));
-        // Three more heads, five more queries, three keys: the exact length of the bias.
-        assert_eq!(
-            Call { options: bias(3 * 30 + 5 * 5 + 3, 30, 5), ..good.clone() }.result(isa),
-            Ok(())
-        );
-        let floats = attention_scratch(isa, &good.sequences, 2, 8).expect("small");
-        let cases: Vec<(Call<'_>, Error)> = vec![
-            (
-                Call { out: [5, 4, 8], ..good.clone() },
-                errors::heads("output.context", [6, 4, 8], [5, 4, 8]),
-            ),
-            (
-                Call { out: [6, 2, 16], ..good.clone() },
-                errors::heads("output.context", [6, 4, 8], [6, 2, 16]),
-            ),
-            (
-                Call { value: heads(7, 1, 8), ..good.clone() },
-                errors::heads("value", [7, 2, 8], [7, 1, 8]),
-            ),
-            (
-                Call { value: heads(7, 2, 9), ..good.clone() },
-                errors::heads("value", [7, 2, 8], [7, 2, 9]),
-            ),
-            (
-                Call { value: heads(8, 2, 8), ..good.clone() },
-                errors::heads("value", [7, 2, 8], [8, 2, 8]),
-            ),
-            (
-                Call { query: heads(6, 4, 7), out: [6, 4, 7], ..good.clone() },
-                errors::size("head size", "query", Expected::Exactly(8), 7),
-            ),
-            (
-                Call { query: heads(6, 3, 8), out: [6, 3, 8], ..good.clone() },
-                errors::size("heads", "query", Expected::MultipleOf(2), 3),
-            ),
-            (
-                Call { key: heads(7, 0, 8), value: heads(7, 0, 8), ..good.clone() },
-                errors::size("heads", "query", Expected::MultipleOf(0), 4),
-            ),
-            (
-                Call {
-                    sequences: vec![FIRST, Sequence { query_len: 5, ..SECOND }],
-                    ..good.clone()
-                },
-                errors::item("query end", ("sequence", 1), Expected::AtMost(6), 7),
-            ),
-            (
-                Call {
-                    sequences: vec![FIRST, Sequence { query_len: usize::MAX, ..SECOND }],
-                    ..good.clone()
-                },
-                errors::item("query end", ("sequence", 1), Expected::AtMost(6), usize::MAX),
-            ),
-            (
-                Call {
-                    sequences: vec![FIRST, Sequence { query_start: 1, ..SECOND }],
-                    ..good.clone()
-                },
-                errors::item("query start", ("sequence", 1), Expected::AtLeast(2), 1),
-            ),
-            (
-                Call { sequences: vec![SECOND, FIRST], ..good.clone() },
-                errors::item("query start", ("sequence", 1), Expected::AtLeast(6), 0),
-            ),
-            (
-                Call {
-                    sequences: vec![FIRST, Sequence { key_start: 5, ..SECOND }],
-                    ..good.clone()
-                },
-                errors::item("key end", ("sequence", 1), Expected::AtMost(7), 8),
-            ),
-            (
-                Call {
-                    sequences: vec![Sequence { padded_len: usize::MAX, ..SECOND }],
-                    ..good.clone()
-                },
-                errors::item("key end", ("sequence", 0), Expected::AtMost(7), usize::MAX),
-            ),
-            (
-                Call { sequences: vec![Sequence { key_len: 5, ..FIRST }], ..good.clone() },
-                errors::item("valid keys", ("sequence", 0), Expected::AtMost(4), 5),
-            ),
-            (
-                Call { scratch_less: 1, ..good.clone() },
-                errors::min_len("scratch", floats, floats - 1),
-            ),
-            (
-                Call { options: bias(3 * 30 + 5 * 5 + 2, 30, 5), ..good.clone() },
-                errors::min_len("bias", 118, 117),
-            ),
-            (Call { options: bias(2, 0, 0), ..good.clone() }, errors::min_len("bias", 3, 2)),
-            (
-                Call { options: bias(9, usize::MAX, 1), ..good.clone() },
-                errors::too_large("a bias or weights"),
-            ),
-            (
-                Call { options: relative(35, 10, 2), ..good.clone() },
-                errors::min_len("bias", 36, 35),
-            ),
-            (Call { options: relative(5, 0, 2), ..good.clone() }, errors::min_len("bias", 6, 5)),
-            (
-                Call { options: causal(relative(32, 10, 2)), ..good.clone() },
-                errors::min_len("bias", 33, 32),
-            ),
-            (
-                Call { options: relative(90, 10, 1), ..good.clone() },
-                errors::size("values before distance 0", "bias", Expected::AtLeast(2), 1),
-            ),
-            (
-                Call { options: relative(9, usize::MAX, 2), ..good.clone() },
-                errors::too_large("bias"),
-            ),
-            (
-                Call { options: relative(9, 0, usize::MAX), ..good.clone() },
-                errors::too_large("bias"),
-            ),
-            (
-                Call { weight_heads: Some(&[4]), ..good.clone() },
-                errors::size("head", "weights", Expected::Below(4), 4),
-            ),
-            (
-                Call { weight_heads: Some(&[2, 1, 2]), weight_floats: 72, ..good.clone() },
-                errors::item("uses in weights", ("head", 2), Expected::Exactly(1), 2),
-            ),
-            (
-                Call { weight_heads: Some(&[3, 1]), weight_floats: 47, ..good.clone() },
-                errors::min_len("weights", 48, 47),
-            ),
-            (
-                // Keys without a column.
-                Call { weight_heads: Some(&[0]), weight_keys: 2, ..good.clone() },
-                errors::size("keys", "weights", Expected::AtLeast(3), 2),
-            ),
-            (
-                // Rows that overlap.
-                Call { weight_heads: Some(&[0]), weight_strides: (24, 3), ..good.clone() },
-                errors::size("query stride", "weights", Expected::AtLeast(4), 3),
-            ),
-            (
-                // Heads that overlap.
-                Call { weight_heads: Some(&[0, 1]), weight_strides: (23, 4), ..good.clone() },
-                errors::size("head stride", "weights", Expected::AtLeast(24), 23),
-            ),
-            (
-                Call {
-                    weight_heads: Some(&[0, 1]),
-                    weight_strides: (usize::MAX, 4),
-                    ..good.clone()
-                },
-                errors::too_large("a bias or weights"),
-            ),
-        ];
-        let mut messages = BTreeSet::new();
-        let mut distinct = BTreeSet::new();
-        for (call, expected) in cases {
-            assert_eq!(call.result(isa), Err(expected), "{isa}");
-            messages.insert(expected.to_string());
-            distinct.insert(format!("{expected:?}"));
+        for &(change, text) in WRONG {
+            let text = text.replace("MAX", &usize::MAX.to_string());
+            assert_eq!(result(change).map_err(|error| error.to_string()), Err(text), "{isa}");
         }
-        assert_eq!(messages.len(), distinct.len(), "every message is distinct: {messages:?}");
+        let floats = attention_scratch(isa, &Call::good().sequences, 2, 8).expect("small");
+        let short = errors::min_len("scratch", floats, floats - 1);
+        assert_eq!(result(|c| c.scratch_less = 1), Err(short), "{isa}");
     }
 }
 
@@ -300,30 +254,33 @@ fn every_error_of_a_cache() {
         assert_eq!(CacheMut::new(isa, SHAPE, &mut data[1..]).err(), short);
 
         let mut cache = CacheMut::new(isa, SHAPE, &mut data).expect("the length");
-        let good = heads(2, 2, 8);
-        let shape = |operand, found| Err(errors::heads(operand, [2, 2, 8], found));
-        assert_eq!(cache.write(0, 0, heads(2, 1, 8), good), shape("key", [2, 1, 8]));
-        assert_eq!(cache.write(0, 0, good, heads(2, 2, 7)), shape("value", [2, 2, 7]));
-        let tokens = shape("value", [3, 2, 8]);
-        assert_eq!(cache.write(0, 0, good, heads(3, 2, 8)), tokens);
-        assert_eq!(cache.append(&[0; 2], &[0; 2], good, heads(3, 2, 8)), tokens);
-        let slot = |found| Err(errors::size("slot", "the KV cache", Expected::Below(3), found));
-        assert_eq!(cache.write(3, 0, good, good), slot(3));
-        assert_eq!(cache.append(&[0, 9], &[0, 0], good, good), slot(9));
-        let capacity =
-            |found| Err(errors::item("positions", ("slot", 0), Expected::AtMost(5), found));
-        assert_eq!(cache.write(0, 4, good, good), capacity(6));
-        assert_eq!(cache.write(0, usize::MAX, good, good), capacity(usize::MAX));
-        assert_eq!(cache.append(&[0, 0], &[0, 5], good, good), capacity(6));
-        assert_eq!(
-            cache.append(&[0, 0], &[0, u32::MAX], good, good),
-            capacity((u32::MAX as usize).saturating_add(1))
-        );
-        let slots = Err(errors::len("slots", 2, 1));
-        assert_eq!(cache.append(&[0], &[0, 0], good, good), slots);
-        let positions = Err(errors::len("positions", 2, 3));
-        assert_eq!(cache.append(&[0, 1], &[0, 0, 0], good, good), positions);
-        assert!(data.iter().all(|x| x.to_bits() == POISON.to_bits()), "the cache was written");
+        let (good, long) = (view(2, 2, 8), view(3, 2, 8));
+        for (slot, position, key, value, text) in [
+            (0, 0, view(2, 1, 8), good, "shape of key: expected [2, 2, 8], found [2, 1, 8]"),
+            (0, 0, good, view(2, 2, 7), "shape of value: expected [2, 2, 8], found [2, 2, 7]"),
+            (0, 0, good, long, "shape of value: expected [2, 2, 8], found [3, 2, 8]"),
+            (3, 0, good, good, "slot of the KV cache: expected less than 3, found 3"),
+            (0, 4, good, good, "positions of slot 0: expected at most 5, found 6"),
+            (0, usize::MAX, good, good, "positions of slot 0: expected at most 5, found MAX"),
+        ] {
+            let text = text.replace("MAX", &usize::MAX.to_string());
+            let found = cache.write(slot, position, key, value);
+            assert_eq!(found.map_err(|error| error.to_string()), Err(text));
+        }
+        let most = (u32::MAX as usize).saturating_add(1).to_string();
+        for (slots, positions, value, text) in [
+            (&[0, 0][..], &[0, 0][..], long, "shape of value: expected [2, 2, 8], found [3, 2, 8]"),
+            (&[0, 9], &[0, 0], good, "slot of the KV cache: expected less than 3, found 9"),
+            (&[0, 0], &[0, 5], good, "positions of slot 0: expected at most 5, found 6"),
+            (&[0, 0], &[0, u32::MAX], good, "positions of slot 0: expected at most 5, found MOST"),
+            (&[0], &[0, 0], good, "length of slots: expected 2, found 1"),
+            (&[0, 1], &[0, 0, 0], good, "length of positions: expected 2, found 3"),
+        ] {
+            let found = cache.append(slots, positions, good, value);
+            let text = text.replace("MOST", &most);
+            assert_eq!(found.map_err(|error| error.to_string()), Err(text));
+        }
+        assert!(is_poison(&data), "the cache was written");
 
         let huge = 1 << (usize::BITS / 2);
         for shape in [
@@ -351,149 +308,89 @@ fn every_error_of_cached_attention_and_of_decode() {
         let options = AttentionOptions::new(8);
         let fits = CachedSequence { query_start: 0, query_len: 2, slot: 2, key_len: 5 };
         let cached = |query: Heads<'_>, shape: [usize; 3], sequence| {
-            let mut out = vec![POISON; shape.iter().product()];
-            let view = HeadsMut::new(&mut out, shape).expect("space");
-            let result = attention_cached(
-                query,
-                &cache,
-                &[sequence],
-                &options,
-                view.into(),
-                Parallelism::Serial,
-            );
-            let untouched = out.iter().all(|x| x.to_bits() == POISON.to_bits());
-            assert!(result.is_ok() || untouched, "{result:?}: something was written");
-            result
+            let mut out = poisoned(shape.iter().product());
+            let to = view_heads_mut(&mut out, shape).into();
+            let result = attention_cached(query, &cache, &[sequence], &options, to, SERIAL);
+            assert!(result.is_ok() || is_poison(&out), "{result:?}: something was written");
+            result.map_err(|error| error.to_string())
         };
-        let query = heads(2, 4, 8);
-        let shape = [2, 4, 8];
+        let (query, shape) = (view(2, 4, 8), [2, 4, 8]);
         assert_eq!(cached(query, shape, fits), Ok(()));
-        assert_eq!(
-            cached(query, [1, 4, 8], fits),
-            Err(errors::heads("output.context", shape, [1, 4, 8]))
-        );
-        assert_eq!(
-            cached(heads(2, 4, 9), [2, 4, 9], fits),
-            Err(errors::size("head size", "query", Expected::Exactly(8), 9))
-        );
-        assert_eq!(
-            cached(heads(2, 5, 8), [2, 5, 8], fits),
-            Err(errors::size("heads", "query", Expected::MultipleOf(2), 5))
-        );
-        let slot = |found| errors::size("slot", "the KV cache", Expected::Below(3), found);
-        for (sequence, error) in [
-            (CachedSequence { slot: 3, ..fits }, slot(3)),
+        for (query, shape, sequence, text) in [
             (
-                CachedSequence { key_len: 6, ..fits },
-                errors::item("positions", ("slot", fits.slot), Expected::AtMost(5), 6),
+                query,
+                [1, 4, 8],
+                fits,
+                "shape of output.context: expected [2, 4, 8], found [1, 4, 8]",
+            ),
+            (view(2, 4, 9), [2, 4, 9], fits, "head size of query: expected 8, found 9"),
+            (view(2, 5, 8), [2, 5, 8], fits, "heads of query: expected a multiple of 2, found 5"),
+            (
+                query,
+                shape,
+                CachedSequence { slot: 3, ..fits },
+                "slot of the KV cache: expected less than 3, found 3",
             ),
             (
+                query,
+                shape,
+                CachedSequence { key_len: 6, ..fits },
+                "positions of slot 2: expected at most 5, found 6",
+            ),
+            (
+                query,
+                shape,
                 CachedSequence { query_start: 1, ..fits },
-                errors::item("query end", ("sequence", 0), Expected::AtMost(2), 3),
+                "query end of sequence 0: expected at most 2, found 3",
             ),
         ] {
-            assert_eq!(cached(query, shape, sequence), Err(error));
+            assert_eq!(cached(query, shape, sequence), Err(text.to_owned()));
         }
 
-        let step = |lens: &[u32], ancestry: &[u32], stride, options: &AttentionOptions<'_>| {
+        let step = |lens: &[u32], slots: &[u32], stride, options: &AttentionOptions<'_>| {
             let mut out = [POISON; 64];
-            let view = HeadsMut::new(&mut out, shape).expect("space");
-            let result = attention_decode(
-                query,
-                &cache,
-                SlotTable { lens, slots: ancestry, stride },
-                options,
-                view,
-                Parallelism::Serial,
-            );
-            let untouched = out.iter().all(|x| x.to_bits() == POISON.to_bits());
-            assert!(result.is_ok() || untouched, "{result:?}: something was written");
-            result
+            let (table, to) = (SlotTable { lens, slots, stride }, view_heads_mut(&mut out, shape));
+            let result = attention_decode(query, &cache, table, options, to, SERIAL);
+            assert!(result.is_ok() || is_poison(&out), "{result:?}: something was written");
+            result.map_err(|error| error.to_string())
         };
         assert_eq!(step(&[3, 5], &[0, 1, 2, 9, 9, 2, 2, 2, 2, 2], 5, &options), Ok(()));
-        for found in [1, 3] {
-            let lens = &[3, 5, 1][..found];
-            assert_eq!(step(lens, &[0; 15], 5, &options), Err(errors::len("lens", 2, found)));
-        }
-        assert_eq!(step(&[3, 5], &[0; 9], 5, &options), Err(errors::min_len("slots", 10, 9)));
-        assert!(matches!(
-            step(&[3, 5], &[0; 9], usize::MAX, &options),
-            Err(Error::Size { operand: "slots", found: 9, .. })
-        ));
-        assert_eq!(
-            step(&[3, 6], &[0; 20], 6, &options),
-            Err(errors::item("keys", ("row", 1), Expected::AtMost(5), 6))
-        );
-        assert_eq!(
-            step(&[3, 5], &[0, 0, 0, 0, 0, 1, 1, 3, 1, 1], 5, &options),
-            Err(errors::item("slot", ("key", 2), Expected::Below(3), 3))
-        );
         // Four heads, two rows, five keys.
-        let under =
-            |bias| step(&[3, 5], &[0; 10], 5, &AttentionOptions { bias: Some(bias), ..options });
-        let dense = |floats: usize| Bias::Dense {
-            data: &ZEROS[..floats],
-            head_stride: 10,
-            query_stride: 5,
-        };
-        assert_eq!(under(dense(40)), Ok(()));
-        assert_eq!(under(dense(39)), Err(errors::min_len("bias", 40, 39)));
-        let relative =
-            |floats: usize, zero| Bias::Relative { data: &ZEROS[..floats], head_stride: 7, zero };
-        assert_eq!(under(relative(26, 4)), Ok(()));
-        assert_eq!(under(relative(25, 4)), Err(errors::min_len("bias", 26, 25)));
-        assert_eq!(
-            under(relative(4096, 3)),
-            Err(errors::size("values before distance 0", "bias", Expected::AtLeast(4), 3))
-        );
-    }
-}
-
-/// The text names the operand that is wrong.
-#[test]
-fn messages_name_what_is_wrong() {
-    for isa in all_isas() {
-        let said = |call: Call<'_>| call.result(isa).expect_err("a misfit").to_string();
-        let weights = Call { weight_heads: Some(&[0, 1]), ..Call::good() };
-        assert_eq!(
-            said(Call { weight_strides: (24, 3), ..weights.clone() }),
-            "query stride of weights: expected at least 4, found 3"
-        );
-        assert_eq!(
-            said(Call { weight_strides: (23, 4), ..weights.clone() }),
-            "head stride of weights: expected at least 24, found 23"
-        );
-        assert_eq!(
-            said(Call { weight_keys: 2, ..weights.clone() }),
-            "keys of weights: expected at least 3, found 2"
-        );
-        assert_eq!(
-            said(Call { weight_floats: 47, ..weights.clone() }),
-            "length of weights: expected at least 48, found 47"
-        );
-        assert_eq!(
-            said(Call { weight_heads: Some(&[7]), ..weights }),
-            "head of weights: expected less than 4, found 7"
-        );
-
-        let data = vec![0.0; SHAPE.len(isa).expect("a small size")];
-        let cache = Cache::new(isa, SHAPE, &data).expect("the length");
-        let mut key = [POISON; 8];
-        let read =
-            |head, key: &mut [f32]| cache.read_key(0, 0, head, key).map_err(|e| e.to_string());
-        assert_eq!(read(1, &mut key), Ok(()));
-        assert_eq!(
-            read(2, &mut key),
-            Err("head of the KV cache: expected less than 2, found 2".to_owned())
-        );
-        assert_eq!(read(1, &mut key[1..]), Err("length of out: expected 8, found 7".to_owned()));
-
-        let zero = Bias::Relative { data: &ZEROS, head_stride: 0, zero: 1 };
-        let zero = Call {
-            options: AttentionOptions { bias: Some(zero), ..AttentionOptions::new(8) },
-            ..Call::good()
-        };
-        assert_eq!(said(zero), "values before distance 0 of bias: expected at least 2, found 1");
+        assert_eq!(step(&[3, 5], &[0; 10], 5, &dense(40, 10, 5)), Ok(()));
+        assert_eq!(step(&[3, 5], &[0; 10], 5, &relative(26, 7, 4)), Ok(()));
+        let misplaced = &[0, 0, 0, 0, 0, 1, 1, 3, 1, 1];
+        for (lens, slots, stride, options, text) in [
+            (&[3][..], &[0; 15][..], 5, options, "length of lens: expected 2, found 1"),
+            (&[3, 5, 1], &[0; 15], 5, options, "length of lens: expected 2, found 3"),
+            (&[3, 5], &[0; 9], 5, options, "length of slots: expected at least 10, found 9"),
+            (&[3, 6], &[0; 20], 6, options, "keys of row 1: expected at most 5, found 6"),
+            (&[3, 5], misplaced, 5, options, "slot of key 2: expected less than 3, found 3"),
+            (
+                &[3, 5],
+                &[0; 10],
+                5,
+                dense(39, 10, 5),
+                "length of bias: expected at least 40, found 39",
+            ),
+            (
+                &[3, 5],
+                &[0; 10],
+                5,
+                relative(25, 7, 4),
+                "length of bias: expected at least 26, found 25",
+            ),
+            (
+                &[3, 5],
+                &[0; 10],
+                5,
+                relative(4096, 7, 3),
+                "values before distance 0 of bias: expected at least 4, found 3",
+            ),
+        ] {
+            assert_eq!(step(lens, slots, stride, &options), Err(text.to_owned()));
+        }
+        let short = step(&[3, 5], &[0; 9], usize::MAX, &options).expect_err("too short");
+        assert!(short.starts_with("length of slots: ") && short.ends_with("found 9"), "{short}");
     }
 }
 
@@ -508,15 +405,10 @@ fn absurd_sizes_do_not_panic() {
         for (heads, head_dim) in [(1, MAX), (3, MAX), (1, MAX - 1), (MAX, 1), (3, 8)] {
             let none = empty(heads, head_dim, MAX, MAX);
             let out = HeadsMut::strided(&mut [], [0, heads, head_dim], MAX, MAX).expect("none");
-            let result = attention(
-                isa,
-                Qkv { query: none, key: none, value: none },
-                &[Sequence::default(); 2],
-                &AttentionOptions::new(8),
-                out.into(),
-                &mut [],
-                Parallelism::Serial,
-            );
+            let qkv = Qkv { query: none, key: none, value: none };
+            let sequences = [Sequence::default(); 2];
+            let options = AttentionOptions::new(8);
+            let result = attention(isa, qkv, &sequences, &options, out.into(), &mut [], SERIAL);
             assert!(
                 matches!(result, Ok(()) | Err(Error::TooLarge { .. })),
                 "{isa}: {heads} heads of {head_dim}: {result:?}"
@@ -527,53 +419,38 @@ fn absurd_sizes_do_not_panic() {
         for fully_masked in [FullyMasked::Zeros, FullyMasked::Uniform] {
             let mut out = [POISON; 2 * 4 * 8];
             let mut data = [POISON; 1];
-            let result = attention(
-                isa,
-                Qkv { query: heads(2, 4, 8), key: none, value: none },
-                &[Sequence { query_len: 2, ..Sequence::default() }],
-                &AttentionOptions {
-                    bias: Some(Bias::Dense { data: &[], head_stride: MAX, query_stride: MAX }),
-                    fully_masked,
-                    ..AttentionOptions::new(8)
-                },
-                AttentionOutput {
-                    weights: Some(AttentionWeights {
-                        data: &mut data,
-                        heads: &[0, 1, 2],
-                        head_stride: MAX,
-                        query_stride: MAX,
-                        keys: 0,
-                    }),
-                    ..HeadsMut::new(&mut out, [2, 4, 8]).expect("space").into()
-                },
-                &mut [],
-                Parallelism::Serial,
-            );
+            let options = AttentionOptions {
+                bias: Some(Bias::Dense { data: &[], head_stride: MAX, query_stride: MAX }),
+                fully_masked,
+                ..AttentionOptions::new(8)
+            };
+            let (heads, keys) = (&[0, 1, 2], 0);
+            let weights = AttentionWeights {
+                data: &mut data,
+                heads,
+                head_stride: MAX,
+                query_stride: MAX,
+                keys,
+            };
+            let context = view_heads_mut(&mut out, [2, 4, 8]);
+            let output = AttentionOutput { weights: Some(weights), context };
+            let qkv = Qkv { query: view(2, 4, 8), key: none, value: none };
+            let sequences = [Sequence { query_len: 2, ..Sequence::default() }];
+            let result = attention(isa, qkv, &sequences, &options, output, &mut [], SERIAL);
             if result.is_ok() {
                 assert!(out.iter().all(|&x| x == 0.0), "{isa}: {out:?}");
             }
             assert_eq!(data[0].to_bits(), POISON.to_bits());
         }
+        let overflows = Err(errors::too_large("the scratch"));
         for (heads, head_dim) in [(MAX, MAX), (1, MAX), (MAX, 1), (2, MAX / 2)] {
             let sequences = [Sequence::packed(0, 3)];
-            assert_eq!(
-                attention_scratch(isa, &sequences, heads, head_dim),
-                Err(errors::too_large("the scratch"))
-            );
-            assert_eq!(
-                attention_scratch_bound(isa, 1, 3, heads, head_dim),
-                Err(errors::too_large("the scratch"))
-            );
+            assert_eq!(attention_scratch(isa, &sequences, heads, head_dim), overflows);
+            assert_eq!(attention_scratch_bound(isa, 1, 3, heads, head_dim), overflows);
         }
         assert_eq!(attention_scratch(isa, &[], MAX, MAX), Ok(0));
-        assert_eq!(
-            attention_scratch_bound(isa, MAX, 3, 1, 1),
-            Err(errors::too_large("the scratch"))
-        );
-        assert_eq!(
-            attention_scratch_bound(isa, 1, MAX, 1, 1),
-            Err(errors::too_large("the scratch"))
-        );
+        assert_eq!(attention_scratch_bound(isa, MAX, 3, 1, 1), overflows);
+        assert_eq!(attention_scratch_bound(isa, 1, MAX, 1, 1), overflows);
     }
 }
 
@@ -584,48 +461,29 @@ fn absurd_sizes_do_not_panic() {
 fn tasks_beyond_32_bits_are_too_many() {
     let heads = 1 << 20;
     let data = vec![0.5; heads];
-    let query = Heads::new(&data, [1, heads, 1]).expect("a query");
-    let key = Heads::new(&data[..1], [1, 1, 1]).expect("a key");
+    let query = view_heads(&data, [1, heads, 1]);
+    let key = view_heads(&data[..1], [1, 1, 1]);
     let options = AttentionOptions::new(1);
     for isa in all_isas() {
         for count in [1 << 12, 5000] {
             let mut out = vec![POISON; heads];
             let mut sequences = vec![Sequence::default(); count - 1];
             sequences.push(Sequence::packed(0, 1));
-            let floats = attention_scratch(isa, &sequences, 1, 1).expect("small");
-            let result = attention(
-                isa,
-                Qkv { query, key, value: key },
-                &sequences,
-                &options,
-                HeadsMut::new(&mut out, [1, heads, 1]).expect("space").into(),
-                &mut vec![POISON; floats],
-                Parallelism::Serial,
-            );
-            assert_eq!(
-                result,
-                Err(errors::too_large("the list of tasks")),
-                "{isa}: {count} sequences"
-            );
+            let too_many = Err(errors::too_large("the list of tasks"));
+            let (qkv, to) =
+                (Qkv { query, key, value: key }, view_heads_mut(&mut out, [1, heads, 1]));
+            let result = batch::attend(isa, qkv, &sequences, &options, to, SERIAL);
+            assert_eq!(result, too_many, "{isa}: {count} sequences");
 
             let shape = CacheShape::new(1, 1, 1, 1);
             let memory = vec![0.5; shape.len(isa).expect("small")];
+            let cache = Cache::new(isa, shape, &memory).expect("space");
             let mut sequences = vec![CachedSequence::default(); count - 1];
             sequences.push(CachedSequence { query_start: 0, query_len: 1, slot: 0, key_len: 1 });
-            let result = attention_cached(
-                query,
-                &Cache::new(isa, shape, &memory).expect("space"),
-                &sequences,
-                &options,
-                HeadsMut::new(&mut out, [1, heads, 1]).expect("space").into(),
-                Parallelism::Serial,
-            );
-            assert_eq!(
-                result,
-                Err(errors::too_large("the list of tasks")),
-                "{isa}: {count} sequences"
-            );
-            assert!(out.iter().all(|x| x.to_bits() == POISON.to_bits()), "{isa}: written");
+            let to = view_heads_mut(&mut out, [1, heads, 1]).into();
+            let result = attention_cached(query, &cache, &sequences, &options, to, SERIAL);
+            assert_eq!(result, too_many, "{isa}: {count} sequences");
+            assert!(is_poison(&out), "{isa}: written");
         }
     }
 }
@@ -642,45 +500,37 @@ fn the_oracle_has_the_errors_of_the_kernel() {
             &mut vec![0.0; weights],
         )
     };
-    let (query, key) = (heads(6, 4, 8), heads(7, 2, 8));
+    let (query, key) = (view(6, 4, 8), view(7, 2, 8));
     assert_eq!(run(query, key, key, FIRST, 64, 32), Ok(()));
-    for (result, error) in [
-        (run(query, key, key, FIRST, 63, 32), errors::len("out", 64, 63)),
-        (run(query, key, key, FIRST, 64, 31), errors::len("weights", 32, 31)),
+    let less = Sequence { key_len: 5, ..FIRST };
+    for (result, text) in [
+        (run(query, key, key, FIRST, 63, 32), "length of out: expected 64, found 63"),
+        (run(query, key, key, FIRST, 64, 31), "length of weights: expected 32, found 31"),
         (
-            run(heads(6, 3, 8), key, key, FIRST, 64, 32),
-            errors::size("heads", "query", Expected::MultipleOf(2), 3),
+            run(view(6, 3, 8), key, key, FIRST, 64, 32),
+            "heads of query: expected a multiple of 2, found 3",
+        ),
+        (run(view(6, 4, 9), key, key, FIRST, 64, 32), "head size of query: expected 8, found 9"),
+        (
+            run(query, key, view(7, 1, 8), FIRST, 64, 32),
+            "shape of value: expected [7, 2, 8], found [7, 1, 8]",
         ),
         (
-            run(heads(6, 4, 9), key, key, FIRST, 64, 32),
-            errors::size("head size", "query", Expected::Exactly(8), 9),
+            run(view(1, 4, 8), key, key, FIRST, 64, 32),
+            "query end of sequence: expected at most 1, found 2",
         ),
         (
-            run(query, key, heads(7, 1, 8), FIRST, 64, 32),
-            errors::heads("value", [7, 2, 8], [7, 1, 8]),
+            run(query, view(3, 2, 8), view(3, 2, 8), FIRST, 64, 32),
+            "key end of sequence: expected at most 3, found 4",
         ),
-        (
-            run(heads(1, 4, 8), key, key, FIRST, 64, 32),
-            errors::size("query end", "sequence", Expected::AtMost(1), 2),
-        ),
-        (
-            run(query, heads(3, 2, 8), heads(3, 2, 8), FIRST, 64, 32),
-            errors::size("key end", "sequence", Expected::AtMost(3), 4),
-        ),
-        (
-            run(query, key, key, Sequence { key_len: 5, ..FIRST }, 64, 32),
-            errors::size("valid keys", "sequence", Expected::AtMost(4), 5),
-        ),
+        (run(query, key, key, less, 64, 32), "valid keys of sequence: expected at most 4, found 5"),
     ] {
-        assert_eq!(result, Err(error));
+        assert_eq!(result.map_err(|error| error.to_string()), Err(text.to_owned()));
     }
     // With strides of 0 any shape fits the slice.
     let many = usize::MAX / 16 * 2;
-    let view = |heads| Heads::strided(&ZEROS, [7, heads, 8], 0, 0).expect("one head, repeated");
-    assert_eq!(
-        run(view(many), view(many), view(many), FIRST, 64, 32),
-        Err(errors::too_large("out"))
-    );
+    let view = Heads::strided(&ZEROS, [7, many, 8], 0, 0).expect("one head, repeated");
+    assert_eq!(run(view, view, view, FIRST, 64, 32), Err(errors::too_large("out")));
     // A bias whose strides lead out of every slice has no element there.
     let bias = Bias::Dense { data: &ZEROS, head_stride: usize::MAX, query_stride: usize::MAX };
     let options = AttentionOptions { bias: Some(bias), ..options };
@@ -708,7 +558,7 @@ fn views_that_exceed_their_slice_are_errors() {
     for (token_stride, head_stride) in [(0, 4), (4, 0), (7, 4), (3, 1), (4, 11), (1, 12)] {
         assert_eq!(
             HeadsMut::strided(&mut data, [3, 2, 4], token_stride, head_stride).err(),
-            Some(Error::Overlap { axes: "token and head", strides: [token_stride, head_stride] })
+            Some(errors::overlap("token and head", [token_stride, head_stride]))
         );
         // The same memory may be read twice.
         assert!(Heads::strided(&data, [3, 2, 4], token_stride, head_stride).is_ok());
@@ -721,8 +571,8 @@ fn views_that_exceed_their_slice_are_errors() {
 fn keys_and_values_are_read_back_from_where_they_were_written() {
     let numbers: Vec<f32> = (0..21 * 15).map(|i| i as f32 / 7.0).collect();
     let others: Vec<f32> = numbers.iter().map(|x| -1.0 - x).collect();
-    let key = Heads::new(&numbers, [21, 3, 5]).expect("a tensor");
-    let value = Heads::new(&others, [21, 3, 5]).expect("a tensor");
+    let key = view_heads(&numbers, [21, 3, 5]);
+    let value = view_heads(&others, [21, 3, 5]);
     for (isa, dtype) in all_isas().into_iter().flat_map(|isa| DTYPES.map(|dtype| (isa, dtype))) {
         let shape = CacheShape { dtype, ..CacheShape::new(2, 21, 3, 5) };
         let mut data = vec![POISON; shape.len(isa).expect("a small size")];
@@ -740,20 +590,20 @@ fn keys_and_values_are_read_back_from_where_they_were_written() {
             assert_eq!(out[..], kept(value), "{isa} {dtype:?} {position} {head}");
         }
         out.fill(7.0);
-        let slot = cache.read_key(2, 0, 0, &mut out);
-        assert_eq!(slot, Err(errors::size("slot", "the KV cache", Expected::Below(2), 2)));
-        let positions = |found| errors::item("positions", ("slot", 0), Expected::AtMost(21), found);
-        let capacity = cache.read_key(0, 21, 0, &mut out);
-        assert_eq!(capacity, Err(positions(22)));
-        let last = cache.read_key(0, usize::MAX, 0, &mut out);
-        assert_eq!(last, Err(positions(usize::MAX)));
-        let head = cache.read_key(0, 0, 3, &mut out);
-        assert_eq!(head, Err(errors::size("head", "the KV cache", Expected::Below(3), 3)));
-        let dim = cache.read_key(0, 0, 0, &mut out[1..]);
-        assert_eq!(dim, Err(errors::len("out", 5, 4)));
-        let value = cache.read_value(0, usize::MAX, 0, &mut out);
-        assert_eq!(value, Err(positions(usize::MAX)));
-        assert_eq!(cache.read_value(0, 0, 0, &mut out[1..]), Err(errors::len("out", 5, 4)));
+        for (slot, position, head, len, text) in [
+            (2, 0, 0, 5, "slot of the KV cache: expected less than 2, found 2"),
+            (0, 21, 0, 5, "positions of slot 0: expected at most 21, found 22"),
+            (0, usize::MAX, 0, 5, "positions of slot 0: expected at most 21, found MAX"),
+            (0, 0, 3, 5, "head of the KV cache: expected less than 3, found 3"),
+            (0, 0, 0, 4, "length of out: expected 5, found 4"),
+            (0, 0, 0, 2, "length of out: expected 5, found 2"),
+        ] {
+            let text = text.replace("MAX", &usize::MAX.to_string());
+            for read in [Cache::read_key, Cache::read_value] {
+                let found = read(&cache, slot, position, head, &mut out[..len]);
+                assert_eq!(found.map_err(|error| error.to_string()).as_ref(), Err(&text));
+            }
+        }
         assert_eq!(out, [7.0; 5]);
     }
 }

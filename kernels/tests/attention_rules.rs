@@ -1,11 +1,9 @@
 //! Which keys count, in limit cases: rows whose scores are all minus infinity, and visible keys whose
 //! weight underflows in f32. The rules are the same for every entry and for the oracle.
 
-use crate::support::batch::{Batch, with_bias};
-use crate::support::{POISON, Tensor, all_isas, difference};
-use simdformer_kernels::{
-    Cache, CacheMut, CacheShape, FullyMasked, Isa, Parallelism, SlotTable, attention_decode,
-};
+use crate::support::batch::{Batch, attend_step, cache_with, with_bias};
+use crate::support::*;
+use simdformer_kernels::{Cache, CacheShape, FullyMasked, Isa};
 
 const SLOTS: usize = 3;
 
@@ -14,24 +12,17 @@ const SLOTS: usize = 3;
 fn step(batch: &Batch, isa: Isa) -> Tensor {
     let keys = batch.key.shape[0];
     let shape = CacheShape::new(SLOTS, keys + 2, batch.kv_heads(), batch.head_dim());
-    let mut data = vec![POISON; shape.len(isa).expect("a small size")];
-    let mut cache = CacheMut::new(isa, shape, &mut data).expect("the length");
     let slots: Vec<u32> = (0..keys).map(|j| (j / 5 % SLOTS) as u32).collect();
-    for (position, &slot) in slots.iter().enumerate() {
-        let token = position..position + 1;
-        let (key, value) = (batch.key.tokens(token.clone()), batch.value.tokens(token));
-        cache.append(&[slot], &[position as u32], key.view(), value.view()).expect("a place");
-    }
+    let data = cache_with(isa, shape, |cache| {
+        for (position, &slot) in slots.iter().enumerate() {
+            let token = position..position + 1;
+            let (key, value) = (batch.key.tokens(token.clone()), batch.value.tokens(token));
+            cache.append(&[slot], &[position as u32], key.view(), value.view()).expect("a place");
+        }
+    });
     let mut out = Tensor::new(batch.query.shape, 0);
-    attention_decode(
-        batch.query.view(),
-        &Cache::new(isa, shape, &data).expect("the length"),
-        SlotTable { lens: &[keys as u32], slots: &slots, stride: 0 },
-        &batch.options(),
-        out.view_mut(),
-        Parallelism::Serial,
-    )
-    .expect("a fit");
+    let cache = Cache::new(isa, shape, &data).expect("the length");
+    attend_step(batch.query.view(), &cache, &slots, &batch.options(), out.view_mut());
     out
 }
 
@@ -40,14 +31,14 @@ fn check(batch: &Batch, what: &str) {
     let exact = batch.exact();
     for isa in all_isas() {
         let what = format!("{isa}: {what}");
-        let output = batch.attention(isa, Parallelism::Serial);
+        let output = batch.attention(isa, SERIAL);
         batch.check(&output, &exact, &what);
-        let cached = batch.attention_cached(isa, Parallelism::Serial);
+        let cached = batch.attention_cached(isa, SERIAL);
         batch.check(&cached, &exact, &what);
         assert!(cached.bits() == output.bits(), "{what}: the cache has other bits");
         let halves = batch.clone().in_halves();
-        let cached = halves.attention_cached(isa, Parallelism::Serial);
-        let floats = halves.attention(isa, Parallelism::Serial);
+        let cached = halves.attention_cached(isa, SERIAL);
+        let floats = halves.attention(isa, SERIAL);
         assert!(cached.bits() == floats.bits(), "{what}: a cache of halves has other bits");
         if batch.query.shape[0] == 1 {
             let step = step(batch, isa);
@@ -94,9 +85,9 @@ fn scores_that_overflow_are_the_same_everywhere() {
             batch.query.data.fill(1e30);
             batch.key.data.fill(-1e30);
             batch.value.data.fill(2.5);
-            let output = batch.attention(isa, Parallelism::Serial);
+            let output = batch.attention(isa, SERIAL);
             assert!(output.out.data.iter().all(|&x| x == 2.5), "{isa}: {:?}", output.out.data);
-            let cached = batch.attention_cached(isa, Parallelism::Serial);
+            let cached = batch.attention_cached(isa, SERIAL);
             assert!(cached.bits() == output.bits(), "{isa}: {keys} keys in a cache");
             let step = step(&batch, isa);
             assert_eq!(difference(&step.data, &output.out.data), None, "{isa}: {keys} keys");
@@ -130,18 +121,18 @@ fn a_visible_value_counts_even_with_weight_zero() {
                 let far = keys - 1;
                 batch.key.row_mut(far, 0).fill(-50.0);
                 batch.value.row_mut(far, 0).fill(value);
-                let plain = batch.attention(isa, Parallelism::Serial);
+                let plain = batch.attention(isa, SERIAL);
                 assert_eq!(plain.weights(0, 0)[far], 0.0, "the weight underflows");
                 let zero = with_bias(batch.clone(), |_, _| 0.0);
                 let hidden =
                     with_bias(batch.clone(), |_, j| if j == far { f32::NEG_INFINITY } else { 0.0 });
                 let outputs = [
                     (plain, true),
-                    (batch.attention_cached(isa, Parallelism::Serial), true),
-                    (zero.attention(isa, Parallelism::Serial), true),
-                    (zero.attention_cached(isa, Parallelism::Serial), true),
-                    (hidden.attention(isa, Parallelism::Serial), false),
-                    (hidden.attention_cached(isa, Parallelism::Serial), false),
+                    (batch.attention_cached(isa, SERIAL), true),
+                    (zero.attention(isa, SERIAL), true),
+                    (zero.attention_cached(isa, SERIAL), true),
+                    (hidden.attention(isa, SERIAL), false),
+                    (hidden.attention_cached(isa, SERIAL), false),
                 ];
                 for (index, (output, shows)) in outputs.iter().enumerate() {
                     let found = output.out.data.iter().all(|x| x.is_nan() == *shows);

@@ -1,13 +1,11 @@
 //! Embedding lookup and position encodings compared with the f64 reference on every instruction set.
 
-use crate::common::{Grid, Random, assert_close};
-use crate::support::errors;
+use crate::support::*;
 use proptest::prelude::*;
 use simdformer_kernels::embedding::{Positions, embed};
 use simdformer_kernels::position::{PositionEncoding, encode};
-use simdformer_kernels::{Expected, Isa, Matrix, MatrixMut, Parallelism, reference};
+use simdformer_kernels::{Expected, Isa, Parallelism, reference};
 
-const SERIAL: Parallelism<'_> = Parallelism::Serial;
 const U: f64 = 5.960_464_477_539_063e-8;
 
 proptest! {
@@ -25,17 +23,17 @@ proptest! {
         let mut random = Random(seed);
         let ids: Vec<u32> = (0..tokens).map(|_| random.below(vocabulary) as u32).collect();
         let rows: Vec<u32> = (0..tokens).map(|_| random.below(9) as u32).collect();
-        let mut table = Grid::nan(vocabulary, columns, gap);
+        let mut table = Strided::nan(vocabulary, columns, gap);
         for &id in &ids {
             table.row_mut(id as usize).fill_with(|| random.normal());
         }
-        let mut places = Grid::nan(9, columns, gap + 1);
+        let mut places = Strided::nan(9, columns, gap + 1);
         for &row in &rows {
             places.row_mut(row as usize).fill_with(|| random.normal());
         }
         let positions = with_positions.then(|| Positions { table: places.view(), rows: &rows });
         for isa in Isa::available() {
-            let mut out = Grid::nan(tokens, columns, gap + 2);
+            let mut out = Strided::nan(tokens, columns, gap + 2);
             embed(isa, table.view(), &ids, scale, positions, out.view_mut(), SERIAL).unwrap();
             out.assert_gaps_untouched();
             for token in 0..tokens {
@@ -53,66 +51,80 @@ proptest! {
 
 #[test]
 fn an_id_outside_the_table_is_an_error_that_names_it() {
-    let isa = Isa::best();
-    let data = [0.0; 12];
-    let table = Matrix::new(&data, 3, 4).unwrap();
-    let mut out = [7.0; 8];
-    let mut call = |table: Matrix<'_>,
-                    ids: &[u32],
-                    positions: Option<Positions<'_>>,
-                    shape: (usize, usize)| {
-        let view = MatrixMut::new(&mut out, shape.0, shape.1).unwrap();
-        let error = embed(isa, table, ids, 1.0, positions, view, SERIAL).unwrap_err();
-        assert_eq!(out, [7.0; 8]);
-        error
-    };
-    for id in [3, u32::MAX] {
-        let error = call(table, &[2, id], None, (2, 4));
-        let text = format!("id of token 1: expected less than 3, found {id}");
+    let (data, mut out) = ([0.0; 12], [7.0; 8]);
+    let (table, narrow) = (view_matrix(&data, 3, 4), view_matrix(&data, 4, 3));
+    let places = |table, rows| Some(Positions { table, rows });
+    let two = view_matrix(&data[..8], 2, 4);
+    for (table, ids, positions, (rows, columns), text) in [
+        (table, [2, 3], None, (2, 4), "id of token 1: expected less than 3, found 3"),
+        (
+            table,
+            [2, u32::MAX],
+            None,
+            (2, 4),
+            "id of token 1: expected less than 3, found 4294967295",
+        ),
+        (
+            table,
+            [0, 1],
+            places(two, &[1, 2]),
+            (2, 4),
+            "position of token 1: expected less than 2, found 2",
+        ),
+        (table, [0, 1], places(two, &[1]), (2, 4), "length of positions.rows: expected 2, found 1"),
+        (
+            table,
+            [0, 1],
+            places(narrow, &[1, 0]),
+            (2, 4),
+            "columns of positions.table: expected 4, found 3",
+        ),
+        (
+            table,
+            [0, 1],
+            None,
+            (4, 2),
+            "shape of out: expected [2, 4], found [4, 2]; the axes are swapped: call `transposed()` on its matrix",
+        ),
+        (narrow.transposed(), [0, 1], None, (2, 4), "column stride of table: expected 1, found 3"),
+        (
+            view_matrix(&[], 0, 4),
+            [0, 0],
+            None,
+            (2, 4),
+            "id of token 0: expected less than 0, found 0",
+        ),
+    ] {
+        let to = view_matrix_mut(&mut out, rows, columns);
+        let error = embed(Isa::best(), table, &ids, 1.0, positions, to, SERIAL).unwrap_err();
         assert_eq!(error.to_string(), text);
+        assert_eq!(out, [7.0; 8]);
     }
-    let places = Matrix::new(&data[..8], 2, 4).unwrap();
-    let error = call(table, &[0, 1], Some(Positions { table: places, rows: &[1, 2] }), (2, 4));
-    assert_eq!(error, errors::item("position", ("token", 1), Expected::Below(2), 2));
-    let error = call(table, &[0, 1], Some(Positions { table: places, rows: &[1] }), (2, 4));
-    assert_eq!(error, errors::len("positions.rows", 2, 1));
-    let narrow = Matrix::new(&data, 4, 3).unwrap();
-    let error = call(table, &[0, 1], Some(Positions { table: narrow, rows: &[1, 0] }), (2, 4));
-    assert_eq!(error, errors::size("columns", "positions.table", Expected::Exactly(4), 3));
-    let error = call(table, &[0, 1], None, (4, 2));
-    assert_eq!(error, errors::shape("out", [2, 4], [4, 2]));
-    let error = call(narrow.transposed(), &[0, 1], None, (2, 4));
-    assert_eq!(error, errors::strided("table", 3));
-    let empty = Matrix::new(&[], 0, 4).unwrap();
-    assert_eq!(
-        call(empty, &[0, 0], None, (2, 4)),
-        errors::item("id", ("token", 0), Expected::Below(0), 0)
-    );
 }
 
 #[test]
 #[cfg(feature = "rayon")]
 fn the_same_bits_on_any_threads() {
     let mut random = Random(4);
-    let table: Vec<f32> = (0..50 * 333).map(|_| random.normal()).collect();
-    let table = Matrix::new(&table, 50, 333).unwrap();
+    let table: Vec<f32> = random.normals(50 * 333);
+    let table = view_matrix(&table, 50, 333);
     let ids: Vec<u32> = (0..200).map(|_| random.below(50) as u32).collect();
     for isa in Isa::available() {
         let all = |parallelism: Parallelism<'_>| {
             let mut out = vec![f32::NAN; 200 * 333];
-            let view = MatrixMut::new(&mut out, 200, 333).unwrap();
+            let view = view_matrix_mut(&mut out, 200, 333);
             embed(isa, table, &ids, 3.3, None, view, parallelism).unwrap();
             out
         };
         let want = all(SERIAL);
-        for pool in crate::common::pools() {
+        for pool in pools() {
             assert_eq!(pool.install(|| all(Parallelism::Rayon)), want);
         }
     }
 }
 
-fn encoded(encoding: PositionEncoding<'_>, first: usize, rows: usize, d: usize) -> Grid {
-    let mut table = Grid::nan(rows, d, 3);
+fn encoded(encoding: PositionEncoding<'_>, first: usize, rows: usize, d: usize) -> Strided {
+    let mut table = Strided::nan(rows, d, 3);
     encode(encoding, first, table.view_mut()).unwrap();
     table.assert_gaps_untouched();
     table
@@ -122,7 +134,7 @@ fn encoded(encoding: PositionEncoding<'_>, first: usize, rows: usize, d: usize) 
 fn encodings_match_the_reference() {
     let learned: Vec<f32> = (0..700 * 65).map(|i| i as f32).collect();
     for d in [4, 5, 7, 48, 64, 65] {
-        let learned = Matrix::new(&learned, 700, d).unwrap();
+        let learned = view_matrix(&learned, 700, d);
         for encoding in [
             PositionEncoding::HalfSplit,
             PositionEncoding::HalfSplitClosed { offset: 2 },
@@ -216,8 +228,7 @@ fn single_precision_is_reproduced() {
 fn wrong_tables_are_errors() {
     let mut data = [7.0; 24];
     let mut call = |encoding: PositionEncoding<'_>, first: usize, rows: usize, columns: usize| {
-        let error =
-            encode(encoding, first, MatrixMut::new(&mut data, rows, columns).unwrap()).unwrap_err();
+        let error = encode(encoding, first, view_matrix_mut(&mut data, rows, columns)).unwrap_err();
         assert_eq!(data, [7.0; 24]);
         error
     };
@@ -231,7 +242,7 @@ fn wrong_tables_are_errors() {
         }
     }
     let learned = [0.0; 20];
-    let table = Matrix::new(&learned, 5, 4).unwrap();
+    let table = view_matrix(&learned, 5, 4);
     let learned = |offset| PositionEncoding::Learned { table, offset };
     let rows = |rows| errors::size("rows", "table", Expected::AtLeast(rows), 5);
     assert_eq!(
@@ -241,5 +252,5 @@ fn wrong_tables_are_errors() {
     assert_eq!(call(learned(2), 1, 3, 4), rows(6));
     let error = call(learned(usize::MAX), 9, 3, 4);
     assert_eq!(error, rows(usize::MAX));
-    assert_eq!(encode(learned(2), 0, MatrixMut::new(&mut data, 3, 4).unwrap()), Ok(()));
+    assert_eq!(encode(learned(2), 0, view_matrix_mut(&mut data, 3, 4)), Ok(()));
 }

@@ -1,6 +1,7 @@
 //! The texts of errors and of `Debug`: an error names the wrong operand, what was expected and what was
 //! found. No view prints its elements.
 
+use crate::support::*;
 use core::fmt::Debug;
 use simdformer_kernels::embedding::Positions;
 use simdformer_kernels::norm::{LayerNorm, RmsNorm};
@@ -8,11 +9,9 @@ use simdformer_kernels::position::PositionEncoding;
 use simdformer_kernels::pruned_argmax::{Product, PruningTable};
 use simdformer_kernels::{
     AttentionOptions, AttentionOutput, AttentionWeights, Bias, Cache, CacheMut, CacheShape, Dtype,
-    Epilogue, Error, Executor, Heads, HeadsMut, Isa, Matrix, MatrixMut, PackOptions, PackedMatrix,
-    Parallelism, PostOp, Qkv, Sequence, SlotTable, Team, attention, attention_scratch, gemm,
+    Epilogue, Error, Heads, HeadsMut, Isa, Matrix, MatrixMut, PackOptions, PackedMatrix,
+    Parallelism, PostOp, Qkv, SlotTable, Team, gemm,
 };
-
-const SERIAL: Parallelism<'static> = Parallelism::Serial;
 
 fn text<T, E: std::error::Error>(result: Result<T, E>) -> String {
     match result {
@@ -24,13 +23,13 @@ fn text<T, E: std::error::Error>(result: Result<T, E>) -> String {
 #[test]
 fn a_block_that_does_not_fit_names_its_rows() {
     let mut data = [0.0; 32];
-    let matrix = Matrix::new(&data, 2, 4).expect("space");
+    let matrix = view_matrix(&data, 2, 4);
     let expected = "end of a block of rows: expected at most 2, found 3";
     assert_eq!(text(matrix.block(1, 2)), expected);
-    let heads = Heads::new(&data, [4, 2, 4]).expect("space");
+    let heads = view_heads(&data, [4, 2, 4]);
     let expected = "end of a block of tokens: expected at most 4, found 9";
     assert_eq!(text(heads.block(0, 9)), expected);
-    let matrix = MatrixMut::new(&mut data, 2, 4).expect("space");
+    let matrix = view_matrix_mut(&mut data, 2, 4);
     let expected = "end of a block of rows: expected at most 2, found 3";
     assert_eq!(text(matrix.block(3, 0)), expected);
 }
@@ -59,81 +58,12 @@ fn errors_of_a_view_name_the_mistake() {
     assert_eq!(text(null), "pointer of a view with elements: expected not null, found 0");
 }
 
-/// Attention of two queries over sixteen keys with the given weights.
-fn weights(data: &mut [f32], strides: [usize; 2], keys: usize, heads: &[usize]) -> String {
-    let isa = Isa::best();
-    let values = [0.5; 16 * 8];
-    let sequences =
-        [Sequence { query_start: 0, query_len: 2, key_start: 0, key_len: 16, padded_len: 16 }];
-    let query = Heads::new(&values, [2, 2, 4]).expect("queries");
-    let key = Heads::new(&values, [16, 2, 4]).expect("keys");
-    let [head_stride, query_stride] = strides;
-    let mut context = [0.0; 16];
-    let context = HeadsMut::new(&mut context, [2, 2, 4]).expect("space");
-    let weights = Some(AttentionWeights { data, heads, head_stride, query_stride, keys });
-    let mut scratch = vec![0.0; attention_scratch(isa, &sequences, 2, 4).expect("small")];
-    text(attention(
-        isa,
-        Qkv { query, key, value: key },
-        &sequences,
-        &AttentionOptions::new(4),
-        AttentionOutput { context, weights },
-        &mut scratch,
-        SERIAL,
-    ))
-}
-
-#[test]
-fn errors_of_weights_name_the_mistake() {
-    let mut much = vec![0.0; 4096];
-    assert_eq!(
-        weights(&mut much, [64, 2], 16, &[0]),
-        "query stride of weights: expected at least 16, found 2"
-    );
-    assert_eq!(
-        weights(&mut much, [20, 16], 16, &[0, 1]),
-        "head stride of weights: expected at least 32, found 20"
-    );
-    assert_eq!(
-        weights(&mut much, [64, 16], 12, &[0]),
-        "keys of weights: expected at least 16, found 12"
-    );
-    assert_eq!(
-        weights(&mut much[..40], [32, 16], 16, &[0, 1]),
-        "length of weights: expected at least 64, found 40"
-    );
-    assert_eq!(
-        weights(&mut much, [64, 16], 16, &[2]),
-        "head of weights: expected less than 2, found 2"
-    );
-    assert_eq!(
-        weights(&mut much, [64, 16], 16, &[1, 1]),
-        "uses in weights of head 1: expected 1, found 2"
-    );
-}
-
-#[test]
-fn a_missing_key_is_an_error_of_the_cache() {
-    let isa = Isa::best();
-    let shape = CacheShape::new(2, 3, 4, 5);
-    let data = vec![0.0; shape.len(isa).expect("small")];
-    let cache = Cache::new(isa, shape, &data).expect("the length");
-    let mut out = [0.0; 5];
-    let mut read = |slot, position, head, len: usize| {
-        text(cache.read_key(slot, position, head, &mut out[..len]))
-    };
-    assert_eq!(read(2, 0, 0, 5), "slot of the KV cache: expected less than 2, found 2");
-    assert_eq!(read(0, 3, 0, 5), "positions of slot 0: expected at most 3, found 4");
-    assert_eq!(read(0, 0, 4, 5), "head of the KV cache: expected less than 4, found 4");
-    assert_eq!(read(0, 0, 0, 2), "length of out: expected 5, found 2");
-}
-
 /// A weight stored `[out, in]`, as PyTorch does, whose `transposed()` was forgotten.
 #[test]
 fn a_forgotten_transpose_is_named() {
     let isa = Isa::best();
     let (data, mut y) = ([0.5; 12], [0.0; 3]);
-    let weight = Matrix::new(&data, 3, 4).expect("[out, in]");
+    let weight = view_matrix(&data, 3, 4);
     let mut buffer = vec![0.0; PackedMatrix::buffer_len(isa, 4, 3).expect("small")];
     let swapped = "the axes are swapped: call `transposed()` on its matrix";
     assert_eq!(
@@ -147,7 +77,7 @@ fn a_forgotten_transpose_is_named() {
     assert_eq!(text(found), format!("shape of weight: expected [4, 3], found [3, 4]; {swapped}"));
     // Another mistake gets no such hint.
     let (x, mut y) = (Matrix::new(&data, 1, 5), [0.0; 3]);
-    let y = MatrixMut::new(&mut y, 1, 3).expect("y");
+    let y = view_matrix_mut(&mut y, 1, 3);
     let found = gemm(x.expect("x"), &packed, &Epilogue::default(), y, SERIAL);
     assert_eq!(text(found), "columns of a: expected 3, found 5");
 }
@@ -178,18 +108,6 @@ fn an_unknown_instruction_set_is_named() {
     }
 }
 
-struct Threads(usize);
-
-impl Executor for Threads {
-    fn threads(&self) -> usize {
-        self.0
-    }
-
-    fn for_each(&self, tasks: usize, task: &(dyn Fn(usize) + Sync)) {
-        (0..tasks).for_each(task);
-    }
-}
-
 #[test]
 fn debug_shows_shapes_and_no_elements() {
     let isa = Isa::SCALAR;
@@ -216,10 +134,10 @@ fn debug_shows_shapes_and_no_elements() {
         }
     };
     show(&matrix, "Matrix(100 x 8, strides 16 and 2)");
-    let view = MatrixMut::new(&mut more, 16, 8).expect("space");
+    let view = view_matrix_mut(&mut more, 16, 8);
     show(&view, "MatrixMut(16 x 8, strides 8 and 1)");
     show(&heads, "Heads(100 x 2 x 8, strides 36 and 16)");
-    let view = HeadsMut::new(&mut more, [3, 2, 8]).expect("space");
+    let view = view_heads_mut(&mut more, [3, 2, 8]);
     show(&view, "HeadsMut(3 x 2 x 8, strides 16 and 8)");
     show(&AttentionOutput::from(view), "");
     show(&Qkv { query: heads, key: heads, value: heads }, "");
@@ -271,9 +189,12 @@ fn debug_shows_shapes_and_no_elements() {
         "LayerNorm { weight: [16384 elements], bias: Some([16383 elements]), eps: 0.5 }",
     );
     show(&RmsNorm { weight: &data, eps: 0.5 }, "RmsNorm { weight: [16384 elements], eps: 0.5 }");
-    show(&Parallelism::Serial, "Serial");
+    show(&SERIAL, "Serial");
     show(&Parallelism::Rayon, "Rayon");
-    show(&Parallelism::Executor(&Threads(3)), "Executor(3 threads)");
+    show(
+        &Parallelism::Executor(&Runs(3, |_: usize, _: &(dyn Fn(usize) + Sync)| ())),
+        "Executor(3 threads)",
+    );
     show(&isa, "Isa(scalar)");
     Team::run(|team| {
         let threads = Parallelism::Team(team).threads();

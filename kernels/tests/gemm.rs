@@ -3,16 +3,12 @@
 //! There are two kinds of tests. Sums of small integers are exact in f32, so every bit must be right. Real
 //! numbers must be within the documented bound and, on average, much closer. `gemm_bitwise.rs` tests what
 //! the bits of a product must not depend on, `gemm_errors.rs` tests the errors.
-use crate::support::gemm::{ACTIVATIONS, Packed, product, strides};
-use crate::support::{
-    POISON, Random, Strided, UNIT, all_isas, brief, cases as number, chosen, difference, full,
-    isas_of, property,
+use crate::support::gemm::{
+    ACTIVATIONS, Packed, exact_product, multiply, post_op_of, product, strides,
 };
+use crate::support::*;
 use proptest::prelude::*;
-use simdformer_kernels::{
-    Activation, Epilogue, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, PostOp, gemm,
-    reference,
-};
+use simdformer_kernels::{Activation, Epilogue, Isa, Matrix, MatrixMut, PackedMatrix, gemm};
 use std::collections::BTreeSet;
 
 /// Every `M`, `N` and `K` in `1..=70`, each combined with each value of another one: `K` is `M + N` modulo
@@ -65,19 +61,13 @@ fn small_integers_are_exact_in_every_shape_up_to_70() {
                     let stride = columns + C_GAP;
                     let c = &mut c[..rows * stride];
                     c.fill(POISON);
-                    gemm(
-                        Matrix::strided(&a, rows, depth, A_ROW, 1).expect("inside A"),
-                        &packed,
-                        &Epilogue::default(),
-                        MatrixMut::strided(c, rows, columns, stride, 1).expect("inside C"),
-                        Parallelism::Serial,
-                    )
-                    .expect("shapes that fit");
+                    let a = Matrix::strided(&a, rows, depth, A_ROW, 1).expect("inside A");
+                    let to = MatrixMut::strided(c, rows, columns, stride, 1).expect("inside C");
+                    gemm(a, &packed, &Epilogue::default(), to, SERIAL).expect("shapes that fit");
                     let right = c.chunks_exact(stride).enumerate().all(|(i, line)| {
                         let (row, gap) = line.split_at(columns);
                         let expected = &expected[i * MAX..][..columns];
-                        row.iter().zip(expected).all(|(&x, &sum)| x == sum as f32)
-                            && gap.iter().all(|x| x.to_bits() == POISON.to_bits())
+                        row.iter().zip(expected).all(|(&x, &sum)| x == sum as f32) && is_poison(gap)
                     });
                     assert!(right, "{isa}: wrong in {rows} x {columns} x {depth}");
                 }
@@ -102,8 +92,8 @@ fn integer_product(a: &[f32], w: &[f32], rows: usize, depth: usize, columns: usi
     sums.into_iter().map(|sum| sum as f32).collect()
 }
 
-/// Depths around the block of `k` (2048), numbers of rows around the tile (6) and the block of rows (96),
-/// and numbers of columns around the panels of every instruction set.
+/// Depths around the block of `k` (512) and multiples of it, numbers of rows around the tile (6) and the block of rows
+/// (192) and its half, and numbers of columns around the panels of every instruction set.
 #[test]
 fn small_integers_are_exact_around_every_block_edge() {
     let mut shapes = BTreeSet::new();
@@ -141,11 +131,9 @@ fn small_integers_are_exact_around_every_block_edge() {
         let expected = integer_product(&a, &w, rows, depth, columns);
         // Long sums are slow on the scalar set.
         for isa in isas_of(index, if depth > 100 { 5 } else { 3 }) {
-            let packed = Packed::new(isa, Matrix::new(&w, depth, columns).expect("W"));
-            let found = product(&a, rows, &packed.get(), Parallelism::Serial);
-            if let Some(difference) = difference(&found, &expected) {
-                panic!("{isa}, {rows} x {columns} x {depth}: {difference}");
-            }
+            let packed = Packed::new(isa, view_matrix(&w, depth, columns));
+            let found = product(&a, rows, &packed.get(), SERIAL);
+            assert_eq!(difference(&found, &expected), None, "{isa}, {rows} x {columns} x {depth}");
         }
     }
 }
@@ -153,9 +141,8 @@ fn small_integers_are_exact_around_every_block_edge() {
 /// One case of [`every_epilogue_and_layout_is_within_its_bound`].
 #[derive(Clone, Debug)]
 struct Case {
-    rows: usize,
-    depth: usize,
-    columns: usize,
+    /// Rows, depth and columns.
+    shape: (usize, usize, usize),
     /// The gap between rows of A, W, C and the residual, and whether each is column-major.
     layouts: [(usize, bool); 4],
     /// Elements between neighbors in C.
@@ -167,7 +154,7 @@ struct Case {
     seed: u64,
 }
 
-fn cases() -> impl Strategy<Value = Case> {
+fn any_case() -> impl Strategy<Value = Case> {
     let size = || prop_oneof![3 => 0usize..=70, 1 => 90usize..=200];
     let layout = || (0usize..=4, any::<bool>());
     (
@@ -180,71 +167,48 @@ fn cases() -> impl Strategy<Value = Case> {
         0usize..4,
         any::<u64>(),
     )
-        .prop_map(
-            |((rows, depth, columns), layouts, spread, scale, bias, activation, residual, seed)| {
-                Case {
-                    rows,
-                    depth,
-                    columns,
-                    layouts,
-                    spread,
-                    scale,
-                    bias,
-                    activation,
-                    residual,
-                    seed,
-                }
-            },
-        )
+        .prop_map(|(shape, layouts, spread, scale, bias, activation, residual, seed)| Case {
+            shape,
+            layouts,
+            spread,
+            scale,
+            bias,
+            activation,
+            residual,
+            seed,
+        })
 }
 
 fn check_case(isas: &[Isa], case: &Case) {
-    let Case { rows, depth, columns, .. } = *case;
+    let (rows, depth, columns) = case.shape;
     let mut random = Random::new(case.seed);
     let [a_layout, w_layout, c_layout, r_layout] = case.layouts;
-    let a = Strided::new(rows, depth, strides(rows, depth, a_layout, 1), |_, _| random.value());
-    let w =
-        Strided::new(depth, columns, strides(depth, columns, w_layout, 1), |_, _| random.value());
-    let residual =
-        Strided::new(rows, columns, strides(rows, columns, r_layout, 1), |_, _| random.value());
-    let bias = random.values(columns);
+    let mut lay = |rows, columns, layout, spread, filled| {
+        Strided::new(rows, columns, strides(rows, columns, layout, spread), |_, _| {
+            if filled { random.value() } else { POISON }
+        })
+    };
+    let (a, w) = (lay(rows, depth, a_layout, 1, true), lay(depth, columns, w_layout, 1, true));
+    let residual = lay(rows, columns, r_layout, 1, true);
     // Only a residual that is the output, or a gate, may read the output.
-    let output = matches!(case.residual, 1 | 3);
-    let before =
-        Strided::new(rows, columns, strides(rows, columns, c_layout, case.spread), |_, _| {
-            if output { random.value() } else { POISON }
-        });
+    let before = lay(rows, columns, c_layout, case.spread, matches!(case.residual, 1 | 3));
+    let bias = random.values(columns);
     let epilogue = Epilogue {
         scale: case.scale,
         bias: case.bias.then_some(bias.as_slice()),
         activation: ACTIVATIONS[case.activation],
-        post_op: match case.residual {
-            0 => PostOp::None,
-            1 => PostOp::AddOutput,
-            2 => PostOp::Add(residual.view()),
-            _ => PostOp::MultiplyOutput,
-        },
+        post_op: post_op_of(case.residual, residual.view()),
     };
 
-    let mut exact = vec![0.0; rows * columns];
-    let mut magnitude = vec![0.0; rows * columns];
-    reference::gemm::gemm(
-        a.view(),
-        w.view(),
-        &epilogue,
-        Some(before.view()),
-        &mut exact,
-        &mut magnitude,
-    )
-    .expect("the same shapes");
+    let operands = (a.view(), w.view());
+    let (exact, magnitude) = exact_product(operands, &epilogue, Some(before.view()));
     for &isa in isas {
         let mut c = before.clone();
         let packed = Packed::new(isa, w.view());
-        gemm(a.view(), &packed.get(), &epilogue, c.view_mut(), Parallelism::Serial).expect("a fit");
+        packed.multiply(a.view(), &epilogue, c.view_mut(), SERIAL);
         for i in 0..rows {
             for j in 0..columns {
                 let at = i * columns + j;
-                let error = (f64::from(c.at(i, j)) - exact[at]).abs();
                 let rounding = (2.0 * depth as f64 + 4.0) * UNIT * magnitude[at] + 1e-37;
                 let bound = match epilogue.activation {
                     Activation::Identity | Activation::Relu => rounding,
@@ -252,15 +216,15 @@ fn check_case(isas: &[Isa], case: &Case) {
                     // activation itself.
                     _ => 1.2 * rounding + 1e-6 + 7e-7 * exact[at].abs(),
                 };
-                assert!(
-                    error <= bound,
-                    "{isa}: C[{i}, {j}] is {}, exactly {}: error {error:e} > {bound:e} in {case:?}",
+                assert_close(
                     c.at(i, j),
                     exact[at],
+                    bound,
+                    format_args!("{isa}: C[{i}, {j}] in {case:?}"),
                 );
             }
         }
-        c.check_gaps();
+        c.assert_gaps_untouched();
     }
 }
 
@@ -268,7 +232,7 @@ proptest! {
     #![proptest_config(property(64))]
 
     #[test]
-    fn every_epilogue_and_layout_is_within_its_bound(case in cases()) {
+    fn every_epilogue_and_layout_is_within_its_bound(case in any_case()) {
         check_case(&all_isas(), &case);
     }
 }
@@ -282,9 +246,7 @@ fn every_combination_of_epilogues() {
                 for residual in 0..4 {
                     for spread in [1, 2] {
                         let case = Case {
-                            rows: 8,
-                            depth: 19,
-                            columns: 70,
+                            shape: (8, 19, 70),
                             layouts: [(3, false), (2, true), (1, false), (4, spread == 2)],
                             spread,
                             scale,
@@ -318,14 +280,10 @@ fn errors_are_on_average_those_of_random_rounding() {
             if positive {
                 a.iter_mut().chain(&mut w).for_each(|x| *x = x.abs());
             }
-            let a_view = Matrix::new(&a, rows, depth).expect("A");
-            let w_view = Matrix::new(&w, depth, columns).expect("W");
-            let packed = Packed::new(isa, w_view);
-            let found = product(&a, rows, &packed.get(), Parallelism::Serial);
-            let (mut exact, mut magnitude) = (vec![0.0; found.len()], vec![0.0; found.len()]);
-            let epilogue = Epilogue::default();
-            reference::gemm::gemm(a_view, w_view, &epilogue, None, &mut exact, &mut magnitude)
-                .expect("the same shapes");
+            let a_view = view_matrix(&a, rows, depth);
+            let w_view = view_matrix(&w, depth, columns);
+            let found = multiply(isa, a_view, w_view, SERIAL);
+            let (exact, magnitude) = exact_product((a_view, w_view), &Epilogue::default(), None);
             let mean: f64 = found
                 .iter()
                 .zip(&exact)
@@ -349,7 +307,7 @@ fn errors_are_on_average_those_of_random_rounding() {
 #[test]
 fn cancellation_stays_within_the_bound() {
     for isa in all_isas() {
-        for seed in 0..number(8, 20) {
+        for seed in 0..cases(8, 20) {
             let mut random = Random::new(seed);
             let (rows, half, columns) = (5, 1 + random.below(300), 33);
             let depth = 2 * half;
@@ -369,19 +327,11 @@ fn cancellation_stays_within_the_bound() {
                     w[(depth - 1 - k) * columns + j] = x;
                 }
             }
-            let (a_view, w_view) = (
-                Matrix::new(&a, rows, depth).expect("A"),
-                Matrix::new(&w, depth, columns).expect("W"),
-            );
-            let packed = Packed::new(isa, w_view);
-            let found = product(&a, rows, &packed.get(), Parallelism::Serial);
-            let (mut exact, mut magnitude) = (vec![0.0; found.len()], vec![0.0; found.len()]);
-            let epilogue = Epilogue::default();
-            reference::gemm::gemm(a_view, w_view, &epilogue, None, &mut exact, &mut magnitude)
-                .expect("the same shapes");
+            let (a_view, w_view) = (view_matrix(&a, rows, depth), view_matrix(&w, depth, columns));
+            let found = multiply(isa, a_view, w_view, SERIAL);
+            let (exact, magnitude) = exact_product((a_view, w_view), &Epilogue::default(), None);
             for ((&x, exact), magnitude) in found.iter().zip(exact).zip(magnitude) {
-                let error = (f64::from(x) - exact).abs();
-                assert!(error <= 2.0 * depth as f64 * UNIT * magnitude, "{isa}: {x} for {exact}");
+                assert_close(x, exact, 2.0 * depth as f64 * UNIT * magnitude, isa);
             }
         }
     }
@@ -389,14 +339,12 @@ fn cancellation_stays_within_the_bound() {
 
 #[test]
 fn zero_sizes_write_what_the_formula_says() {
-    for (rows, depth, columns) in
+    for shape in
         [(0, 0, 0), (0, 5, 7), (3, 0, 7), (1, 0, 70), (3, 5, 0), (0, 0, 7), (9, 0, 1), (3, 0, 0)]
     {
         for (activation, residual) in [(0, 0), (1, 0), (0, 1), (1, 2)] {
             let case = Case {
-                rows,
-                depth,
-                columns,
+                shape,
                 layouts: [(0, false), (0, false), (2, false), (0, true)],
                 spread: 1,
                 scale: 2.0,
@@ -419,17 +367,7 @@ fn one_row_times_more_weights_than_a_cache_holds() {
     let mut a = vec![0.0; depth];
     (a[0], a[depth - 1]) = (1.0, 3.0);
     for isa in all_isas() {
-        let weight = Matrix::new(&w, depth, columns).expect("W");
-        let packed = Packed::new(isa, weight);
-        let mut c = vec![POISON; columns];
-        gemm(
-            Matrix::new(&a, 1, depth).expect("A"),
-            &packed.get(),
-            &Epilogue::default(),
-            MatrixMut::new(&mut c, 1, columns).expect("C"),
-            Parallelism::Serial,
-        )
-        .expect("shapes that fit");
+        let c = multiply(isa, view_matrix(&a, 1, depth), view_matrix(&w, depth, columns), SERIAL);
         assert_eq!(c, vec![8.0; columns], "{isa}");
     }
 }

@@ -1,14 +1,11 @@
 //! The bits of a product: the same for a row alone or in a batch, on any number of threads, beside any
 //! other rows and on every instruction set; the same for a weight packed at once, in parts or transposed;
 //! and an activation in the epilogue has the bits of the activation kernel.
-use crate::support::gemm::{ACTIVATIONS, Packed, product, strides};
-use crate::support::{
-    Crew, POISON, Random, Strided, all_isas, bits, brief, cases, chosen, crews_of, difference,
-};
+use crate::support::gemm::{ACTIVATIONS, Packed, multiply_unpacked, product, strides};
+use crate::support::*;
 use simdformer_kernels::activation::apply;
 use simdformer_kernels::{
-    Activation, Epilogue, Matrix, MatrixMut, PackOptions, PackedMatrix, Parallelism, PostOp, gemm,
-    gemm_unpacked, gemm_unpacked_scratch,
+    Activation, Epilogue, Matrix, PackOptions, PackedMatrix, Parallelism, PostOp,
 };
 
 #[test]
@@ -19,10 +16,10 @@ fn nan_and_infinity_propagate_to_their_row_or_column_only() {
             let mut random = Random::new(3);
             let mut a = random.values(rows * depth);
             let w: Vec<f32> = random.values(depth * columns).iter().map(|x| x + 1.5).collect();
-            let packed = Packed::new(isa, Matrix::new(&w, depth, columns).expect("W"));
-            let clean = product(&a, rows, &packed.get(), Parallelism::Serial);
+            let packed = Packed::new(isa, view_matrix(&w, depth, columns));
+            let clean = product(&a, rows, &packed.get(), SERIAL);
             a[4 * depth + 20] = special;
-            let found = product(&a, rows, &packed.get(), Parallelism::Serial);
+            let found = product(&a, rows, &packed.get(), SERIAL);
             for (at, (x, clean)) in found.iter().zip(&clean).enumerate() {
                 if at / columns != 4 {
                     assert_eq!(x.to_bits(), clean.to_bits(), "{isa}: row {} changed", at / columns);
@@ -49,23 +46,15 @@ fn an_activation_in_the_epilogue_has_the_bits_of_the_activation_kernel() {
             for columns in [1, 3, 64, 70] {
                 let rows = sums.len();
                 let ones = vec![1.0; columns];
-                let packed = Packed::new(isa, Matrix::new(&ones, 1, columns).expect("W"));
+                let packed = Packed::new(isa, view_matrix(&ones, 1, columns));
                 let run = |activation| {
-                    let mut c = vec![POISON; rows * columns];
-                    gemm(
-                        Matrix::new(&sums, rows, 1).expect("A"),
-                        &packed.get(),
-                        &Epilogue { activation, ..Epilogue::default() },
-                        MatrixMut::new(&mut c, rows, columns).expect("C"),
-                        Parallelism::Serial,
-                    )
-                    .expect("shapes that fit");
-                    c
+                    let epilogue = Epilogue { activation, ..Epilogue::default() };
+                    packed.times(view_matrix(&sums, rows, 1), &epilogue, SERIAL)
                 };
                 let found = run(activation);
                 let mut expected = run(Activation::Identity);
-                let view = MatrixMut::new(&mut expected, rows, columns).expect("C");
-                apply(isa, activation, view, Parallelism::Serial).expect("contiguous rows");
+                let view = view_matrix_mut(&mut expected, rows, columns);
+                apply(isa, activation, view, SERIAL).expect("contiguous rows");
                 for (at, (x, y)) in found.iter().zip(&expected).enumerate() {
                     let sum = sums[at / columns];
                     assert!(
@@ -91,7 +80,7 @@ fn a_gate_is_the_product_of_two_products() {
             let x = random.values(rows * depth);
             let (w0, w1) = (random.values(depth * columns), random.values(depth * columns));
             let bias = random.values(columns);
-            let weight = |w: &[f32]| Packed::new(isa, Matrix::new(w, depth, columns).expect("W"));
+            let weight = |w: &[f32]| Packed::new(isa, view_matrix(w, depth, columns));
             let (first, second) = (weight(&w0), weight(&w1));
             let activation = ACTIVATIONS[index % ACTIVATIONS.len()];
             let up = Epilogue { activation, ..Epilogue::default() };
@@ -99,27 +88,22 @@ fn a_gate_is_the_product_of_two_products() {
             let gate = Epilogue { post_op: PostOp::MultiplyOutput, ..plain };
             let run = |rows: std::ops::Range<usize>, parallelism: Parallelism<'_>| {
                 let a = &x[rows.start * depth..rows.end * depth];
-                let a = Matrix::new(a, rows.len(), depth).expect("A");
+                let a = view_matrix(a, rows.len(), depth);
                 let mut c = vec![POISON; rows.len() * columns];
                 for (weight, epilogue) in [(&first, &up), (&second, &gate)] {
-                    let c = MatrixMut::new(&mut c, rows.len(), columns).expect("C");
-                    gemm(a, &weight.get(), epilogue, c, parallelism).expect("a fit");
+                    let c = view_matrix_mut(&mut c, rows.len(), columns);
+                    weight.multiply(a, epilogue, c, parallelism);
                 }
                 c
             };
-            let together = run(0..rows, Parallelism::Serial);
-            let apart = |weight: &Packed, epilogue: &Epilogue<'_>| {
-                let mut c = vec![POISON; rows * columns];
-                let a = Matrix::new(&x, rows, depth).expect("A");
-                let view = MatrixMut::new(&mut c, rows, columns).expect("C");
-                gemm(a, &weight.get(), epilogue, view, Parallelism::Serial).expect("a fit");
-                c
-            };
-            let (up_alone, gate_alone) = (apart(&first, &up), apart(&second, &plain));
+            let together = run(0..rows, SERIAL);
+            let a = view_matrix(&x, rows, depth);
+            let (up_alone, gate_alone) =
+                (first.times(a, &up, SERIAL), second.times(a, &plain, SERIAL));
             let expected: Vec<f32> = up_alone.iter().zip(&gate_alone).map(|(x, y)| x * y).collect();
             assert_eq!(difference(&together, &expected), None, "{isa}, {rows}x{columns}x{depth}");
             for row in [0, rows / 2, rows - 1] {
-                let alone = run(row..row + 1, Parallelism::Serial);
+                let alone = run(row..row + 1, SERIAL);
                 let row = &together[row * columns..][..columns];
                 assert_eq!(difference(&alone, row), None, "{isa}: a row alone");
             }
@@ -128,18 +112,8 @@ fn a_gate_is_the_product_of_two_products() {
                 assert_eq!(difference(&found, &together), None, "{isa}: {crew:?}");
             }
             let mut c = up_alone;
-            let mut scratch =
-                vec![POISON; gemm_unpacked_scratch(isa, depth, columns).expect("small")];
-            gemm_unpacked(
-                isa,
-                Matrix::new(&x, rows, depth).expect("A"),
-                Matrix::new(&w1, depth, columns).expect("B"),
-                &gate,
-                MatrixMut::new(&mut c, rows, columns).expect("C"),
-                &mut scratch,
-                Parallelism::Serial,
-            )
-            .expect("a fit");
+            let to = view_matrix_mut(&mut c, rows, columns);
+            multiply_unpacked(isa, (a, view_matrix(&w1, depth, columns)), &gate, to, SERIAL);
             assert_eq!(difference(&c, &together), None, "{isa}: not packed");
         }
     }
@@ -188,7 +162,7 @@ fn packing_in_parts_and_transposed_gives_the_same_panels() {
             }
             let (pieces, rest) = pieces.split_at(whole.data.len());
             assert_eq!(bits(&whole.data), bits(pieces), "{isa}: {depth} x {columns} in pieces");
-            assert!(rest.iter().all(|x| x.to_bits() == POISON.to_bits()));
+            assert!(is_poison(rest));
         }
     }
 }
@@ -200,9 +174,9 @@ fn packing_a_block_changes_no_other_column() {
         let (depth, columns) = (11, 130);
         let mut random = Random::new(9);
         let w = random.values(depth * columns);
-        let mut packed = Packed::new(isa, Matrix::new(&w, depth, columns).expect("W"));
+        let mut packed = Packed::new(isa, view_matrix(&w, depth, columns));
         let other = random.values(depth * 5);
-        let block = Matrix::new(&other, depth, 5).expect("a block");
+        let block = view_matrix(&other, depth, 5);
         PackOptions::default()
             .pack_columns(isa, block, (depth, columns), 62, &mut packed.data)
             .expect("a fit");
@@ -210,7 +184,7 @@ fn packing_a_block_changes_no_other_column() {
         for k in 0..depth {
             changed[k * columns + 62..][..5].copy_from_slice(&other[k * 5..][..5]);
         }
-        let expected = Packed::new(isa, Matrix::new(&changed, depth, columns).expect("W"));
+        let expected = Packed::new(isa, view_matrix(&changed, depth, columns));
         assert_eq!(bits(&packed.data), bits(&expected.data), "{isa}");
     }
 }
@@ -232,7 +206,7 @@ fn a_row_alone_has_the_bits_it_has_in_any_batch_on_any_threads() {
             let w = random.values(depth * columns);
             let bias = random.values(columns);
             let before = random.values(rows * columns);
-            let packed = Packed::new(isa, Matrix::new(&w, depth, columns).expect("W"));
+            let packed = Packed::new(isa, view_matrix(&w, depth, columns));
             let run = |a: &[f32], before: &[f32], parallelism: Parallelism<'_>| {
                 let rows = a.len() / depth;
                 let mut c = before.to_vec();
@@ -242,32 +216,27 @@ fn a_row_alone_has_the_bits_it_has_in_any_batch_on_any_threads() {
                     activation: ACTIVATIONS[seed as usize % ACTIVATIONS.len()],
                     post_op: PostOp::AddOutput,
                 };
-                gemm(
-                    Matrix::new(a, rows, depth).expect("A"),
-                    &packed.get(),
-                    &epilogue,
-                    MatrixMut::new(&mut c, rows, columns).expect("C"),
-                    parallelism,
-                )
-                .expect("shapes that fit");
+                let to = view_matrix_mut(&mut c, rows, columns);
+                packed.multiply(view_matrix(a, rows, depth), &epilogue, to, parallelism);
                 c
             };
-            let together = run(&a, &before, Parallelism::Serial);
+            let together = run(&a, &before, SERIAL);
             for i in (0..rows).filter(|&i| i < 13 || i + 1 == rows || chosen(isa, i, 5)) {
-                let alone = run(
-                    &a[i * depth..][..depth],
-                    &before[i * columns..][..columns],
-                    Parallelism::Serial,
+                let alone =
+                    run(&a[i * depth..][..depth], &before[i * columns..][..columns], SERIAL);
+                assert_eq!(
+                    difference(&alone, &together[i * columns..][..columns]),
+                    None,
+                    "{isa}: row {i} of {rows} x {columns} x {depth} alone"
                 );
-                if let Some(difference) = difference(&alone, &together[i * columns..][..columns]) {
-                    panic!("{isa}: row {i} of {rows} x {columns} x {depth} alone: {difference}");
-                }
             }
             for crew in crews_of(isa, seed as usize) {
                 let found = crew.run(|parallelism| run(&a, &before, parallelism));
-                if let Some(difference) = difference(&found, &together) {
-                    panic!("{isa}: {rows} x {columns} x {depth}, {crew:?}: {difference}");
-                }
+                assert_eq!(
+                    difference(&found, &together),
+                    None,
+                    "{isa}: {rows} x {columns} x {depth}, {crew:?}"
+                );
             }
         }
     }
@@ -282,12 +251,12 @@ fn other_rows_do_not_affect_a_row() {
             let mut random = Random::new(depth as u64);
             let row = random.values(depth);
             let w = random.values(depth * columns);
-            let packed = Packed::new(isa, Matrix::new(&w, depth, columns).expect("W"));
-            let alone = product(&row, 1, &packed.get(), Parallelism::Serial);
+            let packed = Packed::new(isa, view_matrix(&w, depth, columns));
+            let alone = product(&row, 1, &packed.get(), SERIAL);
             for place in 0..rows {
                 let mut a = vec![f32::NAN; rows * depth];
                 a[place * depth..][..depth].copy_from_slice(&row);
-                let found = product(&a, rows, &packed.get(), Parallelism::Serial);
+                let found = product(&a, rows, &packed.get(), SERIAL);
                 let found = &found[place * columns..][..columns];
                 assert_eq!(difference(found, &alone), None, "{isa}: row {place}");
             }
@@ -313,8 +282,8 @@ fn instruction_sets_agree_bitwise() {
         }
     }
     for isa in all_isas() {
-        let packed = Packed::new(isa, Matrix::new(&w, depth, columns).expect("W"));
-        let found = product(&a, rows, &packed.get(), Parallelism::Serial);
+        let packed = Packed::new(isa, view_matrix(&w, depth, columns));
+        let found = product(&a, rows, &packed.get(), SERIAL);
         assert_eq!(difference(&found, &expected), None, "{isa}");
     }
 }

@@ -1,22 +1,15 @@
 //! Weights in f16 and bf16: the product has the bits of the product with the same values in f32, in every
 //! shape, on every instruction set, on any number of threads. Packing rounds as the oracle does.
 
-use crate::support::errors;
-use crate::support::gemm::{ACTIVATIONS, Packed, Stored, product, strides};
-use crate::support::pruned_argmax::{Operands, normal};
-use crate::support::{
-    CREWS, POISON, Random, Strided, all_isas, bits, brief, crews_of, difference, isas_of, property,
-};
+use crate::support::gemm::{ACTIVATIONS, HALVES, Packed, post_op_of, product, strides};
+use crate::support::pruned_argmax::{Built, Operands, argmax};
+use crate::support::*;
 use proptest::prelude::*;
-use simdformer_kernels::pruned_argmax::{self, Product, PruningTable};
+use simdformer_kernels::pruned_argmax::Product;
 use simdformer_kernels::reference::dtype::stored;
 use simdformer_kernels::{
-    Dtype, Epilogue, Error, Expected, Isa, Matrix, MatrixMut, PackOptions, PackSource,
-    PackedMatrix, Parallelism, PostOp, gemm,
+    Dtype, Epilogue, Error, Expected, Isa, PackOptions, PackSource, PackedMatrix, gemm,
 };
-
-const HALVES: [Dtype; 2] = [Dtype::Bf16, Dtype::F16];
-const SERIAL: Parallelism<'static> = Parallelism::Serial;
 
 /// Weights of all magnitudes that both dtypes represent, with subnormal ones of f16.
 fn weight(random: &mut Random) -> f32 {
@@ -28,10 +21,10 @@ fn widened(dtype: Dtype, w: &[f32]) -> Vec<f32> {
 }
 
 /// Packed in `storage`, and the same values packed in f32.
-fn both(isa: Isa, dtype: Dtype, w: &[f32], (depth, columns): (usize, usize)) -> (Stored, Packed) {
+fn both(isa: Isa, dtype: Dtype, w: &[f32], (depth, columns): (usize, usize)) -> (Packed, Packed) {
     let wide = widened(dtype, w);
-    let view = |w| Matrix::new(w, depth, columns).expect("W");
-    (Stored::new(isa, dtype, view(w)), Packed::new(isa, view(&wide)))
+    let view = |w| view_matrix(w, depth, columns);
+    (Packed::with_dtype(isa, dtype, view(w)), Packed::new(isa, view(&wide)))
 }
 
 /// Numbers of rows around tiles, few rows and blocks of rows; columns around panels; depths around pairs,
@@ -63,9 +56,11 @@ fn the_bits_are_those_of_the_widened_weights_around_every_edge() {
                 let (halves, floats) = both(isa, dtype, &w, (depth, columns));
                 let found = product(&a, rows, &halves.get(), SERIAL);
                 let expected = product(&a, rows, &floats.get(), SERIAL);
-                if let Some(difference) = difference(&found, &expected) {
-                    panic!("{isa}, {dtype:?}, {rows} x {columns} x {depth}: {difference}");
-                }
+                assert_eq!(
+                    difference(&found, &expected),
+                    None,
+                    "{isa}, {dtype:?}, {rows} x {columns} x {depth}"
+                );
             }
         }
     }
@@ -161,35 +156,24 @@ fn every_epilogue_and_layout_has_the_bits_of_f32() {
                         scale: if residual == 2 { -1.5 } else { 1.0 },
                         bias: (activation % 2 == 0).then_some(&bias),
                         activation: ACTIVATIONS[activation],
-                        post_op: match residual {
-                            0 => PostOp::None,
-                            1 => PostOp::AddOutput,
-                            2 => PostOp::Add(other.view()),
-                            _ => PostOp::MultiplyOutput,
-                        },
+                        post_op: post_op_of(residual, other.view()),
                     };
                     for isa in all_isas() {
                         for dtype in HALVES {
-                            let halves = Stored::new(isa, dtype, w.view());
-                            let wide = Strided::new(
-                                depth,
-                                columns,
-                                (w.row_stride, w.column_stride),
-                                |k, j| stored(dtype, w.at(k, j)),
-                            );
+                            let halves = Packed::with_dtype(isa, dtype, w.view());
+                            let strides = (w.row_stride, w.column_stride);
+                            let value = |k, j| stored(dtype, w.at(k, j));
+                            let wide = Strided::new(depth, columns, strides, value);
                             let floats = Packed::new(isa, wide.view());
-                            let [found, expected] = [halves.get(), floats.get()].map(|packed| {
+                            let [found, expected] = [halves, floats].map(|packed| {
                                 let mut c = before.clone();
-                                gemm(a.view(), &packed, &epilogue, c.view_mut(), SERIAL)
-                                    .expect("shapes that fit");
+                                packed.multiply(a.view(), &epilogue, c.view_mut(), SERIAL);
                                 c
                             });
-                            found.check_gaps();
-                            assert_eq!(
-                                difference(&found.data, &expected.data),
-                                None,
-                                "{isa}, {dtype:?}, {rows} x {columns} x {depth}: {epilogue:?}"
-                            );
+                            found.assert_gaps_untouched();
+                            let what = format!("{isa}, {dtype:?}, {rows} x {columns} x {depth}");
+                            let difference = difference(&found.data, &expected.data);
+                            assert_eq!(difference, None, "{what}: {epilogue:?}");
                         }
                     }
                 }
@@ -258,7 +242,7 @@ fn packing_rounds_as_the_oracle_says() {
                 .collect();
             let expected: Vec<f32> = widened(dtype, &w).iter().map(|x| x + 0.0).collect();
             for isa in all_isas() {
-                let packed = Stored::new(isa, dtype, Matrix::new(&w, depth, columns).expect("W"));
+                let packed = Packed::with_dtype(isa, dtype, view_matrix(&w, depth, columns));
                 let found = unpacked(&packed.get());
                 assert_eq!(difference(&found, &expected), None, "{isa}, {dtype:?}");
             }
@@ -277,7 +261,7 @@ fn packing_in_parts_gives_the_same_words() {
             let w = Strided::new(depth, columns, strides, |_, _| random.value());
             for isa in all_isas() {
                 for dtype in [Dtype::F32, Dtype::Bf16, Dtype::F16] {
-                    let whole = Stored::new(isa, dtype, w.view());
+                    let whole = Packed::with_dtype(isa, dtype, w.view());
                     assert!(whole.data.iter().all(|x| x.to_bits() != POISON.to_bits()));
                     for crew in crews_of(isa, columns) {
                         let mut found = vec![POISON; whole.data.len()];
@@ -347,9 +331,9 @@ proptest! {
         };
         for isa in all_isas() {
             let wide = if by_column {
-                Matrix::new(&floats, columns, depth).expect("W").transposed()
+                view_matrix(&floats, columns, depth).transposed()
             } else {
-                Matrix::new(&floats, depth, columns).expect("W")
+                view_matrix(&floats, depth, columns)
             };
             let length = PackOptions::new(to).buffer_len(isa, depth, columns).expect("small");
             let (mut expected, mut found) = (vec![POISON; length], vec![POISON; length]);
@@ -373,7 +357,7 @@ proptest! {
                 prop_assert!(too_large, "{:?}", packed);
                 if !by_column {
                     prop_assert_eq!(packed, result);
-                    prop_assert!(found.iter().all(|x| x.to_bits() == POISON.to_bits()));
+                    prop_assert!(is_poison(&found));
                 }
             }
         }
@@ -385,16 +369,14 @@ fn u16_sources_that_do_not_fit_are_errors() {
     let halves = [0u16; 11];
     let short = errors::short_matrix([3, 4], 12, 11);
     assert_eq!(PackSource::f16(&halves, 3, 4).err(), Some(short));
-    assert_eq!(
-        PackSource::bf16(&halves, usize::MAX, 2).err(),
-        Some(errors::large_matrix([usize::MAX, 2]))
-    );
+    let large = errors::large_matrix([usize::MAX, 2]);
+    assert_eq!(PackSource::bf16(&halves, usize::MAX, 2).err(), Some(large));
     let (options, mut buffer) = (PackOptions::new(Dtype::F16), [POISON; 1024]);
     let block = PackSource::f16(&halves, 5, 2).expect("W");
     let error = options.pack_columns(Isa::best(), block, (2, 5), 0, &mut buffer);
     assert_eq!(error, Err(errors::shape("block", [2, 5], [5, 2])));
     assert!(error.unwrap_err().to_string().contains("transposed()"));
-    assert!(buffer.iter().all(|x| x.to_bits() == POISON.to_bits()));
+    assert!(is_poison(&buffer));
 }
 
 #[test]
@@ -426,7 +408,7 @@ fn values_that_are_not_finite_stay_so() {
 #[test]
 fn errors_say_what_and_where_and_nothing_is_written() {
     let (depth, columns) = (40, 100);
-    let poisoned = |data: &[f32]| data.iter().all(|x| x.to_bits() == POISON.to_bits());
+
     for isa in all_isas() {
         for (dtype, least) in [(Dtype::F16, 65_520.0), (Dtype::Bf16, f32::from_bits(0x7f7f_8000))] {
             let length = PackOptions::new(dtype).buffer_len(isa, depth, columns).expect("small");
@@ -443,7 +425,7 @@ fn errors_say_what_and_where_and_nothing_is_written() {
                 w[62] = f32::NAN;
                 w[63] = least.next_down();
                 for crew in CREWS {
-                    let block = Matrix::new(&w, depth, 61).expect("W");
+                    let block = view_matrix(&w, depth, 61);
                     let error = crew.run(|threads| {
                         let shape = (depth, columns);
                         PackOptions { dtype, parallelism: threads }
@@ -455,12 +437,12 @@ fn errors_say_what_and_where_and_nothing_is_written() {
                     assert_eq!(error, expected);
                     let text = error.to_string();
                     assert!(text.contains(&format!("row {row}, column {}", 20 + column)), "{text}");
-                    assert!(poisoned(&data));
+                    assert!(is_poison(&data));
                 }
             }
             let w = vec![0.0; depth * columns];
             let pack = |rows, count, first, data: &mut [f32]| {
-                let block = Matrix::new(&w, rows, count).expect("W");
+                let block = view_matrix(&w, rows, count);
                 PackOptions::new(dtype).pack_columns(isa, block, (40, 100), first, data)
             };
             let shape = errors::shape("block", [40, 100], [39, 5]);
@@ -475,7 +457,7 @@ fn errors_say_what_and_where_and_nothing_is_written() {
             let short = errors::len("data", length, length - 1);
             let found = PackOptions::new(dtype).from_packed(isa, 40, 100, &data[1..]);
             assert_eq!(found.err(), Some(short));
-            assert!(poisoned(&data));
+            assert!(is_poison(&data));
             let large = PackOptions::new(dtype).buffer_len(isa, usize::MAX, 2);
             assert_eq!(large, Err(errors::too_large("the packed matrix")));
             let packed = PackOptions::new(dtype).from_packed(isa, 40, 100, &data).expect("length");
@@ -493,43 +475,27 @@ fn the_pruned_argmax_is_that_of_the_widened_product() {
             for (rows, depth, columns) in [(1, 64, 300), (13, 33, 129), (5, 1, 40)] {
                 let mut random = Random::new(depth as u64);
                 let operands = Operands::gaussian((rows, depth, columns), 8);
-                let w: Vec<f32> = (0..depth * columns).map(|_| normal(&mut random)).collect();
+                let w = random.normals(depth * columns);
                 let (halves, floats) = both(isa, dtype, &w, (depth, columns));
                 let x = operands.x.view();
-                let build = |weight: &PackedMatrix<'_>| {
-                    let mut data =
-                        vec![POISON; PruningTable::buffer_len(depth, columns).expect("small")];
-                    PruningTable::build(weight, &mut data).expect("space");
-                    data
-                };
-                let built = build(&halves.get());
-                assert_eq!(difference(&built, &build(&floats.get())), None, "{isa}, {dtype:?}");
                 let turned: Vec<f32> = (0..columns * depth)
                     .map(|at| stored(dtype, w[at % depth * columns + at / depth]))
                     .collect();
-                let right = product(&operands.x.data[..rows * depth], rows, &halves.get(), SERIAL);
+                let right = product(&operands.x.dense(), rows, &halves.get(), SERIAL);
+                let (halves, floats) = (Built::new(halves), Built::new(floats));
+                let same = difference(&halves.pruning_table, &floats.pruning_table);
+                assert_eq!(same, None, "{isa}, {dtype:?}");
                 for by_column in [false, true] {
-                    let turned = Matrix::new(&turned, columns, depth).expect("dense");
-                    let product = Product {
-                        weight: &halves.get(),
-                        pruning_table: &PruningTable::from_built(depth, columns, &built)
-                            .expect("built"),
-                        bias: None,
-                        by_column: by_column.then_some(turned),
-                    };
-                    let (mut best, mut values) = (vec![0; rows], vec![POISON; rows]);
-                    let mut scratch =
-                        vec![POISON; pruned_argmax::argmax_scratch(rows, depth).expect("small")];
-                    let out = (&mut best[..], &mut values[..]);
-                    pruned_argmax::argmax(&product, x, &|_, _| false, out, &mut scratch, SERIAL)
-                        .expect("shapes that fit");
+                    let turned = view_matrix(&turned, columns, depth);
+                    let (best, values) = halves.with_product(|product| {
+                        let by_column = by_column.then_some(turned);
+                        argmax(&Product { by_column, ..product }, x, &|_, _| false, SERIAL)
+                    });
                     for (row, line) in right.chunks_exact(columns).enumerate() {
                         let most = line.iter().copied().fold(f32::MIN, f32::max);
                         let first = line.iter().position(|&x| x == most).expect("one is");
-                        assert_eq!(
-                            (best[row] as usize, bits(&[values[row]])),
-                            (first, bits(&[most]))
-                        );
+                        let found = (best[row] as usize, values[row].to_bits());
+                        assert_eq!(found, (first, most.to_bits()));
                     }
                 }
             }
@@ -547,21 +513,20 @@ fn nothing_outside_the_operands_is_read() {
                 // After the last element of an odd row of A, where a step of two would
                 // read, is poison.
                 let a = Strided::new(rows, depth, (depth + 1, 1), |_, _| random.value());
-                let halves = Stored::new(isa, dtype, w.view());
-                let mut c = Strided::new(rows, columns, (columns + 3, 1), |_, _| POISON);
-                gemm(a.view(), &halves.get(), &Epilogue::default(), c.view_mut(), SERIAL)
-                    .expect("shapes that fit");
-                c.check_gaps();
-                assert!((0..rows * columns).all(|at| c.at(at / columns, at % columns).is_finite()));
+                let halves = Packed::with_dtype(isa, dtype, w.view());
+                let mut c = Strided::nan(rows, columns, 3);
+                halves.multiply(a.view(), &Epilogue::default(), c.view_mut(), SERIAL);
+                c.assert_gaps_untouched();
+                assert!(c.dense().iter().all(|x| x.is_finite()));
             }
         }
     }
     let mut none = [];
-    let empty = Matrix::new(&[], 4, 0).expect("no columns");
+    let empty = view_matrix(&[], 4, 0);
     for dtype in HALVES {
-        let packed = Stored::new(Isa::best(), dtype, empty);
-        let a = Matrix::new(&[], 0, 4).expect("no rows");
-        let c = MatrixMut::new(&mut none, 0, 0).expect("nothing");
+        let packed = Packed::with_dtype(Isa::best(), dtype, empty);
+        let a = view_matrix(&[], 0, 4);
+        let c = view_matrix_mut(&mut none, 0, 0);
         assert_eq!(gemm(a, &packed.get(), &Epilogue::default(), c, SERIAL), Ok(()));
     }
 }

@@ -1,16 +1,15 @@
 //! Products with int8 weights are equal to those of their oracle, on every instruction set of the machine,
 //! with and without int8 dot products.
 
-use crate::support::errors;
-use crate::support::gemm::{ACTIVATIONS, strides};
-use crate::support::{POISON, Random, Strided, all_isas, brief, chosen, crews_of, full};
+use crate::support::gemm::{
+    ACTIVATIONS, PRECISIONS, Quantized, multiply_int8, post_op_of, strides, with_quantized,
+};
+use crate::support::*;
 use simdformer_kernels::reference::gemm_int8::{Rounded, gemm_int8 as oracle, levels};
 use simdformer_kernels::{
-    Activation, Epilogue, Expected, Isa, Matrix, MatrixMut, Parallelism, PostOp, Quantization,
+    Activation, Epilogue, Expected, Isa, Matrix, Parallelism, PostOp, Quantization,
     QuantizedActivations, QuantizedMatrix, activation, gemm_int8,
 };
-
-const PRECISIONS: [Quantization; 2] = [Quantization::W8A8, Quantization::W8A16];
 
 /// Every instruction set, and the same set as on CPUs without int8 dot products. On a CPU with AMX also
 /// without AMX.
@@ -23,61 +22,18 @@ fn sets() -> Vec<Isa> {
     all_isas().into_iter().flat_map(of).collect()
 }
 
-/// Quantized weights in a buffer of exactly their length. Every word held poison before.
-struct Weight {
-    depth: usize,
-    columns: usize,
-    words: Vec<f32>,
-}
-
-impl Weight {
-    fn new(isa: Isa, weight: Matrix<'_>) -> Self {
-        let (depth, columns) = (weight.rows(), weight.columns());
-        let mut words =
-            vec![POISON; QuantizedMatrix::buffer_len(depth, columns).expect("a small size")];
-        QuantizedMatrix::quantize(isa, weight, &mut words).expect("the length");
-        Self { depth, columns, words }
-    }
-
-    fn get(&self) -> QuantizedMatrix<'_> {
-        QuantizedMatrix::from_quantized(self.depth, self.columns, &self.words).expect("the length")
-    }
-}
-
-/// The product into `c`. The rows are quantized in a buffer of exactly their length.
-fn product(
-    (isa, precision): (Isa, Quantization),
-    x: Matrix<'_>,
-    weight: &QuantizedMatrix<'_>,
-    epilogue: &Epilogue<'_>,
-    c: MatrixMut<'_>,
-    parallelism: Parallelism<'_>,
-) {
-    let length =
-        QuantizedActivations::buffer_len(x.rows(), x.columns(), precision).expect("a small size");
-    let mut words = vec![POISON; length];
-    let rows = QuantizedActivations::quantize(isa, x, precision, &mut words, parallelism)
-        .expect("that length");
-    gemm_int8(&rows, weight, epilogue, c, parallelism).expect("shapes that fit");
-}
-
-/// [`product`] of dense rows without an epilogue, into a new output.
+/// The product of dense rows without an epilogue, into a new output.
 fn plain(
     set: (Isa, Quantization),
     x: &[f32],
     rows: usize,
-    weight: &QuantizedMatrix<'_>,
+    weight: &Quantized,
     parallelism: Parallelism<'_>,
 ) -> Vec<f32> {
-    let mut c = vec![POISON; rows * weight.columns()];
-    product(
-        set,
-        Matrix::new(x, rows, weight.depth()).expect("X"),
-        weight,
-        &Epilogue::default(),
-        MatrixMut::new(&mut c, rows, weight.columns()).expect("C"),
-        parallelism,
-    );
+    let mut c = poisoned(rows * weight.columns);
+    let x = view_matrix(x, rows, weight.depth);
+    let to = view_matrix_mut(&mut c, rows, weight.columns);
+    multiply_int8(set, x, &weight.get(), &Epilogue::default(), to, parallelism).expect("a fit");
     c
 }
 
@@ -99,10 +55,25 @@ fn expected(
     precision: Quantization,
 ) -> Vec<f32> {
     let mut out = vec![0.0; rows * columns];
-    let x = Matrix::new(x, rows, depth).expect("X");
-    let w = Matrix::new(w, depth, columns).expect("W");
+    let x = view_matrix(x, rows, depth);
+    let w = view_matrix(w, depth, columns);
     oracle(x, w, precision, &Epilogue::default(), None, &mut out).expect("shapes that fit");
     out
+}
+
+/// Compares the product of dense matrices with `all`, on every set.
+fn check(
+    precision: Quantization,
+    (x, w): (&[f32], &[f32]),
+    (rows, depth, columns): (usize, usize, usize),
+    all: &[f32],
+    what: impl core::fmt::Display,
+) {
+    for isa in sets() {
+        let weight = Quantized::new(isa, view_matrix(w, depth, columns));
+        let c = plain((isa, precision), x, rows, &weight, SERIAL);
+        assert_same(&c, all, || format!("{isa}, {precision:?}, {what}"));
+    }
 }
 
 /// Every number of rows up to two of the tallest tiles, columns around panels and parts of panels, depths
@@ -131,18 +102,12 @@ fn every_shape_around_every_edge_is_equal() {
                         continue;
                     }
                     let weight = Matrix::strided(&w, depth, n, COLUMNS, 1).expect("inside W");
-                    let weight = Weight::new(isa, weight);
+                    let weight = Quantized::new(isa, weight);
                     for rows in 1..=ROWS {
                         if brief() && ![1, 2, 3, 5, 8, 13, 24].contains(&rows) {
                             continue;
                         }
-                        let c = plain(
-                            (isa, precision),
-                            &x[..rows * depth],
-                            rows,
-                            &weight.get(),
-                            Parallelism::Serial,
-                        );
+                        let c = plain((isa, precision), &x[..rows * depth], rows, &weight, SERIAL);
                         for (row, c) in c.chunks_exact(n).enumerate() {
                             assert_same(c, &all[row * COLUMNS..][..n], || {
                                 format!("{isa}, {precision:?}, {rows} x {n} x {depth}, row {row}")
@@ -183,11 +148,7 @@ fn blocks_of_rows_are_equal() {
                     all.push(sum as f32 * scale * row_scale);
                 }
             }
-            for isa in sets() {
-                let weight = Weight::new(isa, Matrix::new(&w, depth, columns).expect("W"));
-                let c = plain((isa, precision), &x, rows, &weight.get(), Parallelism::Serial);
-                assert_same(&c, &all, || format!("{isa}, {precision:?}, {rows} rows"));
-            }
+            check(precision, (&x, &w), (rows, depth, columns), &all, format_args!("{rows} rows"));
         }
     }
 }
@@ -211,11 +172,13 @@ fn extremes_are_exact() {
                 let all = expected(&x, &w, (rows, depth, columns), precision);
                 let exact = f64::from(x_sign * w_sign) * 16129.0 * depth as f64;
                 assert!((f64::from(all[0]) - exact).abs() <= 1e-6 * exact.abs());
-                for isa in sets() {
-                    let weight = Weight::new(isa, Matrix::new(&w, depth, columns).expect("W"));
-                    let c = plain((isa, precision), &x, rows, &weight.get(), Parallelism::Serial);
-                    assert_same(&c, &all, || format!("{isa}, {precision:?}, depth {depth}"));
-                }
+                check(
+                    precision,
+                    (&x, &w),
+                    (rows, depth, columns),
+                    &all,
+                    format_args!("depth {depth}"),
+                );
             }
         }
     }
@@ -262,15 +225,8 @@ fn special_magnitudes_stay_in_their_row_and_column() {
                         for (i, row) in all.chunks_exact(columns).enumerate() {
                             assert_eq!(row.iter().all(|y| y.is_nan()), bad && i == place);
                         }
-                        for isa in sets() {
-                            let w = Matrix::new(&w, depth, columns).expect("W");
-                            let weight = Weight::new(isa, w);
-                            let set = (isa, precision);
-                            let c = plain(set, &x, rows, &weight.get(), Parallelism::Serial);
-                            assert_same(&c, &all, || {
-                                format!("{isa}, {precision:?}, {kind:e} in row {place} of {rows}")
-                            });
-                        }
+                        let what = format_args!("{kind:e} in row {place} of {rows}");
+                        check(precision, (&x, &w), (rows, depth, columns), &all, what);
                     }
                 }
             }
@@ -294,11 +250,8 @@ fn special_magnitudes_stay_in_their_row_and_column() {
             }
             let precision = PRECISIONS[place % 2];
             let all = expected(&x, &w, (rows, depth, columns), precision);
-            for isa in sets() {
-                let weight = Weight::new(isa, Matrix::new(&w, depth, columns).expect("W"));
-                let c = plain((isa, precision), &x, rows, &weight.get(), Parallelism::Serial);
-                assert_same(&c, &all, || format!("{isa}, {kind:e} in column {place}"));
-            }
+            let what = format_args!("{kind:e} in column {place}");
+            check(precision, (&x, &w), (rows, depth, columns), &all, what);
         }
     }
 }
@@ -318,11 +271,7 @@ fn ties_go_to_even() {
             w[k] = 127.0;
             let all = expected(&x, &w, (1, depth, 1), precision);
             assert_eq!(all[0], 127.0 * libm::rintf(x[k]), "{precision:?}: {}", x[k]);
-            for isa in sets() {
-                let weight = Weight::new(isa, Matrix::new(&w, depth, 1).expect("W"));
-                let c = plain((isa, precision), &x, 1, &weight.get(), Parallelism::Serial);
-                assert_same(&c, &all, || format!("{isa}, {precision:?}, {}", x[k]));
-            }
+            check(precision, (&x, &w), (1, depth, 1), &all, x[k]);
         }
     }
 }
@@ -355,19 +304,16 @@ fn every_epilogue_and_layout_is_equal() {
                             let mut c = matrix(rows, columns, layouts[3], spread);
                             let before = c.clone();
                             let bias = random.values(columns);
-                            let post_op = match residual {
-                                0 => PostOp::None,
-                                1 => PostOp::AddOutput,
-                                2 => PostOp::Add(added.view()),
-                                _ => PostOp::MultiplyOutput,
-                            };
+                            let post_op = post_op_of(residual, added.view());
                             let bias = (seed % 3 > 0).then_some(bias.as_slice());
                             let epilogue = Epilogue { scale, bias, activation, post_op };
-                            let weight = Weight::new(isa, w.view());
+                            let weight = Quantized::new(isa, w.view());
                             let set = (isa, precision);
-                            let serial = Parallelism::Serial;
-                            product(set, x.view(), &weight.get(), &epilogue, c.view_mut(), serial);
-                            c.check_gaps();
+
+                            let to = c.view_mut();
+                            multiply_int8(set, x.view(), &weight.get(), &epilogue, to, SERIAL)
+                                .expect("a fit");
+                            c.assert_gaps_untouched();
 
                             let mut right = vec![0.0; rows * columns];
                             let (xs, ws) = (x.view(), w.view());
@@ -383,8 +329,8 @@ fn every_epilogue_and_layout_is_equal() {
                                 };
                                 oracle(xs, ws, precision, &inner, None, &mut right)
                                     .expect("shapes that fit");
-                                let view = MatrixMut::new(&mut right, rows, columns).expect("C");
-                                activation::apply(isa, activation, view, serial)
+                                let view = view_matrix_mut(&mut right, rows, columns);
+                                activation::apply(isa, activation, view, SERIAL)
                                     .expect("rows of an output");
                                 for (at, y) in right.iter_mut().enumerate() {
                                     let (i, j) = (at / columns, at % columns);
@@ -396,10 +342,7 @@ fn every_epilogue_and_layout_is_equal() {
                                     };
                                 }
                             }
-                            let found: Vec<f32> = (0..rows * columns)
-                                .map(|at| c.at(at / columns, at % columns))
-                                .collect();
-                            assert_same(&found, &right, || {
+                            assert_same(&c.dense(), &right, || {
                                 format!("{isa}, {precision:?}, {rows} rows, {epilogue:?}")
                             });
                         }
@@ -417,17 +360,14 @@ fn empty_products_are_the_bias_or_nothing() {
             for (rows, depth, columns) in [(0, 5, 7), (5, 7, 0), (3, 0, 40), (0, 0, 0), (13, 0, 1)]
             {
                 let (x, w) = (vec![1.0; rows * depth], vec![1.0; depth * columns]);
-                let weight = Weight::new(isa, Matrix::new(&w, depth, columns).expect("W"));
+                let weight = Quantized::new(isa, view_matrix(&w, depth, columns));
                 let bias: Vec<f32> = (0..columns).map(|n| n as f32 - 2.5).collect();
                 let mut c = vec![POISON; rows * columns];
-                product(
-                    (isa, precision),
-                    Matrix::new(&x, rows, depth).expect("X"),
-                    &weight.get(),
-                    &Epilogue { bias: Some(&bias), ..Epilogue::default() },
-                    MatrixMut::new(&mut c, rows, columns).expect("C"),
-                    Parallelism::Serial,
-                );
+                let epilogue = Epilogue { bias: Some(&bias), ..Epilogue::default() };
+                let (x, to) =
+                    (view_matrix(&x, rows, depth), view_matrix_mut(&mut c, rows, columns));
+                let set = (isa, precision);
+                multiply_int8(set, x, &weight.get(), &epilogue, to, SERIAL).expect("a fit");
                 let all: Vec<f32> = (0..rows).flat_map(|_| bias.clone()).collect();
                 assert_same(&c, &all, || format!("{isa}, {rows} x {columns} x {depth}"));
             }
@@ -458,9 +398,9 @@ fn every_byte_value_is_multiplied_exactly() {
         words[at + 32 * steps] = 0.25;
         words[at + 32 * (steps + 1)] = f32::from_bits((-128 * sum) as u32);
     }
-    let weight = QuantizedMatrix::from_quantized(depth, columns, &words).expect("the length");
-    assert_eq!(weight.column_scale(39), 0.25);
-    assert!(weight.column_scale(40).is_nan());
+    let weight = Quantized { depth, columns, words };
+    assert_eq!(weight.get().column_scale(39), 0.25);
+    assert!(weight.get().column_scale(40).is_nan());
     for precision in PRECISIONS {
         let mut all = Vec::new();
         for row in x.chunks_exact(depth) {
@@ -472,7 +412,7 @@ fn every_byte_value_is_multiplied_exactly() {
             }
         }
         for isa in sets() {
-            let c = plain((isa, precision), &x, rows, &weight, Parallelism::Serial);
+            let c = plain((isa, precision), &x, rows, &weight, SERIAL);
             assert_same(&c, &all, || format!("{isa}, {precision:?}"));
         }
     }
@@ -487,8 +427,8 @@ fn weights_are_the_same_words_everywhere() {
         let w = random.values(depth * columns);
         let turned: Vec<f32> =
             (0..columns * depth).map(|i| w[i % depth * columns + i / depth]).collect();
-        let matrix = Matrix::new(&w, depth, columns).expect("W");
-        let whole = Weight::new(Isa::SCALAR, matrix).words;
+        let matrix = view_matrix(&w, depth, columns);
+        let whole = Quantized::new(Isa::SCALAR, matrix).words;
         assert!(whole.iter().all(|x| x.to_bits() != POISON.to_bits()));
         for isa in sets() {
             let same = |words: &[f32]| {
@@ -497,9 +437,9 @@ fn weights_are_the_same_words_everywhere() {
                     "{isa}: {depth} x {columns}"
                 );
             };
-            same(&Weight::new(isa, matrix).words);
-            let by_column = Matrix::new(&turned, columns, depth).expect("W").transposed();
-            same(&Weight::new(isa, by_column).words);
+            same(&Quantized::new(isa, matrix).words);
+            let by_column = view_matrix(&turned, columns, depth).transposed();
+            same(&Quantized::new(isa, by_column).words);
             for piece in [1, 3, 32, 45] {
                 let mut words = vec![POISON; whole.len()];
                 for first in (0..columns).step_by(piece) {
@@ -523,13 +463,13 @@ fn a_row_does_not_depend_on_its_batch_nor_on_threads() {
     let x = random.values(most * depth);
     let w = random.values(depth * columns);
     for isa in sets() {
-        let weight = Weight::new(isa, Matrix::new(&w, depth, columns).expect("W"));
+        let weight = Quantized::new(isa, view_matrix(&w, depth, columns));
         for precision in PRECISIONS {
             let set = (isa, precision);
-            let whole = plain(set, &x, most, &weight.get(), Parallelism::Serial);
+            let whole = plain(set, &x, most, &weight, SERIAL);
             for (first, rows) in [(0, 1), (99, 1), (17, 2), (3, 6), (40, 11), (1, 36), (20, 50)] {
                 let part = &x[first * depth..][..rows * depth];
-                let c = plain(set, part, rows, &weight.get(), Parallelism::Serial);
+                let c = plain(set, part, rows, &weight, SERIAL);
                 assert_same(&c, &whole[first * columns..][..rows * columns], || {
                     format!("{isa}, {precision:?}, {rows} rows from {first}")
                 });
@@ -537,7 +477,7 @@ fn a_row_does_not_depend_on_its_batch_nor_on_threads() {
             for crew in crews_of(isa, 0) {
                 for rows in [1, 5, 24, most] {
                     let x = &x[..rows * depth];
-                    let c = crew.run(|threads| plain(set, x, rows, &weight.get(), threads));
+                    let c = crew.run(|threads| plain(set, x, rows, &weight, threads));
                     assert_same(&c, &whole[..rows * columns], || {
                         format!("{isa}, {precision:?}, {rows} rows, {crew:?}")
                     });
@@ -554,26 +494,22 @@ fn rows_are_read_by_several_products() {
     let mut random = Random::new(2);
     let x = random.values(rows * depth);
     for isa in sets() {
-        let view = Matrix::new(&x, rows, depth).expect("X");
+        let view = view_matrix(&x, rows, depth);
         let precision = Quantization::W8A8;
-        let mut words = vec![
-            0.0;
-            QuantizedActivations::buffer_len(rows, depth, precision)
-                .expect("a small size")
-        ];
-        let read =
-            QuantizedActivations::quantize(isa, view, precision, &mut words, Parallelism::Serial)
-                .expect("the length");
+        let mut words =
+            poisoned(QuantizedActivations::buffer_len(rows, depth, precision).expect("small"));
+        let read = QuantizedActivations::quantize(isa, view, precision, &mut words, SERIAL)
+            .expect("the length");
         assert_eq!((read.rows(), read.depth(), read.precision()), (rows, depth, precision));
         let largest = x[..depth].iter().fold(0.0f32, |most, x| most.max(x.abs()));
         assert_eq!(read.row_scale(0), largest / 127.0);
         assert!(read.row_scale(rows).is_nan());
         for columns in [3, 64] {
             let w = random.values(depth * columns);
-            let weight = Weight::new(isa, Matrix::new(&w, depth, columns).expect("W"));
+            let weight = Quantized::new(isa, view_matrix(&w, depth, columns));
             let mut c = vec![POISON; rows * columns];
-            let view = MatrixMut::new(&mut c, rows, columns).expect("C");
-            gemm_int8(&read, &weight.get(), &Epilogue::default(), view, Parallelism::Serial)
+            let view = view_matrix_mut(&mut c, rows, columns);
+            gemm_int8(&read, &weight.get(), &Epilogue::default(), view, SERIAL)
                 .expect("shapes that fit");
             let all = expected(&x, &w, (rows, depth, columns), precision);
             assert_same(&c, &all, || format!("{isa}, {columns} columns"));
@@ -601,16 +537,15 @@ fn nothing_outside_the_operands_is_touched() {
                         .expect("a small size");
                     let mut words = guard(&zeros(length));
                     let mut c = guard(&zeros(rows * columns));
-                    let w = Matrix::new(&w, depth, columns).expect("W");
+                    let w = view_matrix(&w, depth, columns);
                     let weight =
                         QuantizedMatrix::quantize(isa, w, &mut weight).expect("the length");
-                    let view = Matrix::new(&x, rows, depth).expect("X");
-                    let serial = Parallelism::Serial;
+                    let view = view_matrix(&x, rows, depth);
                     let read =
-                        QuantizedActivations::quantize(isa, view, precision, &mut words, serial)
+                        QuantizedActivations::quantize(isa, view, precision, &mut words, SERIAL)
                             .expect("the length");
-                    let out = MatrixMut::new(&mut c, rows, columns).expect("C");
-                    gemm_int8(&read, &weight, &Epilogue::default(), out, serial).expect("a fit");
+                    let out = view_matrix_mut(&mut c, rows, columns);
+                    gemm_int8(&read, &weight, &Epilogue::default(), out, SERIAL).expect("a fit");
                     assert!(c.iter().all(|y| y.is_finite()));
                 }
             }
@@ -621,10 +556,9 @@ fn nothing_outside_the_operands_is_touched() {
 #[test]
 fn every_error_is_reached_and_nothing_is_written() {
     let zeros = vec![0.0f32; 4096];
-    let matrix = |rows, columns| Matrix::new(&zeros, rows, columns).expect("a small matrix");
-    let poison = |words: &[f32]| words.iter().all(|x| x.to_bits() == POISON.to_bits());
+    let matrix = |rows, columns| view_matrix(&zeros, rows, columns);
     let precision = Quantization::W8A8;
-    let (isa, serial) = (Isa::best(), Parallelism::Serial);
+    let isa = Isa::best();
 
     let need = QuantizedMatrix::buffer_len(5, 7).expect("a small size");
     let mut short = vec![POISON; need - 1];
@@ -634,12 +568,12 @@ fn every_error_is_reached_and_nothing_is_written() {
     assert_eq!(QuantizedMatrix::quantize(isa, matrix(5, 7), &mut short).err(), Some(wanted));
     let found = QuantizedMatrix::quantize_block(isa, matrix(5, 1), (5, 7), 0, &mut short);
     assert_eq!(found, Err(wanted));
-    assert!(poison(&short));
+    assert!(is_poison(&short));
     let mut more = vec![POISON; need + 1];
     let long = errors::len("data", need, need + 1);
     assert_eq!(QuantizedMatrix::from_quantized(5, 7, &more).err(), Some(long));
     QuantizedMatrix::quantize(isa, matrix(5, 7), &mut more).expect("the buffer may be longer");
-    assert!(poison(&more[need..]));
+    assert!(is_poison(&more[need..]));
     let mut buffer = vec![POISON; need];
     let end = |found| errors::size("last column", "block", Expected::AtMost(7), found);
     for (block, first, error) in [
@@ -648,31 +582,23 @@ fn every_error_is_reached_and_nothing_is_written() {
         (matrix(5, 8), 0, end(8)),
         (matrix(5, 1), usize::MAX, end(usize::MAX)),
     ] {
-        assert_eq!(
-            QuantizedMatrix::quantize_block(isa, block, (5, 7), first, &mut buffer),
-            Err(error)
-        );
+        let found = QuantizedMatrix::quantize_block(isa, block, (5, 7), first, &mut buffer);
+        assert_eq!(found, Err(error));
     }
-    assert!(poison(&buffer));
+    assert!(is_poison(&buffer));
     let deep = |operand| errors::size("depth", operand, Expected::AtMost(133_144), 133_145);
     assert_eq!(QuantizedMatrix::buffer_len(133_145, 1), Err(deep("the quantized matrix")));
     let found = QuantizedActivations::buffer_len(1, 133_145, precision);
     assert_eq!(found, Err(deep("the quantized activations")));
-    assert!(
-        QuantizedMatrix::buffer_len(133_144, 1).is_ok()
-            && QuantizedActivations::buffer_len(1, 133_144, precision).is_ok()
-    );
+    assert!(QuantizedMatrix::buffer_len(133_144, 1).is_ok());
+    assert!(QuantizedActivations::buffer_len(1, 133_144, precision).is_ok());
     for (depth, columns) in [(1, usize::MAX), (0, usize::MAX), (4, usize::MAX / 8)] {
-        assert_eq!(
-            QuantizedMatrix::buffer_len(depth, columns),
-            Err(errors::too_large("the quantized matrix"))
-        );
-        assert_eq!(
-            QuantizedActivations::buffer_len(columns, depth.max(8), precision),
-            Err(errors::too_large("the quantized activations"))
-        );
+        let error = errors::too_large("the quantized matrix");
+        assert_eq!(QuantizedMatrix::buffer_len(depth, columns), Err(error));
         let found = QuantizedMatrix::from_quantized(depth, columns, &zeros);
-        assert_eq!(found.err(), Some(errors::too_large("the quantized matrix")));
+        assert_eq!(found.err(), Some(error));
+        let found = QuantizedActivations::buffer_len(columns, depth.max(8), precision);
+        assert_eq!(found, Err(errors::too_large("the quantized activations")));
     }
 
     for precision in PRECISIONS {
@@ -680,13 +606,13 @@ fn every_error_is_reached_and_nothing_is_written() {
         let mut short = vec![POISON; need - 1];
         let wanted = errors::min_len("buffer", need, need - 1);
         let found =
-            QuantizedActivations::quantize(isa, matrix(3, 5), precision, &mut short, serial);
+            QuantizedActivations::quantize(isa, matrix(3, 5), precision, &mut short, SERIAL);
         assert_eq!(found.err(), Some(wanted));
-        assert!(poison(&short));
+        assert!(is_poison(&short));
         assert!(wanted.to_string().contains(&need.to_string()));
     }
 
-    let weight = Weight::new(isa, matrix(5, 7));
+    let weight = Quantized::new(isa, matrix(5, 7));
     let plain = Epilogue::default();
     let bias = Epilogue { bias: Some(&zeros[..6]), ..plain };
     let residual = Epilogue { post_op: PostOp::Add(matrix(2, 7)), ..plain };
@@ -697,18 +623,11 @@ fn every_error_is_reached_and_nothing_is_written() {
         ((3, 5), bias, (3, 7), errors::len("bias", 7, 6)),
         ((3, 5), residual, (3, 7), errors::shape("post_op", [3, 7], [2, 7])),
     ] {
-        let x = matrix(x.0, x.1);
-        let mut words = vec![
-            0.0;
-            QuantizedActivations::buffer_len(x.rows(), x.columns(), precision)
-                .expect("small")
-        ];
-        let read = QuantizedActivations::quantize(isa, x, precision, &mut words, serial)
-            .expect("the length");
         let mut c = vec![POISON; rows * columns];
-        let view = MatrixMut::new(&mut c, rows, columns).expect("C");
-        assert_eq!(gemm_int8(&read, &weight.get(), &epilogue, view, serial), Err(expected));
-        assert!(poison(&c), "{expected}: C was written");
+        let (x, to) = (matrix(x.0, x.1), view_matrix_mut(&mut c, rows, columns));
+        let found = multiply_int8((isa, precision), x, &weight.get(), &epilogue, to, SERIAL);
+        assert_eq!(found, Err(expected));
+        assert!(is_poison(&c), "{expected}: C was written");
     }
 }
 
@@ -729,26 +648,22 @@ fn the_bound_holds_for_every_magnitude() {
     let count = magnitudes.len();
     let x: Vec<f32> = magnitudes.iter().flat_map(|&m| of_magnitude(m)).collect();
     let w: Vec<f32> = magnitudes.iter().flat_map(|&m| of_magnitude(m)).collect();
-    let (rows, weight) = (
-        Matrix::new(&x, count, DEPTH).expect("X"),
-        Matrix::new(&w, count, DEPTH).expect("W").transposed(),
-    );
+    let (rows, weight) =
+        (view_matrix(&x, count, DEPTH), view_matrix(&w, count, DEPTH).transposed());
     let (mut checked, mut zeros) = (0, 0);
     for isa in sets() {
-        let packed = Weight::new(isa, weight);
+        let packed = Quantized::new(isa, weight);
         let packed = packed.get();
         for precision in PRECISIONS {
-            let length = QuantizedActivations::buffer_len(count, DEPTH, precision).expect("small");
-            let mut words = vec![POISON; length];
-            let serial = Parallelism::Serial;
-            let quantized =
-                QuantizedActivations::quantize(isa, rows, precision, &mut words, serial);
-            let quantized = quantized.expect("that length");
-            let mut c = vec![POISON; count * count];
-            let to = MatrixMut::new(&mut c, count, count).expect("C");
-            gemm_int8(&quantized, &packed, &Epilogue::default(), to, serial).expect("a fit");
+            let mut c = poisoned(count * count);
+            let mut scales = Vec::new();
+            with_quantized((isa, precision), rows, SERIAL, |quantized| {
+                scales.extend((0..count).map(|m| quantized.row_scale(m)));
+                let to = view_matrix_mut(&mut c, count, count);
+                gemm_int8(quantized, &packed, &Epilogue::default(), to, SERIAL).expect("a fit");
+            });
             for (m, n) in (0..count).flat_map(|m| (0..count).map(move |n| (m, n))) {
-                let (row, column) = (quantized.row_scale(m), packed.column_scale(n));
+                let (row, column) = (scales[m], packed.column_scale(n));
                 let (row, column) = (f64::from(row), f64::from(column));
                 zeros += usize::from(row == 0.0 || column == 0.0);
                 let (mut exact, mut error, mut largest) = (0.0, 0.0, 0.0);

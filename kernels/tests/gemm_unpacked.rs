@@ -2,15 +2,12 @@
 //! elsewhere, and are compared with the oracle again: every layout, every edge of a block, in a scratch of
 //! exactly the documented length.
 
-use crate::support::errors;
-use crate::support::gemm::{Packed, strides};
-use crate::support::{CREWS, POISON, Random, Strided, UNIT, all_isas, brief, difference};
+use crate::support::gemm::{Packed, exact_product, multiply_unpacked, strides};
+use crate::support::*;
 use simdformer_kernels::{
-    Activation, Epilogue, Expected, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, PostOp,
-    gemm, gemm_unpacked, gemm_unpacked_scratch, reference,
+    Activation, Epilogue, Isa, PackedMatrix, Parallelism, PostOp, gemm_unpacked,
+    gemm_unpacked_scratch,
 };
-
-const SERIAL: Parallelism<'static> = Parallelism::Serial;
 
 fn run(
     isa: Isa,
@@ -19,11 +16,8 @@ fn run(
     c: &mut Strided,
     parallelism: Parallelism<'_>,
 ) {
-    let floats = gemm_unpacked_scratch(isa, b.rows, b.columns).expect("small");
-    let mut scratch = vec![POISON; floats];
     let epilogue = epilogue(residual, bias);
-    gemm_unpacked(isa, a.view(), b.view(), &epilogue, c.view_mut(), &mut scratch, parallelism)
-        .expect("a fit");
+    multiply_unpacked(isa, (a.view(), b.view()), &epilogue, c.view_mut(), parallelism);
 }
 
 fn epilogue<'a>(residual: &'a Strided, bias: &'a [f32]) -> Epilogue<'a> {
@@ -69,28 +63,21 @@ fn any_layout_and_any_edge_has_the_bits_of_the_packed_product() {
                 run(isa, (&a, &b, &residual), &bias, &mut found, SERIAL);
                 let packed = Packed::new(isa, b.view());
                 let epilogue = epilogue(&residual, &bias);
-                gemm(a.view(), &packed.get(), &epilogue, expected.view_mut(), SERIAL)
-                    .expect("a fit");
+                packed.multiply(a.view(), &epilogue, expected.view_mut(), SERIAL);
                 let what = format!("{isa}: {rows} x {columns} x {depth}, layout {layout}");
                 assert_eq!(difference(&found.data, &expected.data), None, "{what}");
 
-                let mut exact = vec![0.0; rows * columns];
-                let mut magnitude = exact.clone();
-                reference::gemm::gemm(
-                    a.view(),
-                    b.view(),
-                    &epilogue,
-                    None,
-                    &mut exact,
-                    &mut magnitude,
-                )
-                .expect("a fit");
+                let (exact, magnitude) = exact_product((a.view(), b.view()), &epilogue, None);
                 for i in 0..rows {
                     for j in 0..columns {
                         let at = i * columns + j;
-                        let error = (f64::from(found.view().at(i, j)) - exact[at]).abs();
                         let bound = 2.0 * (depth + 3) as f64 * UNIT * magnitude[at] + 1e-37;
-                        assert!(error <= bound, "{what}: ({i}, {j}) is off by {error:e}");
+                        assert_close(
+                            found.at(i, j),
+                            exact[at],
+                            bound,
+                            format_args!("{what}: ({i}, {j})"),
+                        );
                     }
                 }
             }
@@ -127,35 +114,31 @@ fn threads_do_not_change_a_bit() {
 fn operands_that_do_not_fit_are_errors_and_nothing_is_written() {
     let isa = Isa::best();
     let data = [1.0; 64];
-    let matrix = |rows, columns| Matrix::new(&data, rows, columns).expect("small");
+    let matrix = |rows, columns| view_matrix(&data, rows, columns);
     let expected = gemm_unpacked_scratch(isa, 3, 4).expect("small");
     assert_eq!(expected, PackedMatrix::buffer_len(isa, 3, 4).expect("small"));
     let mut c = [POISON; 8];
     let mut run = |a, b, epilogue: &Epilogue<'_>, columns, floats| {
         let mut scratch = vec![0.0; floats];
-        let c = MatrixMut::new(&mut c, 2, columns).expect("C");
+        let c = view_matrix_mut(&mut c, 2, columns);
         gemm_unpacked(isa, a, b, epilogue, c, &mut scratch, SERIAL)
     };
     let plain = Epilogue::default();
-    let found = run(matrix(2, 5), matrix(3, 4), &plain, 4, expected);
-    assert_eq!(found, Err(errors::size("columns", "a", Expected::Exactly(3), 5)));
-    let found = run(matrix(1, 3), matrix(3, 4), &plain, 4, expected);
-    assert_eq!(found, Err(errors::shape("c", [1, 4], [2, 4])));
-    let found = run(matrix(2, 3), matrix(3, 4), &plain, 3, expected);
-    assert_eq!(found, Err(errors::shape("c", [2, 4], [2, 3])));
     let bias = Epilogue { bias: Some(&data[..5]), ..plain };
-    let found = run(matrix(2, 3), matrix(3, 4), &bias, 4, expected);
-    assert_eq!(found, Err(errors::len("bias", 4, 5)));
     let residual = Epilogue { post_op: PostOp::Add(matrix(4, 2)), ..plain };
-    let found = run(matrix(2, 3), matrix(3, 4), &residual, 4, expected);
-    assert_eq!(found, Err(errors::shape("post_op", [2, 4], [4, 2])));
-    let found = run(matrix(2, 3), matrix(3, 4), &plain, 4, expected - 1);
-    assert_eq!(found, Err(errors::min_len("scratch", expected, expected - 1)));
-    assert_eq!(
-        found.map_err(|error| error.to_string()),
-        Err(format!("length of scratch: expected at least {expected}, found {}", expected - 1))
-    );
-    assert!(c.iter().all(|x| x.to_bits() == POISON.to_bits()), "{c:?}");
+    let less = expected - 1;
+    for (a, epilogue, columns, floats, error) in [
+        ((2, 5), &plain, 4, expected, "columns of a: expected 3, found 5".to_owned()),
+        ((1, 3), &plain, 4, expected, "shape of c: expected [1, 4], found [2, 4]".to_owned()),
+        ((2, 3), &plain, 3, expected, "shape of c: expected [2, 4], found [2, 3]".to_owned()),
+        ((2, 3), &bias, 4, expected, "length of bias: expected 4, found 5".to_owned()),
+        ((2, 3), &residual, 4, expected, "shape of post_op: expected [2, 4], found [4, 2]; the axes are swapped: call `transposed()` on its matrix".to_owned()),
+        ((2, 3), &plain, 4, less, format!("length of scratch: expected at least {expected}, found {less}")),
+    ] {
+        let found = run(matrix(a.0, a.1), matrix(3, 4), epilogue, columns, floats);
+        assert_eq!(found.map_err(|error| error.to_string()), Err(error));
+    }
+    assert!(is_poison(&c), "{c:?}");
     // The scratch length depends on the number of rows, not on the number of columns.
     assert_eq!(gemm_unpacked_scratch(isa, 10, 1024), gemm_unpacked_scratch(isa, 10, usize::MAX));
     assert_eq!(

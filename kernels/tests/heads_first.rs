@@ -1,13 +1,12 @@
 //! Attention on `[batch, heads, tokens, head_dim]` tensors with sequences of different lengths, in one call: the bits
 //! of the same sequences one after the other, and what the oracle says.
 
-use crate::support::batch::Batch;
-use crate::support::errors;
-use crate::support::{CREWS, POISON, Tensor, all_isas, bits, property};
+use crate::support::batch::{Batch, attend, largest};
+use crate::support::*;
 use proptest::prelude::*;
 use simdformer_kernels::{
     AttentionOptions, Cache, CacheMut, CacheShape, CachedSequence, Expected, Heads, HeadsMut, Isa,
-    Parallelism, Qkv, Sequence, attention, attention_cached, attention_scratch,
+    Qkv, Sequence, attention_cached,
 };
 
 /// A dense `[batch, heads, tokens, head_dim]`; poison where it has no token.
@@ -78,55 +77,41 @@ proptest! {
             })
             .collect();
         let exact = batch.exact();
-        let largest = batch.value.data.iter().filter(|x| x.is_finite());
-        let largest = largest.fold(0.0f32, |most, x| most.max(x.abs()));
-        let bound = batch.bound() * f64::from(largest) + 1e-30;
+        let bound = batch.bound() * largest(&batch.value.data) + 1e-30;
         for isa in all_isas() {
-            let expected = batch.attention(isa, Parallelism::Serial).out;
+            let expected = batch.attention(isa, SERIAL).out;
             let mut out = HeadsFirst::new(&expected, &vec![(0, 0); lens.len()], query_tokens);
-            let floats = attention_scratch(isa, &sequences, kv_heads, head_dim).expect("small");
-            let mut scratch = vec![POISON; floats];
-            CREWS[crew].run(|threads| attention(
-                isa,
-                Qkv { query: query.view(), key: key.view(), value: value.view() },
-                &sequences,
-                &batch.options(),
-                out.view_mut().into(),
-                &mut scratch,
-                threads,
-            )).expect("a batch that fits");
+            let qkv = Qkv { query: query.view(), key: key.view(), value: value.view() };
+            let options = batch.options();
+            CREWS[crew]
+                .run(|threads| attend(isa, qkv, &sequences, &options, out.view_mut(), threads))
+                .expect("a batch that fits");
             let packed = HeadsFirst::new(&expected, &queries, query_tokens);
             prop_assert_eq!(bits(&out.data), bits(&packed.data), "{}", isa);
             for (element, exact) in exact.iter().enumerate() {
                 for (row, exact) in exact.out.chunks_exact(head_dim).enumerate() {
                     let start = out.start(element, row / sizes[0], row % sizes[0]);
                     for (&y, exact) in out.data[start..][..head_dim].iter().zip(exact) {
-                        let error = (f64::from(y) - exact).abs();
-                        prop_assert!(error <= bound, "{}: {} {}", isa, error, bound);
+                        assert_close(y, *exact, bound, isa);
                     }
                 }
             }
 
             // The same queries on keys in a cache, of which they are not padded.
-            let expected = batch.attention_cached(isa, Parallelism::Serial).out;
+            let expected = batch.attention_cached(isa, SERIAL).out;
             let (shape, data) = batch.cache(isa);
-            let cached: Vec<CachedSequence> = (sequences.iter().enumerate())
-                .map(|(index, s)| CachedSequence {
-                    query_start: s.query_start,
-                    query_len: s.query_len,
-                    slot: lens.len() - 1 - index,
-                    key_len: s.key_len,
-                })
+            let starts = sequences.iter().map(|sequence| sequence.query_start);
+            let cached: Vec<CachedSequence> = batch.cached_sequences().into_iter().zip(starts)
+                .map(|(cached, query_start)| CachedSequence { query_start, ..cached })
                 .collect();
+            let cache = Cache::new(isa, shape, &data).expect("the length");
             out.data.fill(POISON);
-            CREWS[crew].run(|threads| attention_cached(
-                query.view(),
-                &Cache::new(isa, shape, &data).expect("the length"),
-                &cached,
-                &batch.options(),
-                out.view_mut().into(),
-                threads,
-            )).expect("a batch that fits");
+            CREWS[crew]
+                .run(|threads| {
+                    let to = out.view_mut().into();
+                    attention_cached(query.view(), &cache, &cached, &options, to, threads)
+                })
+                .expect("a batch that fits");
             let packed = HeadsFirst::new(&expected, &queries, query_tokens);
             prop_assert_eq!(bits(&out.data), bits(&packed.data), "{}", isa);
         }
@@ -138,7 +123,7 @@ fn a_sequence_in_two_batch_elements_is_an_error() {
     let isa = Isa::best();
     let data = [0.5; 2 * 2 * 3 * 4];
     let ragged = Heads::heads_first(&data, [2, 2, 3, 4]).expect("space");
-    let plain = Heads::new(&data, [6, 2, 4]).expect("space");
+    let plain = view_heads(&data, [6, 2, 4]);
     let sequence = Sequence::packed(2, 2);
     let call = |query, key, value, ragged_out: bool| {
         let mut out = [POISON; 2 * 2 * 3 * 4];
@@ -146,17 +131,10 @@ fn a_sequence_in_two_batch_elements_is_an_error() {
             true => HeadsMut::heads_first(&mut out, [2, 2, 3, 4]),
             false => HeadsMut::new(&mut out, [6, 2, 4]),
         };
-        let mut scratch = vec![0.0; attention_scratch(isa, &[sequence], 2, 4).expect("small")];
-        let result = attention(
-            isa,
-            Qkv { query, key, value },
-            &[sequence],
-            &AttentionOptions::new(4),
-            to.expect("space").into(),
-            &mut scratch,
-            Parallelism::Serial,
-        );
-        assert!(result.is_ok() || out.iter().all(|x| x.to_bits() == POISON.to_bits()));
+        let (qkv, options) = (Qkv { query, key, value }, AttentionOptions::new(4));
+        let to = to.expect("space");
+        let result = attend(isa, qkv, &[sequence], &options, to, SERIAL);
+        assert!(result.is_ok() || is_poison(&out));
         result
     };
     assert_eq!(call(plain, plain, plain, false), Ok(()));

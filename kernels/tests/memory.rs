@@ -1,13 +1,12 @@
 //! Where operands are in memory: directly beside inaccessible pages, unaligned, more than 2^31 elements
 //! apart, or on top of each other.
-use crate::support::batch::{Batch, with_bias};
-use crate::support::gemm::multiply;
-use crate::support::{POISON, Random, Tensor, all_isas, bits, difference};
+use crate::support::batch::{Batch, attend, attend_slot, attend_step, with_bias};
+use crate::support::gemm::{Packed, multiply};
+use crate::support::*;
 use simdformer_kernels::{
-    AttentionOptions, AttentionOutput, AttentionWeights, Cache, CacheMut, CacheShape,
-    CachedSequence, Dtype, Epilogue, FullyMasked, Heads, HeadsMut, Matrix, MatrixMut, PackedMatrix,
-    Parallelism, PostOp, Qkv, Sequence, SlotTable, attention, attention_cached, attention_decode,
-    attention_scratch, gemm,
+    AttentionOptions, AttentionOutput, AttentionWeights, Bias, Cache, CacheMut, CacheShape, Dtype,
+    Epilogue, FullyMasked, Heads, HeadsMut, Matrix, MatrixMut, PackedMatrix, PostOp, Qkv, Sequence,
+    attention, attention_scratch, gemm,
 };
 
 #[cfg(unix)]
@@ -38,26 +37,17 @@ mod guard {
                         let mut packed = wall(&vec![POISON; floats]);
                         let mut c = wall(&vec![POISON; rows * columns]);
                         // Once packed from rows, once from columns.
-                        let by_rows = Matrix::new(&w, depth, columns).expect("W");
-                        let turned = Matrix::new(&w, columns, depth).expect("W").transposed();
+                        let by_rows = view_matrix(&w, depth, columns);
+                        let turned = view_matrix(&w, columns, depth).transposed();
                         PackedMatrix::pack(isa, turned, &mut packed).expect("the length");
                         let packed =
                             PackedMatrix::pack(isa, by_rows, &mut packed).expect("the length");
-                        let epilogue = Epilogue {
-                            bias: Some(&bias),
-                            post_op: PostOp::Add(
-                                Matrix::new(&residual, rows, columns).expect("a residual"),
-                            ),
-                            ..Epilogue::default()
-                        };
-                        gemm(
-                            Matrix::new(&a, rows, depth).expect("A"),
-                            &packed,
-                            &epilogue,
-                            MatrixMut::new(&mut c, rows, columns).expect("C"),
-                            Parallelism::Serial,
-                        )
-                        .expect("shapes that fit");
+                        let post_op = PostOp::Add(view_matrix(&residual, rows, columns));
+                        let epilogue =
+                            Epilogue { bias: Some(&bias), post_op, ..Epilogue::default() };
+                        let (a, to) =
+                            (view_matrix(&a, rows, depth), view_matrix_mut(&mut c, rows, columns));
+                        gemm(a, &packed, &epilogue, to, SERIAL).expect("shapes that fit");
                         results.push(c.to_vec());
                     }
                     assert_eq!(results[0], results[1], "{isa}: {rows} x {columns} x {depth}");
@@ -77,53 +67,37 @@ mod guard {
                     let mut batch = Batch::new(&lens, [2, 1, head_dim], [0, 0, 0], 9);
                     batch.causal = query_len > 1;
                     let heads = [0, 1];
-                    let expected = batch.attention(isa, Parallelism::Serial).out;
+                    let expected = batch.attention(isa, SERIAL).out;
                     let biased =
                         with_bias(batch.clone(), |_, j| if j % 5 == 4 { -1.0 } else { 0.0 });
                     for wall in WALLS {
-                        let (query, key) = (wall(&batch.query.data), wall(&batch.key.data));
-                        // The value of a padding key is never read, so it has no
-                        // memory here.
-                        let value = wall(&batch.value.data);
+                        // The value of a padding key is never read, so it has no memory here.
+                        let tensors = [&batch.query, &batch.key, &batch.value];
+                        let parts = tensors.map(|tensor| wall(&tensor.data));
+                        let [query, key, value] =
+                            [0, 1, 2].map(|i| view_heads(&parts[i], tensors[i].shape));
                         let floats = attention_scratch(isa, &batch.sequences, 1, head_dim);
-                        let mut scratch = wall(&vec![POISON; floats.expect("small")]);
-                        let mut out = wall(&vec![POISON; query_len * 2 * head_dim]);
-                        let mut weights = wall(&vec![POISON; 2 * query_len * key_len]);
+                        let mut scratch = wall(&poisoned(floats.expect("small")));
+                        let mut out = wall(&poisoned(query_len * 2 * head_dim));
+                        let mut weights = wall(&poisoned(2 * query_len * key_len));
                         let bias = wall(&biased.bias.as_ref().expect("a bias").data);
-                        for bias in [None, Some(&bias)] {
-                            let options = AttentionOptions {
-                                bias: bias.map(|bias| simdformer_kernels::Bias::Dense {
-                                    data: bias,
-                                    head_stride: 0,
-                                    query_stride: key_len + 1,
+                        let query_stride = key_len + 1;
+                        let bias = Bias::Dense { data: &bias, head_stride: 0, query_stride };
+                        for bias in [None, Some(bias)] {
+                            let options = AttentionOptions { bias, ..batch.options() };
+                            let output = AttentionOutput {
+                                weights: Some(AttentionWeights {
+                                    data: &mut weights,
+                                    heads: &heads,
+                                    head_stride: query_len * key_len,
+                                    query_stride: key_len,
+                                    keys: key_len,
                                 }),
-                                ..batch.options()
+                                ..view_heads_mut(&mut out, batch.query.shape).into()
                             };
-                            attention(
-                                isa,
-                                Qkv {
-                                    query: Heads::new(&query, batch.query.shape).expect("queries"),
-                                    key: Heads::new(&key, batch.key.shape).expect("keys"),
-                                    value: Heads::new(&value, batch.value.shape).expect("values"),
-                                },
-                                &batch.sequences,
-                                &options,
-                                AttentionOutput {
-                                    weights: Some(AttentionWeights {
-                                        data: &mut weights,
-                                        heads: &heads,
-                                        head_stride: query_len * key_len,
-                                        query_stride: key_len,
-                                        keys: key_len,
-                                    }),
-                                    ..HeadsMut::new(&mut out, batch.query.shape)
-                                        .expect("space")
-                                        .into()
-                                },
-                                &mut scratch,
-                                Parallelism::Serial,
-                            )
-                            .expect("a fit");
+                            let (qkv, sequences) = (Qkv { query, key, value }, &batch.sequences);
+                            attention(isa, qkv, sequences, &options, output, &mut scratch, SERIAL)
+                                .expect("a fit");
                             assert!(out.iter().chain(&*weights).all(|x| x.is_finite()));
                             if bias.is_none() {
                                 assert_eq!(difference(&out, &expected.data), None, "{isa}");
@@ -147,46 +121,25 @@ mod guard {
                     let value = Tensor::filled([capacity, 2, head_dim], 0, &mut random);
                     let query = random.values(2 * head_dim);
                     for wall in WALLS {
-                        let mut data = wall(&vec![POISON; shape.len(isa).expect("small")]);
+                        let mut data = wall(&poisoned(shape.len(isa).expect("small")));
                         let mut cache = CacheMut::new(isa, shape, &mut data).expect("the length");
                         let (key, value) = (wall(&key.data), wall(&value.data));
-                        let tokens = [capacity, 2, head_dim];
+                        let [key, value] =
+                            [&key, &value].map(|x| view_heads(x, [capacity, 2, head_dim]));
                         for slot in 0..2 {
-                            let key = Heads::new(&key, tokens).expect("keys");
-                            let value = Heads::new(&value, tokens).expect("values");
                             cache.write(slot, 0, key, value).expect("a place");
                         }
                         let cache = Cache::new(isa, shape, &data).expect("the length");
                         let query = wall(&query);
-                        let query = Heads::new(&query, [1, 2, head_dim]).expect("a query");
+                        let query = view_heads(&query, [1, 2, head_dim]);
                         let options = AttentionOptions::new(head_dim);
-                        let mut cached = wall(&vec![POISON; 2 * head_dim]);
-                        let sequence = CachedSequence {
-                            query_start: 0,
-                            query_len: 1,
-                            slot: 1,
-                            key_len: capacity,
-                        };
-                        attention_cached(
-                            query,
-                            &cache,
-                            &[sequence],
-                            &options,
-                            HeadsMut::new(&mut cached, [1, 2, head_dim]).expect("space").into(),
-                            Parallelism::Serial,
-                        )
-                        .expect("a fit");
-                        let mut stepped = wall(&vec![POISON; 2 * head_dim]);
+                        let mut cached = wall(&poisoned(2 * head_dim));
+                        let to = view_heads_mut(&mut cached, [1, 2, head_dim]);
+                        attend_slot(query, &cache, (1, capacity), &options, to);
+                        let mut stepped = wall(&poisoned(2 * head_dim));
                         let past: Vec<u32> = (0..capacity as u32).map(|j| j / 3 % 2).collect();
-                        attention_decode(
-                            query,
-                            &cache,
-                            SlotTable { lens: &[capacity as u32], slots: &past, stride: 0 },
-                            &options,
-                            HeadsMut::new(&mut stepped, [1, 2, head_dim]).expect("space"),
-                            Parallelism::Serial,
-                        )
-                        .expect("a fit");
+                        let to = view_heads_mut(&mut stepped, [1, 2, head_dim]);
+                        attend_step(query, &cache, &past, &options, to);
                         assert_eq!(difference(&cached, &stepped), None, "{isa}");
                         assert!(cached.iter().all(|x| x.is_finite()));
                     }
@@ -220,46 +173,30 @@ mod guard {
             far[..12].copy_from_slice(&near[..12]);
             far[STRIDE..STRIDE + 12].copy_from_slice(&near[12..]);
             // As A, as W, as keys and as values.
-            let mut expected = vec![0.0; 2 * 2];
-            let dense = Matrix::new(&near, 2, 12).expect("A");
-            let c = MatrixMut::new(&mut expected, 2, 2).expect("C");
-            multiply(isa, dense, dense.transposed(), c, Parallelism::Serial);
-            let mut found = vec![0.0; 2 * 2];
+            let dense = view_matrix(&near, 2, 12);
+            let expected = multiply(isa, dense, dense.transposed(), SERIAL);
             let distant = Matrix::strided(far, 2, 12, STRIDE, 1).expect("A");
-            let c = MatrixMut::new(&mut found, 2, 2).expect("C");
-            multiply(isa, distant, distant.transposed(), c, Parallelism::Serial);
-            assert_eq!(found, expected, "{isa}");
+            assert_eq!(multiply(isa, distant, distant.transposed(), SERIAL), expected, "{isa}");
 
-            let options = AttentionOptions::new(12);
-            let sequences = [Sequence::packed(0, 2)];
             let run = |tensor: Heads<'_>, out: HeadsMut<'_>| {
-                let floats = attention_scratch(isa, &sequences, 1, 12).expect("small");
-                let mut scratch = vec![POISON; floats];
-                attention(
-                    isa,
-                    Qkv { query: tensor, key: tensor, value: tensor },
-                    &sequences,
-                    &options,
-                    out.into(),
-                    &mut scratch,
-                    Parallelism::Serial,
-                )
-                .expect("a fit");
+                let qkv = Qkv { query: tensor, key: tensor, value: tensor };
+                let options = AttentionOptions::new(12);
+                attend(isa, qkv, &[Sequence::packed(0, 2)], &options, out, SERIAL).expect("a fit");
             };
             let (mut expected, mut found) = ([0.0; 24], [0.0; 24]);
-            let dense = Heads::new(&near, [2, 1, 12]).expect("tokens");
-            run(dense, HeadsMut::new(&mut expected, [2, 1, 12]).expect("space"));
+            let dense = view_heads(&near, [2, 1, 12]);
+            run(dense, view_heads_mut(&mut expected, [2, 1, 12]));
             let distant = Heads::strided(far, [2, 1, 12], STRIDE, 12).expect("tokens");
-            run(distant, HeadsMut::new(&mut found, [2, 1, 12]).expect("space"));
+            run(distant, view_heads_mut(&mut found, [2, 1, 12]));
             assert_eq!(found, expected, "{isa}");
 
             // As the output of both.
             run(dense, HeadsMut::strided(far, [2, 1, 12], STRIDE, 12).expect("space"));
             assert_eq!(far[..12], expected[..12], "{isa}");
             assert_eq!(far[STRIDE..STRIDE + 12], expected[12..], "{isa}");
-            let a = Matrix::new(&near, 2, 12).expect("A");
             let c = MatrixMut::strided(far, 2, 2, STRIDE, 1).expect("C");
-            multiply(isa, a, a.transposed(), c, Parallelism::Serial);
+            let packed = Packed::new(isa, view_matrix(&near, 2, 12).transposed());
+            packed.multiply(view_matrix(&near, 2, 12), &Epilogue::default(), c, SERIAL);
             assert_eq!(far[..2], [650.0, 1586.0], "{isa}");
             assert_eq!(far[STRIDE..STRIDE + 2], [1586.0, 4250.0], "{isa}");
         }
@@ -285,30 +222,23 @@ fn any_alignment_gives_the_same_bits() {
             let (a, w) = (shifted(&a), shifted(&w));
             let floats = PackedMatrix::buffer_len(isa, depth, columns).expect("small");
             let mut packed = vec![POISON; shift + floats];
-            let w = Matrix::new(&w[shift..], depth, columns).expect("W");
+            let w = view_matrix(&w[shift..], depth, columns);
             let packed = PackedMatrix::pack(isa, w, &mut packed[shift..]).expect("the length");
             let mut c = vec![POISON; shift + rows * columns];
-            let view = MatrixMut::new(&mut c[shift..], rows, columns).expect("C");
-            let a = Matrix::new(&a[shift..], rows, depth).expect("A");
-            gemm(a, &packed, &Epilogue::default(), view, Parallelism::Serial).expect("a fit");
+            let view = view_matrix_mut(&mut c[shift..], rows, columns);
+            let a = view_matrix(&a[shift..], rows, depth);
+            gemm(a, &packed, &Epilogue::default(), view, SERIAL).expect("a fit");
 
             let parts = [&batch.query, &batch.key, &batch.value].map(|t| shifted(&t.data));
-            let view = |i: usize, tokens: usize| {
-                Heads::new(&parts[i][shift..], [tokens, 1, 16]).expect("it")
-            };
+            let view = |i: usize, tokens: usize| view_heads(&parts[i][shift..], [tokens, 1, 16]);
             let floats = attention_scratch(isa, &batch.sequences, 1, 16).expect("small");
             let mut scratch = vec![POISON; shift + floats];
             let mut out = vec![POISON; shift + 9 * 16];
-            attention(
-                isa,
-                Qkv { query: view(0, 9), key: view(1, 40), value: view(2, 40) },
-                &batch.sequences,
-                &batch.options(),
-                HeadsMut::new(&mut out[shift..], [9, 1, 16]).expect("space").into(),
-                &mut scratch[shift..],
-                Parallelism::Serial,
-            )
-            .expect("a fit");
+            let qkv = Qkv { query: view(0, 9), key: view(1, 40), value: view(2, 40) };
+            let to = view_heads_mut(&mut out[shift..], [9, 1, 16]).into();
+            let (sequences, options) = (&batch.sequences, batch.options());
+            attention(isa, qkv, sequences, &options, to, &mut scratch[shift..], SERIAL)
+                .expect("a fit");
             let found = (bits(&c[shift..]), bits(&out[shift..]));
             assert!(*first.get_or_insert(found.clone()) == found, "{isa}: {shift} floats off");
         }
@@ -325,9 +255,7 @@ fn zero_strides_repeat_what_they_point_at() {
         {
             let a = Matrix::strided(&data, rows, depth, a_strides.0, a_strides.1).expect("A");
             let w = Matrix::strided(&data, depth, columns, w_strides.0, w_strides.1).expect("W");
-            let mut c = vec![POISON; rows * columns];
-            let view = MatrixMut::new(&mut c, rows, columns).expect("C");
-            multiply(isa, a, w, view, Parallelism::Serial);
+            let c = multiply(isa, a, w, SERIAL);
             for i in 0..rows {
                 for j in 0..columns {
                     let sum: f32 = (0..depth).map(|k| a.at(i, k) * w.at(k, j)).sum();
@@ -343,32 +271,14 @@ fn zero_strides_repeat_what_they_point_at() {
         let query = Heads::strided(&values, shape, 0, 0).expect("one row");
         let key = Heads::strided(&values, shape, 5, 0).expect("overlapping rows");
         let mut repeated = Batch::new(&[], shape, [0, 0, 0], 0);
-        for (to, from) in
-            [(&mut repeated.query, query), (&mut repeated.key, key), (&mut repeated.value, key)]
-        {
-            *to = Tensor::new(shape, 0);
-            for token in 0..tokens {
-                for head in 0..heads {
-                    to.row_mut(token, head).copy_from_slice(from.row(token, head).expect("there"));
-                }
-            }
-        }
+        [repeated.query, repeated.key, repeated.value] = [query, key, key].map(Tensor::copy_of);
         repeated.sequences = vec![Sequence::packed(0, tokens)];
         repeated.fully_masked = FullyMasked::Uniform;
-        let expected = repeated.attention(isa, Parallelism::Serial).out.data;
-        let floats = attention_scratch(isa, &repeated.sequences, heads, head_dim).expect("small");
-        let mut scratch = vec![POISON; floats];
-        let mut out = vec![POISON; tokens * heads * head_dim];
-        attention(
-            isa,
-            Qkv { query, key, value: key },
-            &repeated.sequences,
-            &repeated.options(),
-            HeadsMut::new(&mut out, shape).expect("space").into(),
-            &mut scratch,
-            Parallelism::Serial,
-        )
-        .expect("a fit");
+        let expected = repeated.attention(isa, SERIAL).out.data;
+        let mut out = poisoned(tokens * heads * head_dim);
+        let (qkv, sequences) = (Qkv { query, key, value: key }, &repeated.sequences);
+        let to = view_heads_mut(&mut out, shape);
+        attend(isa, qkv, sequences, &repeated.options(), to, SERIAL).expect("a fit");
         assert_eq!(difference(&out, &expected), None, "{isa}");
     }
 }

@@ -1,7 +1,6 @@
 //! LayerNorm with and without a bias, and RMSNorm, compared with the f64 reference on every instruction set.
 
-use crate::common::{Grid, Random, assert_close};
-use crate::support::errors;
+use crate::support::{Random, Strided as Grid, assert_close, errors};
 use proptest::prelude::*;
 use simdformer_kernels::norm::{LayerNorm, Norm, NormInput, RmsNorm, norm};
 use simdformer_kernels::{Error, Isa, Matrix, MatrixMut, Parallelism, reference};
@@ -44,7 +43,7 @@ fn check_row(isa: Isa, norm: Norm<'_>, x: &[f32], y: &[f32]) {
                 let weight = f64::from(weight[column]);
                 let exact = z * weight + bias.map_or(0.0, |bias| f64::from(bias[column]));
                 let bound = U * (k * (z.abs() + 2.0) * weight.abs() + 2.0 * exact.abs());
-                assert_close(y, exact, bound, &what(column));
+                assert_close(y, exact, bound, what(column));
             }
         }
         Norm::Rms(RmsNorm { weight, eps }) => {
@@ -53,7 +52,7 @@ fn check_row(isa: Isa, norm: Norm<'_>, x: &[f32], y: &[f32]) {
                 let weight = f64::from(weight[column]);
                 let exact = reference::rms_normalized(x, eps, column) * weight;
                 let bound = U * factor * exact.abs() + LEAST * (1.0 + weight.abs());
-                assert_close(y, exact, bound, &what(column));
+                assert_close(y, exact, bound, what(column));
             }
         }
     }
@@ -234,7 +233,7 @@ fn a_row_has_the_same_bits_alone_in_a_batch_and_on_any_threads() {
                     assert_eq!(one_row(isa, &data[range.clone()], of), batch[range]);
                 }
                 #[cfg(feature = "rayon")]
-                for pool in crate::common::pools() {
+                for pool in crate::support::pools() {
                     assert_eq!(pool.install(|| all(Parallelism::Rayon)), batch);
                 }
             }

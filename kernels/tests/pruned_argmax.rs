@@ -3,12 +3,11 @@
 //! For any operands, a decided row must have that column and that value, bit for bit, and rows of ordinary
 //! operands must be decided. Unit tests beside the source check the pruning table, and
 //! `pruned_argmax_errors.rs` checks wrong calls.
-use crate::support::pruned_argmax::{Operands, normal};
-use crate::support::{Random, Strided, all_isas, brief, cases as number, crews_of, full, property};
+use crate::support::gemm::strides;
+use crate::support::pruned_argmax::Operands;
+use crate::support::*;
 use proptest::prelude::*;
-use simdformer_kernels::{Isa, Parallelism};
-
-const SERIAL: Parallelism<'_> = Parallelism::Serial;
+use simdformer_kernels::Isa;
 
 /// The next float away from zero, `x` itself, or the next float towards zero.
 fn nudged(x: f32, random: &mut Random) -> f32 {
@@ -56,23 +55,23 @@ impl Kind {
         let (mut of_x, mut of_weight) = (Random::new(seed), Random::new(!seed));
         let outlier = of_x.below(depth.max(1));
         let sizes: Vec<i32> = (0..columns).map(|_| of_weight.below(41) as i32 - 20).collect();
-        let first: Vec<f32> = (0..depth).map(|_| normal(&mut of_weight)).collect();
+        let first: Vec<f32> = of_weight.normals(depth);
         let place: Vec<usize> = (0..columns).map(|_| of_weight.below(depth.max(1))).collect();
         let x = move |_, k| match self {
             Self::Uniform => of_x.value(),
             Self::Integers => of_x.integer(2),
             Self::Orders => 0.1,
-            Self::Outlier if k == outlier => 1000.0 * normal(&mut of_x),
-            _ => normal(&mut of_x),
+            Self::Outlier if k == outlier => 1000.0 * of_x.normal(),
+            _ => of_x.normal(),
         };
         let weight = move |k: usize, column: usize| match self {
             Self::Uniform => of_weight.value(),
             Self::Integers => of_weight.integer(1),
-            Self::Norms => normal(&mut of_weight) * 2.0f32.powi(sizes[column]),
+            Self::Norms => of_weight.normal() * 2.0f32.powi(sizes[column]),
             Self::Twins if place[column] == k => nudged(first[k], &mut of_weight),
             Self::Twins => first[k],
             Self::Orders => ((k * 3 + place[column]) % depth % 128) as f32 * 0.1,
-            _ => normal(&mut of_weight),
+            _ => of_weight.normal(),
         };
         (x, weight)
     }
@@ -83,8 +82,8 @@ impl Kind {
 struct Case {
     shape: (usize, usize, usize),
     kind: Kind,
-    /// Gaps after rows, elements between neighbors, and whether columns are contiguous instead.
-    layouts: [(usize, usize, bool); 2],
+    /// Gaps after rows, and whether columns are contiguous instead; elements between neighbors.
+    layouts: [((usize, bool), usize); 2],
     bias: bool,
     by_column: bool,
     /// Bans out of 8 elements.
@@ -92,8 +91,8 @@ struct Case {
     seed: u64,
 }
 
-fn cases() -> impl Strategy<Value = Case> {
-    let layout = || (0usize..=4, prop_oneof![3 => Just(1usize), 1 => 2usize..=3], any::<bool>());
+fn any_case() -> impl Strategy<Value = Case> {
+    let layout = || ((0usize..=4, any::<bool>()), prop_oneof![3 => Just(1usize), 1 => 2usize..=3]);
     let depth = prop_oneof![8 => 0usize..=200, 1 => 2030usize..=2120];
     (
         (0usize..=40, depth, prop_oneof![1 => 0usize..=70, 2 => 71usize..=700]),
@@ -113,30 +112,22 @@ fn cases() -> impl Strategy<Value = Case> {
         })
 }
 
-fn strides(rows: usize, columns: usize, layout: (usize, usize, bool)) -> (usize, usize) {
-    let (gap, spread, turned) = layout;
-    if turned {
-        (spread, spread * rows.max(1) + gap)
-    } else {
-        (spread * columns.max(1) + gap, spread)
-    }
-}
-
 impl Case {
     fn operands(&self) -> Operands {
         let (rows, depth, columns) = self.shape;
+        let [(lay_x, spread_x), (lay_w, spread_w)] = self.layouts;
         let (x, weight) = self.kind.elements(depth, columns, self.seed);
         let mut random = Random::new(self.seed ^ 0x5eed);
         let bias = (0..columns).map(|_| match self.kind {
             Kind::Integers => random.integer(1),
             // A bias so large that the sum is nearly rounded away.
             _ if self.seed.is_multiple_of(4) => 1e7,
-            _ => normal(&mut random),
+            _ => random.normal(),
         });
         let bias = bias.collect();
         Operands {
-            x: Strided::new(rows, depth, strides(rows, depth, self.layouts[0]), x),
-            weight: Strided::new(depth, columns, strides(depth, columns, self.layouts[1]), weight),
+            x: Strided::new(rows, depth, strides(rows, depth, lay_x, spread_x), x),
+            weight: Strided::new(depth, columns, strides(depth, columns, lay_w, spread_w), weight),
             bias: self.bias.then_some(bias),
             by_column: self.by_column,
             banned: (0..rows * columns).map(|_| random.below(8) < self.banned).collect(),
@@ -148,7 +139,7 @@ proptest! {
     #![proptest_config(property(64))]
 
     #[test]
-    fn a_decided_row_has_the_argmax_of_the_product(case in cases()) {
+    fn a_decided_row_has_the_argmax_of_the_product(case in any_case()) {
         let operands = case.operands();
         for isa in all_isas() {
             operands.check(isa);
@@ -164,7 +155,7 @@ fn ordinary_rows_are_all_decided() {
         let mut operands = Operands::gaussian(shape, index as u64);
         let mut random = Random::new(index as u64);
         if index % 2 == 1 {
-            operands.bias = Some((0..shape.2).map(|_| normal(&mut random)).collect());
+            operands.bias = Some(random.normals(shape.2));
             operands.by_column = true;
             operands.banned.iter_mut().for_each(|banned| *banned = random.below(50) == 0);
         }
@@ -259,7 +250,7 @@ fn rounding_misleads_int8_and_not_the_pruned_argmax() {
 #[test]
 fn elements_at_half_a_step_never_mislead_the_pruned_argmax() {
     let mut misled = 0;
-    let rounds = if brief() { 20 } else { number(80, 200) };
+    let rounds = if brief() { 20 } else { cases(80, 200) };
     for seed in 0..rounds {
         let mut random = Random::new(seed);
         let (depth, width) = (8 + random.below(400), 40 + random.below(60));
@@ -311,7 +302,7 @@ fn a_decided_row_is_right_for_special_values() {
         let (rows, depth, columns) = shape;
         let mut operands = Operands::gaussian(shape, seed);
         let special = |random: &mut Random| SPECIAL[random.below(SPECIAL.len())];
-        let mut bias: Vec<f32> = (0..columns).map(|_| normal(&mut random)).collect();
+        let mut bias: Vec<f32> = random.normals(columns);
         for _ in 0..random.below(4) {
             let (row, k) = (random.below(rows), random.below(depth));
             *operands.x_at(row, k) = special(&mut random);

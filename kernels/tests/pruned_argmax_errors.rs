@@ -1,10 +1,9 @@
 //! What the pruned argmax may access: nothing in a wrong call, and nothing outside of its operands.
 
-use crate::support::errors;
 use crate::support::pruned_argmax::{Operands, POISON_COLUMN};
-use crate::support::{POISON, all_isas};
+use crate::support::*;
 use simdformer_kernels::pruned_argmax::{self, Product, PruningTable};
-use simdformer_kernels::{Error, Expected, Isa, Matrix, PackedMatrix, Parallelism};
+use simdformer_kernels::{Error, Expected, Isa, Matrix, PackedMatrix};
 
 #[test]
 fn wrong_calls_are_errors_and_write_nothing() {
@@ -12,7 +11,7 @@ fn wrong_calls_are_errors_and_write_nothing() {
     let (rows, depth, columns) = (3, 10, 40);
     let operands = Operands::gaussian((rows, depth, columns), 12);
     let built = operands.build(isa);
-    let weight = PackedMatrix::from_packed(isa, depth, columns, &built.packed).expect("packed");
+    let weight = built.packed.get();
     let pruning_table =
         PruningTable::from_built(depth, columns, &built.pruning_table).expect("built");
     let good =
@@ -22,14 +21,8 @@ fn wrong_calls_are_errors_and_write_nothing() {
         let (mut found, mut values) = ([POISON_COLUMN; 4], [POISON; 4]);
         let mut scratch = vec![POISON; floats];
         let outputs = (&mut found[..outputs.0], &mut values[..outputs.1]);
-        let result = pruned_argmax::argmax(
-            product,
-            x,
-            &|_, _| false,
-            outputs,
-            &mut scratch,
-            Parallelism::Serial,
-        );
+        let result =
+            pruned_argmax::argmax(product, x, &|_, _| false, outputs, &mut scratch, SERIAL);
         if result.is_err() {
             assert_eq!(found, [POISON_COLUMN; 4]);
             let untouched = |x: &f32| x.to_bits() == POISON.to_bits();
@@ -80,7 +73,7 @@ fn wrong_calls_are_errors_and_write_nothing() {
     let mut short = vec![POISON; floats - 1];
     let error = errors::min_len("buffer", floats, floats - 1);
     expect(PruningTable::build(&weight, &mut short).map(drop), error);
-    assert!(short.iter().all(|x| x.to_bits() == POISON.to_bits()));
+    assert!(is_poison(&short));
     let error = errors::len("data", floats, floats - 1);
     expect(PruningTable::from_built(depth, columns, &short).map(drop), error);
     let mut more = vec![POISON; floats + 1];
@@ -130,7 +123,7 @@ fn operands_end_where_memory_does() {
                     .map(|at| operands.weight.at(at % depth, at / depth))
                     .collect();
                 for wall in [Guarded::at_start, Guarded::at_end] {
-                    let packed = wall(&built.packed);
+                    let packed = wall(&built.packed.data);
                     let weight = PackedMatrix::from_packed(isa, depth, columns, &packed);
                     let weight = weight.expect("packed");
                     let mut pruning_table = wall(&built.pruning_table);
@@ -144,22 +137,17 @@ fn operands_end_where_memory_does() {
                     let mut values = wall(&vec![POISON; rows]);
                     let mut found = vec![POISON_COLUMN; rows];
                     for by_column in [false, true] {
-                        let turned = Matrix::new(&turned, columns, depth).expect("dense");
+                        let turned = view_matrix(&turned, columns, depth);
                         let product = Product {
                             weight: &weight,
                             pruning_table: &pruning_table,
                             bias: by_column.then_some(&bias[..]),
                             by_column: by_column.then_some(turned),
                         };
-                        pruned_argmax::argmax(
-                            &product,
-                            Matrix::new(&x, rows, depth).expect("dense"),
-                            &|_, _| false,
-                            (&mut found, &mut values),
-                            &mut scratch,
-                            Parallelism::Serial,
-                        )
-                        .expect("shapes that fit");
+                        let (x, to) =
+                            (view_matrix(&x, rows, depth), (&mut found[..], &mut values[..]));
+                        pruned_argmax::argmax(&product, x, &|_, _| false, to, &mut scratch, SERIAL)
+                            .expect("shapes that fit");
                         for row in 0..rows {
                             // A bias of zero changes only zeros.
                             let answer = Some((found[row], values[row].to_bits()));

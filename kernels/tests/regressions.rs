@@ -44,17 +44,15 @@
 //! | 41 | the fallback differs from the vector code | `same_bits.rs`: `products`, `attentions` |
 
 use crate::support::batch::{Batch, with_bias};
-use crate::support::gemm::multiply;
-use crate::support::{Crew, POISON, Random, all_isas, bits, brief};
-use simdformer_kernels::{
-    Epilogue, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, PostOp, gemm,
-};
+use crate::support::gemm::{Packed, multiply};
+use crate::support::*;
+use simdformer_kernels::{Epilogue, Isa, Parallelism, PostOp};
 
 /// Compares `batch` with the oracle on every instruction set.
 fn check(batch: &Batch, what: &str) {
     let exact = batch.exact();
     for isa in all_isas() {
-        let output = batch.attention(isa, Parallelism::Serial);
+        let output = batch.attention(isa, SERIAL);
         batch.check(&output, &exact, &format!("{isa}, {what}"));
     }
 }
@@ -78,7 +76,7 @@ fn fully_masked_rows_are_zero_beside_others() {
     batch.causal = true;
     check(&batch, "lengths of zero, and more queries than keys");
     for isa in all_isas() {
-        let output = batch.attention(isa, Parallelism::Serial);
+        let output = batch.attention(isa, SERIAL);
         for token in [0, 1, 2, 3] {
             assert!(output.out.row(token, 1).iter().all(|x| x.to_bits() == 0), "{isa}: {token}");
         }
@@ -100,8 +98,8 @@ fn nan_and_infinity_behind_a_mask_do_not_leak() {
                 let mut finite = batch.clone();
                 finite.key.fill(key_len..key_len + padding, || 1.0);
                 finite.value.fill(key_len..key_len + padding, || 1.0);
-                let filled = filled.attention(isa, Parallelism::Serial).bits();
-                let finite = finite.attention(isa, Parallelism::Serial).bits();
+                let filled = filled.attention(isa, SERIAL).bits();
+                let finite = finite.attention(isa, SERIAL).bits();
                 assert!(filled == finite, "{isa}: {special} in {padding} keys after {key_len}");
             }
         }
@@ -116,13 +114,13 @@ fn nan_in_a_key_reaches_the_output() {
         let mut batch = Batch::new(&[(7, 300, 0)], [1, 1, 10], [0, 0, 0], 5);
         batch.key.row_mut(place, 0)[3] = f32::NAN;
         for isa in all_isas() {
-            let out = batch.attention(isa, Parallelism::Serial).out;
+            let out = batch.attention(isa, SERIAL).out;
             assert!(out.data.iter().all(|x| x.is_nan()), "{isa}: NaN in key {place} was lost");
         }
         let mut batch = Batch::new(&[(7, 300, 0)], [1, 1, 10], [0, 0, 0], 5);
         batch.value.row_mut(place, 0)[3] = f32::NAN;
         for isa in all_isas() {
-            let out = batch.attention(isa, Parallelism::Serial).out;
+            let out = batch.attention(isa, SERIAL).out;
             for (at, x) in out.data.iter().enumerate() {
                 assert_eq!(x.is_nan(), at % 10 == 3, "{isa}: NaN in value {place}, element {at}");
             }
@@ -143,7 +141,7 @@ fn real_scores_below_any_sentinel() {
         batch.value.fill(0..40, || 2.0);
         let batch = with_bias(batch, |_, j| if j % 3 == 1 { f32::NEG_INFINITY } else { 0.0 });
         for isa in all_isas() {
-            let out = batch.attention(isa, Parallelism::Serial).out;
+            let out = batch.attention(isa, SERIAL).out;
             for x in &out.data {
                 assert!((x - 2.0).abs() <= 1e-5, "{isa}: scores at {level:e} gave {x}");
             }
@@ -169,7 +167,7 @@ fn a_bias_of_the_lowest_float_is_a_number() {
         let batch = with_bias(batch, |_, j| row[j]);
         check(&batch, &format!("bias {row:?}"));
         for isa in all_isas() {
-            let output = batch.attention(isa, Parallelism::Serial);
+            let output = batch.attention(isa, SERIAL);
             assert_eq!(output.weights(0, 0)[..4], expected, "{isa}: bias {row:?}");
         }
     }
@@ -209,7 +207,7 @@ fn padding_lanes_never_win() {
         batch.value.fill(0..key_len, || 1.0);
         batch.weight_heads = vec![0];
         for isa in all_isas() {
-            let output = batch.attention(isa, Parallelism::Serial);
+            let output = batch.attention(isa, SERIAL);
             for x in &output.out.data {
                 assert!((x - 1.0).abs() <= 1e-5, "{isa}: {key_len} keys gave {x}");
             }
@@ -226,15 +224,12 @@ fn old_contents_of_c_are_not_read_without_a_residual() {
             for rows in 1..=13 {
                 for depth in [0, 1, 9] {
                     let (a, w) = (vec![1.0; rows * depth], vec![1.0; depth * columns]);
+                    let packed = Packed::new(isa, view_matrix(&w, depth, columns));
                     for held in [f32::NAN, f32::INFINITY] {
                         let mut c = vec![held; rows * columns];
-                        multiply(
-                            isa,
-                            Matrix::new(&a, rows, depth).expect("A"),
-                            Matrix::new(&w, depth, columns).expect("W"),
-                            MatrixMut::new(&mut c, rows, columns).expect("C"),
-                            Parallelism::Serial,
-                        );
+                        let to = view_matrix_mut(&mut c, rows, columns);
+                        let a = view_matrix(&a, rows, depth);
+                        packed.multiply(a, &Epilogue::default(), to, SERIAL);
                         assert!(
                             c.iter().all(|&x| x == depth as f32),
                             "{isa}: {held} in C, {rows} x {columns} x {depth}"
@@ -255,23 +250,14 @@ fn counting_numbers_times_the_identity() {
                 let a: Vec<f32> = (1..=rows * size).map(|x| x as f32).collect();
                 let mut w = vec![0.0; size * size];
                 (0..size).for_each(|i| w[i * size + i] = 1.0);
-                let mut packed =
-                    vec![0.0; PackedMatrix::buffer_len(isa, size, size).expect("small")];
-                let w = Matrix::new(&w, size, size).expect("W");
-                let packed = PackedMatrix::pack(isa, w, &mut packed).expect("the length");
+                let packed = Packed::new(isa, view_matrix(&w, size, size));
                 for scale in [0.0, 1.0, 2.0] {
                     for add in [false, true] {
                         let post_op = if add { PostOp::AddOutput } else { PostOp::None };
                         let mut c = vec![100_000.0; rows * size];
                         let epilogue = Epilogue { scale, post_op, ..Epilogue::default() };
-                        gemm(
-                            Matrix::new(&a, rows, size).expect("A"),
-                            &packed,
-                            &epilogue,
-                            MatrixMut::new(&mut c, rows, size).expect("C"),
-                            Parallelism::Serial,
-                        )
-                        .expect("shapes that fit");
+                        let to = view_matrix_mut(&mut c, rows, size);
+                        packed.multiply(view_matrix(&a, rows, size), &epilogue, to, SERIAL);
                         let base = if add { 100_000.0 } else { 0.0 };
                         let expected: Vec<f32> = a.iter().map(|x| base + scale * x).collect();
                         assert_eq!(c, expected, "{isa}: {rows} rows of {size}, scale {scale}");
@@ -289,21 +275,12 @@ fn more_threads_than_work() {
     let mut random = Random::new(24);
     let (a, w) = (random.values(rows * depth), random.values(depth * columns));
     for isa in all_isas() {
-        let run = |parallelism: Parallelism<'_>| {
-            let mut c = vec![POISON; rows * columns];
-            multiply(
-                isa,
-                Matrix::new(&a, rows, depth).expect("A"),
-                Matrix::new(&w, depth, columns).expect("W"),
-                MatrixMut::new(&mut c, rows, columns).expect("C"),
-                parallelism,
-            );
-            bits(&c)
-        };
-        let serial = run(Parallelism::Serial);
+        let (a, w) = (view_matrix(&a, rows, depth), view_matrix(&w, depth, columns));
+        let run = |parallelism: Parallelism<'_>| bits(&multiply(isa, a, w, parallelism));
+        let serial = run(SERIAL);
         let mut batch = Batch::new(&[(40, 500, 0)], [1, 1, 32], [0, 0, 0], 24);
         batch.causal = true;
-        let attended = batch.attention(isa, Parallelism::Serial).bits();
+        let attended = batch.attention(isa, SERIAL).bits();
         for crew in [Crew::Rayon(16), Crew::Rayon(33), Crew::Team(16)] {
             assert!(crew.run(run) == serial, "{isa}: {crew:?}");
             let found = crew.run(|parallelism| batch.attention(isa, parallelism).bits());
@@ -317,12 +294,9 @@ fn more_threads_than_work() {
 fn every_listed_set_really_runs() {
     for isa in all_isas() {
         assert_eq!(Isa::from_name(isa.name()), Ok(isa));
-        let mut c = [POISON; 4];
         let a = [1.0, 2.0, 3.0, 4.0];
-        let a = Matrix::new(&a, 2, 2).expect("A");
-        let view = MatrixMut::new(&mut c, 2, 2).expect("C");
-        multiply(isa, a, a, view, Parallelism::Serial);
-        assert_eq!(c, [7.0, 10.0, 15.0, 22.0], "{isa}");
+        let a = view_matrix(&a, 2, 2);
+        assert_eq!(multiply(isa, a, a, SERIAL), [7.0, 10.0, 15.0, 22.0], "{isa}");
     }
 }
 
@@ -333,14 +307,7 @@ fn denormals_are_numbers() {
         // Subnormal times integer, summed: exact, and lost completely by flush-to-zero.
         let a: Vec<f32> = (0..40).map(|x| tiny * x as f32).collect();
         let w = vec![3.0; 40 * 20];
-        let mut c = vec![POISON; 20];
-        multiply(
-            isa,
-            Matrix::new(&a, 1, 40).expect("A"),
-            Matrix::new(&w, 40, 20).expect("W"),
-            MatrixMut::new(&mut c, 1, 20).expect("C"),
-            Parallelism::Serial,
-        );
+        let c = multiply(isa, view_matrix(&a, 1, 40), view_matrix(&w, 40, 20), SERIAL);
         assert!(c.iter().all(|x| x.to_bits() == 3 * 780), "{isa}: {c:?}");
         // A weight whose exact value is subnormal may be zero, and nothing else.
         let mut batch = Batch::new(&[(1, 30, 0)], [1, 1, 1], [0, 0, 0], 34);
@@ -354,12 +321,12 @@ fn denormals_are_numbers() {
             score
         });
         let exact = batch.exact();
-        let output = batch.attention(isa, Parallelism::Serial);
+        let output = batch.attention(isa, SERIAL);
         batch.check(&output, &exact, &format!("{isa}, weights around the denormals"));
         // Subnormal values have the usual weights.
         batch.key.fill(0..30, || 0.0);
         batch.value.fill(0..30, || tiny * 1000.0);
-        let out = batch.attention(isa, Parallelism::Serial).out.data[0];
+        let out = batch.attention(isa, SERIAL).out.data[0];
         assert!((out / tiny - 1000.0).abs() <= 16.0, "{isa}: {out:e}");
     }
 }
@@ -373,20 +340,14 @@ fn many_more_threads_than_cores_finish() {
     let mut random = Random::new(37);
     let (a, w) = (random.values(rows * depth), random.values(depth * columns));
     let isa = Isa::best();
+    let (a, w) = (view_matrix(&a, rows, depth), view_matrix(&w, depth, columns));
     let run = |parallelism: Parallelism<'_>| {
-        let mut c = vec![POISON; rows * columns];
-        for _ in 0..if brief() { 10 } else { 50 } {
-            multiply(
-                isa,
-                Matrix::new(&a, rows, depth).expect("A"),
-                Matrix::new(&w, depth, columns).expect("W"),
-                MatrixMut::new(&mut c, rows, columns).expect("C"),
-                parallelism,
-            );
+        for _ in 1..if brief() { 10 } else { 50 } {
+            multiply(isa, a, w, parallelism);
         }
-        bits(&c)
+        bits(&multiply(isa, a, w, parallelism))
     };
-    let serial = run(Parallelism::Serial);
+    let serial = run(SERIAL);
     assert!(Crew::Rayon(threads).run(run) == serial);
     assert!(Crew::Team(threads).run(run) == serial);
 }

@@ -1,8 +1,8 @@
 //! Buckets of relative positions compared with those of transformers, and the errors.
 
-use crate::support::errors;
+use crate::support::*;
 use simdformer_kernels::relative::RelativeBuckets;
-use simdformer_kernels::{Bias, Expected, Matrix};
+use simdformer_kernels::{Bias, Expected};
 
 /// The output of `data/t5_buckets.py`.
 const GOLDEN: &str = include_str!("data/t5_buckets.txt");
@@ -12,7 +12,7 @@ fn table(buckets: &RelativeBuckets, count: usize, heads: usize, positions: usize
     let weight: Vec<f32> =
         (0..count * heads).map(|at| (at / heads + 1000 * (at % heads)) as f32).collect();
     let mut table = vec![f32::NAN; buckets.table_len(heads, positions).unwrap()];
-    buckets.fill(Matrix::new(&weight, count, heads).unwrap(), positions, &mut table).unwrap();
+    buckets.fill(view_matrix(&weight, count, heads), positions, &mut table).unwrap();
     table
 }
 
@@ -107,7 +107,7 @@ fn impossible_settings_are_errors() {
     );
     let weight = [0.0; 64];
     let mut table = [7.0; 10];
-    let weight = |rows| Matrix::new(&weight, rows, 2).unwrap();
+    let weight = |rows| view_matrix(&weight, rows, 2);
     let found = buckets.fill(weight(31), 3, &mut table);
     assert_eq!(found, Err(errors::size("rows", "weight", Expected::Exactly(32), 31)));
     for floats in [9, 8] {

@@ -4,22 +4,17 @@
 //! Properties that other tests check on each set are not tested again here: rows in a batch, threads, steps
 //! and prefills, norms in place or fused with the residual.
 
-use crate::support::batch::{Batch, with_bias, with_relative_bias};
-use crate::support::gemm::Packed;
-use crate::support::{POISON, Random, isas_of};
+use crate::support::batch::{Batch, Output, with_bias, with_relative_bias};
+use crate::support::gemm::{Packed, multiply_unpacked};
+use crate::support::pruned_argmax::Built;
+use crate::support::*;
 use simdformer_kernels::activation::apply;
 use simdformer_kernels::embedding::{Positions, embed};
 use simdformer_kernels::norm::{LayerNorm, Norm, NormInput, RmsNorm, norm};
 use simdformer_kernels::position::{PositionEncoding, encode};
-use simdformer_kernels::pruned_argmax::{self, Product, PruningTable};
 use simdformer_kernels::softmax::{SoftmaxOptions, log_sum_exp, softmax};
 use simdformer_kernels::topk::{argmax, top_k};
-use simdformer_kernels::{
-    Activation, Dtype, Epilogue, Input, Isa, Matrix, MatrixMut, Parallelism, PostOp, gemm,
-    gemm_unpacked, gemm_unpacked_scratch, math,
-};
-
-const SERIAL: Parallelism<'_> = Parallelism::Serial;
+use simdformer_kernels::{Activation, Dtype, Epilogue, Input, Isa, PostOp, math};
 
 /// Runs `work` on every set and compares all results.
 #[derive(Default)]
@@ -69,14 +64,6 @@ impl Same {
     }
 }
 
-fn view(data: &[f32], rows: usize, columns: usize) -> Matrix<'_> {
-    Matrix::new(data, rows, columns).expect("a matrix")
-}
-
-fn out(data: &mut [f32], rows: usize, columns: usize) -> MatrixMut<'_> {
-    MatrixMut::new(data, rows, columns).expect("a matrix")
-}
-
 #[test]
 fn products() {
     let mut all = Same::default();
@@ -98,24 +85,23 @@ fn products() {
                         0 => PostOp::None,
                         1 => PostOp::AddOutput,
                         2 => PostOp::MultiplyOutput,
-                        _ => PostOp::Add(view(&residual, rows, columns)),
+                        _ => PostOp::Add(view_matrix(&residual, rows, columns)),
                     },
                 };
                 all.same("a product", |isa| {
-                    let packed = Packed::new(isa, view(&w, depth, columns));
+                    let packed = Packed::new(isa, view_matrix(&w, depth, columns));
                     let mut c = residual.clone();
-                    let to = out(&mut c, rows, columns);
-                    gemm(view(&a, rows, depth), &packed.get(), &epilogue, to, SERIAL).expect("C");
+                    let to = view_matrix_mut(&mut c, rows, columns);
+                    packed.multiply(view_matrix(&a, rows, depth), &epilogue, to, SERIAL);
                     c
                 });
             }
         }
         all.same("a product of two activations", |isa| {
-            let (a, w) = (view(&a, rows, depth), view(&w, depth, columns));
-            let floats = gemm_unpacked_scratch(isa, depth, columns).expect("a length");
-            let (mut c, mut scratch) = (vec![POISON; rows * columns], vec![POISON; floats]);
-            let to = out(&mut c, rows, columns);
-            gemm_unpacked(isa, a, w, &Epilogue::default(), to, &mut scratch, SERIAL).expect("C");
+            let (a, w) = (view_matrix(&a, rows, depth), view_matrix(&w, depth, columns));
+            let mut c = poisoned(rows * columns);
+            let to = view_matrix_mut(&mut c, rows, columns);
+            multiply_unpacked(isa, (a, w), &Epilogue::default(), to, SERIAL);
             c
         });
     }
@@ -129,19 +115,8 @@ fn pruned_argmaxes() {
     let (rows, depth, columns) = (9, 130, 333);
     let (a, w) = (random.values(rows * depth), random.values(depth * columns));
     all.same("the largest of a row", |isa| {
-        let packed = Packed::new(isa, view(&w, depth, columns));
-        let weight = packed.get();
-        let mut bytes = vec![POISON; PruningTable::buffer_len(depth, columns).expect("a length")];
-        let pruning_table = PruningTable::build(&weight, &mut bytes).expect("a pruning table");
-        let product =
-            Product { weight: &weight, pruning_table: &pruning_table, bias: None, by_column: None };
-        let (mut best, mut values) = (vec![0; rows], vec![POISON; rows]);
-        let mut scratch =
-            vec![POISON; pruned_argmax::argmax_scratch(rows, depth).expect("a length")];
-        let to = (&mut best[..], &mut values[..]);
-        let a = view(&a, rows, depth);
-        pruned_argmax::argmax(&product, a, &|_, _| false, to, &mut scratch, SERIAL)
-            .expect("largest");
+        let built = Built::new(Packed::new(isa, view_matrix(&w, depth, columns)));
+        let (best, mut values) = built.argmax(view_matrix(&a, rows, depth), &|_, _| false, SERIAL);
         values.extend(best.iter().map(|&column| column as f32));
         values
     });
@@ -162,14 +137,14 @@ fn norms_of_every_width() {
                 let layer = LayerNorm { weight: &weight, bias: Some(&bias), eps };
                 let (first, rest) = y.split_at_mut(3 * columns);
                 let (second, third) = rest.split_at_mut(3 * columns);
-                let x = view(&x, 3, columns);
+                let x = view_matrix(&x, 3, columns);
                 for (of, to) in [
                     (Norm::Layer(layer), first),
                     (Norm::Layer(LayerNorm { bias: None, ..layer }), second),
                     (Norm::Rms(RmsNorm { weight: &weight, eps }), third),
                 ] {
-                    norm(isa, of, NormInput::Matrix(x), out(to, 3, columns), SERIAL)
-                        .expect("normed");
+                    let to = view_rows(to, 3);
+                    norm(isa, of, NormInput::Matrix(x), to, SERIAL).expect("normed");
                 }
                 y
             });
@@ -188,13 +163,12 @@ fn softmaxes_of_every_width() {
         all.same("a softmax", |isa| {
             let (mut p, mut log) = (vec![POISON; 2 * columns], vec![POISON; 2 * columns]);
             let mut sums = vec![POISON; 2];
-            let (x, lengths) = (view(&x, 2, columns), Some(&lengths[..]));
-            let plain = SoftmaxOptions { lengths, ..SoftmaxOptions::default() };
-            let to = out(&mut p, 2, columns);
-            softmax(isa, Input::Matrix(x), plain, to, SERIAL).expect("a softmax");
-            let (logarithm, to) =
-                (SoftmaxOptions { logarithm: true, ..plain }, out(&mut log, 2, columns));
-            softmax(isa, Input::Matrix(x), logarithm, to, SERIAL).expect("a softmax");
+            let (x, lengths) = (view_matrix(&x, 2, columns), Some(&lengths[..]));
+            for (logarithm, to) in [(false, &mut p), (true, &mut log)] {
+                let options = SoftmaxOptions { lengths, logarithm, ..SoftmaxOptions::default() };
+                let to = view_rows(to, 2);
+                softmax(isa, Input::Matrix(x), options, to, SERIAL).expect("a softmax");
+            }
             log_sum_exp(isa, x, lengths, &mut sums, SERIAL).expect("a sum");
             [p, log, sums].concat()
         });
@@ -213,7 +187,7 @@ fn activations_and_exponentials() {
     for activation in Activation::ALL {
         all.same("an activation", |isa| {
             let mut y = x.clone();
-            apply(isa, activation, out(&mut y, 1, x.len()), SERIAL).expect("applied");
+            apply(isa, activation, view_matrix_mut(&mut y, 1, x.len()), SERIAL).expect("applied");
             y
         });
     }
@@ -235,19 +209,19 @@ fn zeros_of_both_signs() {
             let kinds = [0.0, -0.0, -1.0, -0.25, 1.0, f32::NEG_INFINITY];
             let x: Vec<f32> = (0..2 * columns).map(|_| kinds[random.below(most)]).collect();
             all.same("rows of zeros", |isa| {
-                let x = view(&x, 2, columns);
+                let x = view_matrix(&x, 2, columns);
                 let mut y = vec![POISON; 6 * columns];
                 let (first, rest) = y.split_at_mut(2 * columns);
                 let (second, third) = rest.split_at_mut(2 * columns);
                 for (logarithm, to) in [(false, first), (true, second)] {
                     let options = SoftmaxOptions { logarithm, ..SoftmaxOptions::default() };
-                    softmax(isa, Input::Matrix(x), options, out(to, 2, columns), SERIAL)
-                        .expect("a softmax");
+                    let to = view_rows(to, 2);
+                    softmax(isa, Input::Matrix(x), options, to, SERIAL).expect("a softmax");
                 }
                 let weight = vec![-0.0; columns];
                 let layer = Norm::Layer(LayerNorm { weight: &weight, bias: None, eps: 1e-5 });
-                norm(isa, layer, NormInput::Matrix(x), out(third, 2, columns), SERIAL)
-                    .expect("normed");
+                let to = view_rows(third, 2);
+                norm(isa, layer, NormInput::Matrix(x), to, SERIAL).expect("normed");
                 let mut sums = vec![POISON; 2];
                 log_sum_exp(isa, x, None, &mut sums, SERIAL).expect("a sum");
                 let k = columns.min(4);
@@ -271,7 +245,7 @@ fn embeddings_and_selections() {
         PositionEncoding::Interleaved,
     ] {
         let mut table = vec![POISON; 700 * 66];
-        encode(encoding, 0, out(&mut table, 700, 66)).expect("positions");
+        encode(encoding, 0, view_matrix_mut(&mut table, 700, 66)).expect("positions");
         all.add(table.iter().map(|x| x.to_bits()));
     }
     let mut random = Random::new(6);
@@ -280,13 +254,13 @@ fn embeddings_and_selections() {
         let (ids, rows) = ([3, 39, 0, 3, 17], [0, 1, 8, 2, 2]);
         all.same("an embedding", |isa| {
             let mut y = vec![POISON; 5 * columns];
-            let positions = Positions { table: view(&places, 9, columns), rows: &rows };
-            let (table, to) = (view(&table, 40, columns), out(&mut y, 5, columns));
+            let positions = Positions { table: view_matrix(&places, 9, columns), rows: &rows };
+            let (table, to) = (view_matrix(&table, 40, columns), view_rows(&mut y, 5));
             embed(isa, table, &ids, 11.3, Some(positions), to, SERIAL).expect("embedded");
             y
         });
         all.same("a selection", |isa| {
-            let scores = view(&table, 40, columns);
+            let scores = view_matrix(&table, 40, columns);
             let k = columns.min(5);
             let (mut values, mut indices) = (vec![POISON; 40 * k], vec![0; 40 * k]);
             top_k(isa, scores, k, &mut values, &mut indices, SERIAL).expect("selected");
@@ -297,6 +271,10 @@ fn embeddings_and_selections() {
         });
     }
     all.everywhere(0xf7e5_fa5f_feba_eca9);
+}
+
+fn numbers(found: Output) -> Vec<f32> {
+    [found.out.dense(), found.weights].concat()
 }
 
 #[test]
@@ -325,18 +303,13 @@ fn attentions() {
                 });
                 let relative = with_relative_bias(plain.clone(), false, |_, _| random.value());
                 for batch in [plain, dense, relative] {
-                    all.same("attention", |isa| {
-                        let found = batch.attention(isa, SERIAL);
-                        [found.out.dense(), found.weights].concat()
-                    });
+                    all.same("attention", |isa| numbers(batch.attention(isa, SERIAL)));
                     all.same("attention on a cache", |isa| {
-                        let found = batch.attention_cached(isa, SERIAL);
-                        [found.out.dense(), found.weights].concat()
+                        numbers(batch.attention_cached(isa, SERIAL))
                     });
                     let halves = Batch { dtype: Dtype::F16, ..batch };
                     all.same("attention on a cache of halves", |isa| {
-                        let found = halves.attention_cached(isa, SERIAL);
-                        [found.out.dense(), found.weights].concat()
+                        numbers(halves.attention_cached(isa, SERIAL))
                     });
                 }
             }

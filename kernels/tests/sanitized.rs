@@ -2,6 +2,9 @@
 //! one thread and on several. Under Miri the set is scalar and shapes are small.
 
 mod calls;
+mod support {
+    pub(crate) mod data;
+}
 mod thread_pool;
 
 use calls::{Results, Size, everything, values};
@@ -10,11 +13,12 @@ use simdformer_kernels::position::{PositionEncoding, encode};
 use simdformer_kernels::relative::RelativeBuckets;
 use simdformer_kernels::train::{WriteMode, normal, permutation, uniform};
 use simdformer_kernels::{
-    Cache, CacheMut, CacheShape, Dtype, Epilogue, Executor, Heads, Isa, Matrix, MatrixMut,
-    PackOptions, Parallelism, ThreadPool, gemm,
+    Cache, CacheMut, CacheShape, Dtype, Epilogue, Executor, Isa, Matrix, PackOptions, Parallelism,
+    ThreadPool, gemm,
 };
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use support::data::{view_heads, view_matrix, view_matrix_mut};
 
 /// Under Miri and ThreadSanitizer: several panels, partial vectors, more rows than one tile.
 const SIZE: Size = match (cfg!(miri), cfg!(small_tasks)) {
@@ -114,12 +118,12 @@ fn products_of_every_number_of_rows() {
             let floats = PackOptions::new(dtype).buffer_len(isa, depth, columns).expect("small");
             let mut packed = vec![0.0; floats];
             let shape = (depth, columns);
-            let serial = Parallelism::Serial;
             PackOptions::new(dtype).pack_columns(isa, w, shape, 0, &mut packed).expect("fits");
             let packed = PackOptions::new(dtype).from_packed(isa, depth, columns, &packed);
             let mut c = vec![f32::NAN; rows * columns];
-            let to = MatrixMut::new(&mut c, rows, columns).expect("C");
-            gemm(x, &packed.expect("fits"), &Epilogue::default(), to, serial).expect("fits");
+            let to = view_matrix_mut(&mut c, rows, columns);
+            gemm(x, &packed.expect("fits"), &Epilogue::default(), to, Parallelism::Serial)
+                .expect("fits");
             let last: f64 = (0..depth)
                 .map(|k| f64::from(x.at(rows - 1, k)) * f64::from(w.at(k, columns - 1)))
                 .sum();
@@ -137,16 +141,16 @@ fn the_rest() {
     exp_in_place(isa, &mut x);
     assert!(x.iter().all(|x| (0.3..2.8).contains(x)));
     let mut table = vec![f32::NAN; 5 * 6];
-    let to = MatrixMut::new(&mut table, 5, 6).expect("a table");
+    let to = view_matrix_mut(&mut table, 5, 6);
     encode(PositionEncoding::HalfSplit, 0, to).expect("fits");
     assert!(table.iter().all(|x| x.abs() <= 1.0));
 
     let buckets = RelativeBuckets::new(8, 16, true).expect("buckets");
     let weight = values(4, 8 * 2);
     let mut distances = vec![f32::NAN; buckets.table_len(2, 7).expect("small")];
-    buckets.fill(Matrix::new(&weight, 8, 2).expect("W"), 7, &mut distances).expect("fits");
+    buckets.fill(view_matrix(&weight, 8, 2), 7, &mut distances).expect("fits");
     let mut gradient = vec![f32::NAN; 8 * 2];
-    let to = MatrixMut::new(&mut gradient, 8, 2).expect("dW");
+    let to = view_matrix_mut(&mut gradient, 8, 2);
     buckets.gradient(7, &distances, WriteMode::Store, to).expect("fits");
     assert!(gradient.iter().all(|x| x.is_finite()));
 
@@ -159,7 +163,7 @@ fn the_rest() {
     assert!(order.iter().copied().eq(0..11));
 
     let data = values(5, 3 * 2 * 5);
-    let heads = Heads::new(&data, [3, 2, 5]).expect("heads");
+    let heads = view_heads(&data, [3, 2, 5]);
     for dtype in [Dtype::F32, Dtype::F16] {
         let shape = CacheShape { dtype, ..CacheShape::new(2, 4, 2, 5) };
         let mut buffer = vec![0.0; shape.len(isa).expect("small")];

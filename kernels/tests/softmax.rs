@@ -1,7 +1,6 @@
 //! Softmax, log-softmax and log-sum-exp compared with the f64 reference on every instruction set.
 
-use crate::common::{Grid, assert_close};
-use crate::support::errors;
+use crate::support::{Random, Strided as Grid, assert_close, errors};
 use proptest::prelude::*;
 use simdformer_kernels::softmax::{FullyMasked, SoftmaxOptions, log_sum_exp, softmax};
 use simdformer_kernels::{Expected, Input, Isa, Matrix, MatrixMut, Parallelism, reference};
@@ -28,7 +27,12 @@ fn check_row(isa: Isa, row: &[f32], length: usize, masked: FullyMasked, p: &[f32
         let distance =
             if column < length { f64::from((max - row[column]).min(90.0)).max(0.0) } else { 0.0 };
         let bound = exact * (d + 8.0 + distance) * U + f64::from(f32::MIN_POSITIVE);
-        assert_close(p[column], exact, bound, &format!("p[{column}] of {} on {isa}", row.len()));
+        assert_close(
+            p[column],
+            exact,
+            bound,
+            format_args!("p[{column}] of {} on {isa}", row.len()),
+        );
         let exact = reference::log_softmax(row, length, masked, column);
         if exact == f64::NEG_INFINITY {
             assert_eq!(log[column], f32::NEG_INFINITY);
@@ -40,7 +44,7 @@ fn check_row(isa: Isa, row: &[f32], length: usize, masked: FullyMasked, p: &[f32
                 0.0
             };
             let bound = (d + 4.0 + distance + 2.0 * exact.abs()) * U;
-            assert_close(log[column], exact, bound, &format!("log p[{column}] on {isa}"));
+            assert_close(log[column], exact, bound, format_args!("log p[{column}] on {isa}"));
         }
     }
 }
@@ -57,7 +61,7 @@ proptest! {
         hole in any::<bool>(),
         seed: u64,
     ) {
-        let mut random = crate::common::Random(seed);
+        let mut random = Random(seed);
         let mut scores = Grid::nan(rows, columns, gap);
         let lengths: Vec<usize> = (0..rows).map(|_| random.below(columns + 1)).collect();
         for (row, &length) in lengths.iter().enumerate() {
@@ -103,7 +107,7 @@ proptest! {
 /// Rows longer than a block, with the maximum at the start, in the middle or at the end.
 #[test]
 fn long_rows_are_as_accurate_as_short_ones() {
-    let mut random = crate::common::Random(7);
+    let mut random = Random(7);
     for columns in [4096, 4097, 8191, 32_000, 256_001] {
         for peak in [0, columns / 2, columns - 1] {
             let mut row: Vec<f32> = (0..columns).map(|_| random.normal()).collect();
@@ -261,7 +265,7 @@ fn scores_far_below_the_maximum_are_exactly_zero() {
 
 #[test]
 fn a_row_has_the_same_bits_alone_in_a_batch_and_on_any_threads() {
-    let mut random = crate::common::Random(3);
+    let mut random = Random(3);
     for columns in [7, 100, 513, 5000] {
         let rows = 40_000 / columns;
         let data: Vec<f32> = (0..rows * columns).map(|_| 4.0 * random.normal()).collect();
@@ -280,7 +284,7 @@ fn a_row_has_the_same_bits_alone_in_a_batch_and_on_any_threads() {
                 assert_eq!(alone, batch[range]);
             }
             #[cfg(feature = "rayon")]
-            for pool in crate::common::pools() {
+            for pool in crate::support::pools() {
                 assert_eq!(pool.install(|| all(Parallelism::Rayon)), batch);
             }
         }

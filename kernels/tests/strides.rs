@@ -1,23 +1,24 @@
 //! Strides along axes of length 0 and 1, which are never stepped: for every stride the kernels give the
 //! bits of dense tensors, and no arithmetic overflows.
 
-use crate::support::{POISON, Random, all_isas, difference};
+use crate::support::batch::{attend, cache_with};
+use crate::support::gemm::Packed;
+use crate::support::pruned_argmax::{Built, argmax as argmax_of};
+use crate::support::*;
 use simdformer_kernels::activation::{self, Activation};
 use simdformer_kernels::embedding::{Positions, embed};
 use simdformer_kernels::norm::{LayerNorm, Norm, NormInput, RmsNorm, norm};
 use simdformer_kernels::position::{PositionEncoding, encode};
-use simdformer_kernels::pruned_argmax::{self, Product, PruningTable};
+use simdformer_kernels::pruned_argmax::Product;
 use simdformer_kernels::softmax::{SoftmaxOptions, log_sum_exp, softmax};
 use simdformer_kernels::topk::{argmax, top_k};
 use simdformer_kernels::{
-    AttentionOptions, CacheMut, CacheShape, Epilogue, Heads, HeadsMut, Input, Isa, Matrix,
-    MatrixMut, PackedMatrix, Parallelism, PostOp, Qkv, Sequence, attention, attention_scratch,
-    gemm,
+    AttentionOptions, CacheShape, Epilogue, Heads, HeadsMut, Input, Isa, Matrix, MatrixMut, PostOp,
+    Qkv, Sequence,
 };
 
 /// Strides between elements that do not exist.
 const STRIDES: [usize; 6] = [0, 1, 5, usize::MAX / 4, usize::MAX / 2 + 1, usize::MAX];
-const SERIAL: Parallelism<'static> = Parallelism::Serial;
 
 fn row(data: &[f32], stride: usize) -> Matrix<'_> {
     Matrix::strided(data, 1, data.len(), stride, 1).expect("one row")
@@ -81,14 +82,11 @@ fn views_accept_any_stride_that_is_never_stepped() {
 
 /// `A W` with the given views, packed and multiplied.
 fn product(isa: Isa, a: Matrix<'_>, w: Matrix<'_>, stride: usize) -> Vec<f32> {
-    let floats = PackedMatrix::buffer_len(isa, w.rows(), w.columns()).expect("small");
-    let mut packed = vec![POISON; floats];
-    let packed = PackedMatrix::pack(isa, w, &mut packed).expect("the length");
-    let mut out = vec![POISON; a.rows() * w.columns()];
     let (rows, columns) = (a.rows(), w.columns());
+    let mut out = poisoned(rows * columns);
     let row_stride = if rows == 1 { stride } else { columns };
     let c = MatrixMut::strided(&mut out, rows, columns, row_stride, 1).expect("C");
-    gemm(a, &packed, &Epilogue::default(), c, SERIAL).expect("a fit");
+    Packed::new(isa, w).multiply(a, &Epilogue::default(), c, SERIAL);
     out
 }
 
@@ -97,9 +95,9 @@ fn products_of_one_row_or_no_depth() {
     let mut random = Random::new(5);
     let (a, w) = (random.values(9), random.values(9 * 80));
     for isa in all_isas() {
-        let dense = Matrix::new(&w, 9, 80).expect("W");
+        let dense = view_matrix(&w, 9, 80);
         let expected = product(isa, row(&a, 9), dense, 80);
-        let outer = product(isa, Matrix::new(&a, 9, 1).expect("A"), row(&w[..80], 80), 80);
+        let outer = product(isa, view_matrix(&a, 9, 1), row(&w[..80], 80), 80);
         for stride in STRIDES {
             let found = product(isa, row(&a, stride), dense, stride);
             assert_eq!(difference(&found, &expected), None, "{isa}: one row, stride {stride}");
@@ -116,17 +114,11 @@ fn products_of_one_row_or_no_depth() {
             }
             let residual = row(&w[..80], stride);
             let mut out = [POISON; 80];
-            let mut packed = vec![POISON; PackedMatrix::buffer_len(isa, 0, 80).expect("small")];
             let none = Matrix::strided(&[], 0, 80, stride, stride).expect("W");
-            let packed = PackedMatrix::pack(isa, none, &mut packed).expect("the length");
-            gemm(
-                Matrix::strided(&[], 1, 0, stride, stride).expect("A"),
-                &packed,
-                &Epilogue { post_op: PostOp::Add(residual), ..Epilogue::default() },
-                row_mut(&mut out, stride),
-                SERIAL,
-            )
-            .expect("a fit");
+            let a = Matrix::strided(&[], 1, 0, stride, stride).expect("A");
+            let epilogue = Epilogue { post_op: PostOp::Add(residual), ..Epilogue::default() };
+            let to = row_mut(&mut out, stride);
+            Packed::new(isa, none).multiply(a, &epilogue, to, SERIAL);
             assert_eq!(difference(&out, &w[..80]), None, "{isa}: the residual, stride {stride}");
         }
     }
@@ -135,32 +127,16 @@ fn products_of_one_row_or_no_depth() {
 #[test]
 fn a_pruned_argmax_without_depth() {
     for isa in all_isas() {
-        let mut buffer = vec![POISON; PackedMatrix::buffer_len(isa, 0, 70).expect("small")];
-        let none = Matrix::new(&[], 0, 70).expect("W");
-        let packed = PackedMatrix::pack(isa, none, &mut buffer).expect("the length");
-        let mut buffer = vec![0.0; PruningTable::buffer_len(0, 70).expect("small")];
-        let pruning_table = PruningTable::build(&packed, &mut buffer).expect("space");
+        let built = Built::new(Packed::new(isa, view_matrix(&[], 0, 70)));
         let bias: Vec<f32> = (0..70).map(|j| (j * 3 % 70) as f32).collect();
         for stride in STRIDES {
             let by_column = Matrix::strided(&[], 70, 0, stride, stride).expect("the transpose");
-            let product = Product {
-                weight: &packed,
-                pruning_table: &pruning_table,
-                bias: Some(&bias),
-                by_column: Some(by_column),
-            };
-            let (mut columns, mut values) = ([u32::MAX; 2], [POISON; 2]);
-            let mut scratch = vec![0.0; pruned_argmax::argmax_scratch(2, 0).expect("small")];
-            pruned_argmax::argmax(
-                &product,
-                Matrix::strided(&[], 2, 0, stride, stride).expect("x"),
-                &|_, _| false,
-                (&mut columns, &mut values),
-                &mut scratch,
-                SERIAL,
-            )
-            .expect("a fit");
-            assert_eq!((columns, values), ([23; 2], [69.0; 2]), "{isa}: stride {stride}");
+            let x = Matrix::strided(&[], 2, 0, stride, stride).expect("x");
+            let (columns, values) = built.with_product(|product| {
+                let (bias, by_column) = (Some(&bias[..]), Some(by_column));
+                argmax_of(&Product { bias, by_column, ..product }, x, &|_, _| false, SERIAL)
+            });
+            assert_eq!((columns, values), (vec![23; 2], vec![69.0; 2]), "{isa}: stride {stride}");
         }
     }
 }
@@ -173,19 +149,16 @@ fn attention_of_one_token_or_one_head() {
     let sequences = [Sequence::packed(0, 1)];
     for isa in all_isas() {
         let run = |stride: usize| {
-            let floats = attention_scratch(isa, &sequences, 1, 8).expect("small");
-            let mut scratch = vec![POISON; floats];
             let mut out = [POISON; 8];
             let view = |data| Heads::strided(data, [1, 1, 8], stride, stride).expect("one head");
             let qkv = Qkv { query: view(&query), key: view(&key), value: view(&value) };
             let context = HeadsMut::strided(&mut out, [1, 1, 8], stride, stride).expect("one head");
-            attention(isa, qkv, &sequences, &options, context.into(), &mut scratch, SERIAL)
-                .expect("a fit");
+            attend(isa, qkv, &sequences, &options, context, SERIAL).expect("a fit");
             let shape = CacheShape::new(1, 3, 1, 8);
-            let mut data = vec![POISON; shape.len(isa).expect("small")];
-            let mut cache = CacheMut::new(isa, shape, &mut data).expect("the length");
-            cache.write(0, 1, qkv.key, qkv.value).expect("a place");
-            cache.append(&[0], &[2], qkv.key, qkv.value).expect("a place");
+            let data = cache_with(isa, shape, |cache| {
+                cache.write(0, 1, qkv.key, qkv.value).expect("a place");
+                cache.append(&[0], &[2], qkv.key, qkv.value).expect("a place");
+            });
             (out, data)
         };
         let expected = run(8);

@@ -1,13 +1,10 @@
 //! What the callbacks of a kernel may do on a pool: panic, and call rayon. A test that hangs fails.
-use crate::support::cases;
-use crate::support::pruned_argmax::{Built, Operands};
-use simdformer_kernels::pruned_argmax::{self, Product, PruningTable};
-use simdformer_kernels::{Isa, PackedMatrix, Parallelism, Team};
+use crate::support::pruned_argmax::{Banned, Built, Operands};
+use crate::support::*;
+use simdformer_kernels::{Isa, Parallelism, Team};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
-
-type Banned<'b> = &'b (dyn Fn(usize, u32) -> bool + Sync);
 
 /// Runs `work`, and fails when it does not end in time.
 fn within(what: &str, work: impl FnOnce() + Send + 'static) {
@@ -23,10 +20,6 @@ fn within(what: &str, work: impl FnOnce() + Send + 'static) {
             std::panic::resume_unwind(thread.join().expect_err("it did not get to its end"))
         }
     }
-}
-
-fn pool(threads: usize) -> rayon::ThreadPool {
-    rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("a pool")
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -61,19 +54,8 @@ fn largest(
     banned: Banned<'_>,
     parallelism: Parallelism<'_>,
 ) -> (Vec<u32>, Vec<u32>) {
-    let (rows, depth, columns) = (operands.x.rows, operands.weight.rows, operands.weight.columns);
-    let weight = PackedMatrix::from_packed(built.isa, depth, columns, &built.packed);
-    let pruning_table =
-        PruningTable::from_built(depth, columns, &built.pruning_table).expect("built");
-    let weight = weight.expect("packed");
-    let product =
-        Product { weight: &weight, pruning_table: &pruning_table, bias: None, by_column: None };
-    let (mut found, mut values) = (vec![0; rows], vec![0.0; rows]);
-    let mut scratch = vec![0.0; pruned_argmax::argmax_scratch(rows, depth).expect("small")];
-    let outputs = (&mut found[..], &mut values[..]);
-    pruned_argmax::argmax(&product, operands.x.view(), banned, outputs, &mut scratch, parallelism)
-        .expect("a fit");
-    (found, crate::support::bits(&values))
+    let (found, values) = built.argmax(operands.x.view(), banned, parallelism);
+    (found, bits(&values))
 }
 
 fn operands() -> Operands {
@@ -89,9 +71,9 @@ fn seventh(_: usize, column: u32) -> bool {
 fn a_panic_in_banned_reaches_the_caller() {
     for (kind, threads) in CREWS {
         within(&format!("a panic in banned, {kind:?} of {threads}"), move || {
-            let (operands, pool) = (operands(), pool(threads));
+            let (operands, pool) = (operands(), rayon_pool(threads));
             let built = operands.build(Isa::best());
-            let expected = largest(&operands, &built, &seventh, Parallelism::Serial);
+            let expected = largest(&operands, &built, &seventh, SERIAL);
             let panics: [Banned<'_>; 3] = [
                 &|_, _| panic!("all rows"),
                 &|row, _| {
@@ -131,9 +113,9 @@ fn banned_may_enter_rayon() {
     for (kind, threads) in CREWS {
         for others in [1, 2] {
             within(&format!("banned in rayon, {kind:?} of {threads}"), move || {
-                let (operands, pool, other) = (operands(), pool(threads), pool(others));
+                let (operands, pool, other) = (operands(), rayon_pool(threads), rayon_pool(others));
                 let built = operands.build(Isa::best());
-                let expected = largest(&operands, &built, &seventh, Parallelism::Serial);
+                let expected = largest(&operands, &built, &seventh, SERIAL);
                 let banned = |row: usize, column: u32| {
                     if column.is_multiple_of(cases(45, 5)) {
                         // A whole kernel in the other pool, and a join in this one.
@@ -167,9 +149,9 @@ fn a_kernel_may_be_called_while_a_thread_unwinds() {
     }
     for (kind, threads) in CREWS {
         within(&format!("a kernel in a drop, {kind:?} of {threads}"), move || {
-            let (operands, pool) = (operands(), pool(threads));
+            let (operands, pool) = (operands(), rayon_pool(threads));
             let built = operands.build(Isa::best());
-            let expected = largest(&operands, &built, &seventh, Parallelism::Serial);
+            let expected = largest(&operands, &built, &seventh, SERIAL);
             let called = std::sync::atomic::AtomicUsize::new(0);
             let again = || {
                 assert!(std::thread::panicking());

@@ -1,12 +1,9 @@
 //! Argmax and top-k compared with the reference on every instruction set.
 
-use crate::common::{Grid, Random};
-use crate::support::errors;
+use crate::support::*;
 use proptest::prelude::*;
 use simdformer_kernels::topk::{argmax, top_k};
 use simdformer_kernels::{Error, Expected, Isa, Matrix, Parallelism, reference};
-
-const SERIAL: Parallelism<'_> = Parallelism::Serial;
 
 proptest! {
     #[test]
@@ -22,7 +19,7 @@ proptest! {
         let k = (share * (columns + 1) as f32) as usize;
         let mut random = Random(seed);
         let special = [f32::NAN, f32::NEG_INFINITY, f32::INFINITY, -0.0, f32::MIN];
-        let scores = Grid::new(rows, columns, gap, |_, _| match random.below(9) {
+        let scores = Strided::new(rows, columns, gap, |_, _| match random.below(9) {
             i if holes && i < special.len() => special[i],
             _ => random.below(kinds) as f32 - 1.0,
         });
@@ -55,10 +52,10 @@ fn long_rows_in_every_order() {
     let ascending: Vec<f32> = (0..n).map(|i| i as f32).collect();
     let descending: Vec<f32> = (0..n).map(|i| -(i as f32)).collect();
     let ties = vec![1.0; n];
-    let shuffled: Vec<f32> = (0..n).map(|_| random.normal()).collect();
+    let shuffled: Vec<f32> = random.normals(n);
     for isa in Isa::available() {
         for (row, order) in [(&ascending, 0), (&descending, 1), (&ties, 1), (&shuffled, 2)] {
-            let matrix = Matrix::new(row, 1, n).unwrap();
+            let matrix = view_matrix(row, 1, n);
             for k in [1, 8, 100] {
                 let (mut values, mut indices) = (vec![9.0; k], vec![9; k]);
                 top_k(isa, matrix, k, &mut values, &mut indices, SERIAL).unwrap();
@@ -80,10 +77,10 @@ fn nan_is_chosen_last() {
         for n in [1, 3, 40, 5000] {
             let mut row = vec![f32::NAN; n];
             let mut best = [9];
-            argmax(isa, Matrix::new(&row, 1, n).unwrap(), &mut best, SERIAL).unwrap();
+            argmax(isa, view_matrix(&row, 1, n), &mut best, SERIAL).unwrap();
             assert_eq!(best, [0]);
             row[n - 1] = f32::NEG_INFINITY;
-            argmax(isa, Matrix::new(&row, 1, n).unwrap(), &mut best, SERIAL).unwrap();
+            argmax(isa, view_matrix(&row, 1, n), &mut best, SERIAL).unwrap();
             assert_eq!(best, [n as u32 - 1]);
         }
     }
@@ -93,8 +90,8 @@ fn nan_is_chosen_last() {
 #[cfg(feature = "rayon")]
 fn the_same_rows_on_any_threads() {
     let mut random = Random(8);
-    let data: Vec<f32> = (0..40 * 3001).map(|_| random.normal()).collect();
-    let scores = Matrix::new(&data, 40, 3001).unwrap();
+    let data: Vec<f32> = random.normals(40 * 3001);
+    let scores = view_matrix(&data, 40, 3001);
     for isa in Isa::available() {
         let all = |parallelism: Parallelism<'_>| {
             let (mut values, mut indices) = (vec![9.0; 40 * 5], vec![9; 40 * 5]);
@@ -104,7 +101,7 @@ fn the_same_rows_on_any_threads() {
             (values, indices, best)
         };
         let want = all(SERIAL);
-        for pool in crate::common::pools() {
+        for pool in pools() {
             assert_eq!(pool.install(|| all(Parallelism::Rayon)), want);
         }
     }
@@ -114,7 +111,7 @@ fn the_same_rows_on_any_threads() {
 fn wrong_calls_are_errors() {
     let isa = Isa::best();
     let data = [0.0; 12];
-    let scores = Matrix::new(&data, 3, 4).unwrap();
+    let scores = view_matrix(&data, 3, 4);
     let (mut values, mut indices) = ([9.0; 12], [9; 12]);
     let mut call = |scores: Matrix<'_>, k: usize, v: usize, i: usize| {
         top_k(isa, scores, k, &mut values[..v], &mut indices[..i], SERIAL)
@@ -127,7 +124,7 @@ fn wrong_calls_are_errors() {
     assert_eq!(call(scores, 2, 6, 7), Err(errors::len("indices", 6, 7)));
     assert_eq!(call(scores.transposed(), 2, 8, 8), Err(errors::strided("scores", 4)));
     assert_eq!(call(scores, 0, 0, 0), Ok(()));
-    let empty = Matrix::new(&[], 3, 0).unwrap();
+    let empty = view_matrix(&[], 3, 0);
     let error = argmax(isa, empty, &mut indices[..3], SERIAL).unwrap_err();
     assert_eq!(error, errors::size("columns", "scores", Expected::AtLeast(1), 0));
     let error = argmax(isa, scores, &mut indices[..2], SERIAL).unwrap_err();

@@ -1,17 +1,15 @@
 //! Views made from pointers: every layout that tensors of other engines have, between inaccessible pages,
 //! and parts of one buffer that several threads write at the same time.
 
-use crate::support::errors;
+use crate::support::batch::attend;
 use crate::support::gemm::{Packed, multiply};
-use crate::support::{POISON, Random, all_isas, difference};
+use crate::support::*;
 use simdformer_kernels::activation::{self, Activation};
 use simdformer_kernels::softmax::{SoftmaxOptions, softmax};
 use simdformer_kernels::{
     AttentionOptions, Epilogue, Error, Expected, Heads, HeadsMut, Input, Isa, Matrix, MatrixMut,
-    PackedMatrix, Parallelism, PostOp, Qkv, Sequence, attention, attention_scratch, gemm,
+    PackedMatrix, PostOp, Qkv, Sequence, attention, gemm,
 };
-
-const SERIAL: Parallelism<'static> = Parallelism::Serial;
 
 /// Rows, columns, and strides of matrices in the layouts of other libraries.
 const LAYOUTS: [(&str, usize, usize, usize, usize); 9] = [
@@ -92,21 +90,15 @@ fn views_that_overflow_overlap_or_are_null_are_errors() {
         assert!(errors::is_large_view(refused.err()));
         for (row_stride, column_stride) in [(0, 1), (3, 1), (1, 2), (4, 0), (2, 2)] {
             let refused = MatrixMut::from_raw_parts(write, 3, 4, row_stride, column_stride);
-            let expected = Some(Error::Overlap {
-                axes: "row and column",
-                strides: [row_stride, column_stride],
-            });
-            assert_eq!(refused.err(), expected);
+            let expected = errors::overlap("row and column", [row_stride, column_stride]);
+            assert_eq!(refused.err(), Some(expected));
         }
         let refused = Heads::from_raw_parts(read, [3, 2, 4], back, 4);
         assert!(errors::is_large_view(refused.err()));
         for (token_stride, head_stride) in [(0, 4), (7, 4), (4, 11), (8, 3)] {
             let refused = HeadsMut::from_raw_parts(write, [3, 2, 4], token_stride, head_stride);
-            let expected = Some(Error::Overlap {
-                axes: "token and head",
-                strides: [token_stride, head_stride],
-            });
-            assert_eq!(refused.err(), expected);
+            let expected = errors::overlap("token and head", [token_stride, head_stride]);
+            assert_eq!(refused.err(), Some(expected));
         }
         let null = core::ptr::null_mut::<f32>();
         let null_error = Some(Error::Setting {
@@ -130,7 +122,7 @@ fn a_view_without_elements_needs_no_memory() {
         unsafe {
             let a = Matrix::from_raw_parts(at, 0, 5, 5, 1).expect("nothing");
             let w = [1.0; 15];
-            let packed = Packed::new(isa, Matrix::new(&w, 5, 3).expect("W"));
+            let packed = Packed::new(isa, view_matrix(&w, 5, 3));
             let c = MatrixMut::from_raw_parts(at, 0, 3, 3, 1).expect("nothing");
             gemm(a, &packed.get(), &Epilogue::default(), c, SERIAL).expect("nothing to do");
             let x = MatrixMut::from_raw_parts(at, 4, 0, 0, 0).expect("nothing");
@@ -150,8 +142,8 @@ fn a_view_without_elements_needs_no_memory() {
 fn parts_of_views_are_views() {
     let data: Vec<f32> = (0..48).map(|i| i as f32).collect();
     let mut copy = data.clone();
-    let whole = Matrix::new(&data, 6, 8).expect("space");
-    let mut writable = MatrixMut::new(&mut copy, 6, 8).expect("space");
+    let whole = view_matrix(&data, 6, 8);
+    let mut writable = view_matrix_mut(&mut copy, 6, 8);
     for (first, count) in [(0, 6), (2, 3), (5, 1), (6, 0), (0, 0)] {
         let part = whole.block(first, count).expect("rows");
         let written = writable.reborrow().block(first, count).expect("rows");
@@ -168,27 +160,18 @@ fn parts_of_views_are_views() {
         assert_eq!(part.read().at(4, 2), whole.at(4, 3));
     }
     for (first, count) in [(0, 7), (6, 1), (7, 0), (usize::MAX, 2), (1, usize::MAX)] {
-        let expected = Some(errors::size(
-            "end",
-            "a block of rows",
-            Expected::AtMost(6),
-            first.saturating_add(count),
-        ));
+        let found = first.saturating_add(count);
+        let expected = Some(errors::size("end", "a block of rows", Expected::AtMost(6), found));
         assert_eq!(whole.block(first, count).err(), expected);
         assert_eq!(writable.reborrow().block(first, count).err(), expected);
     }
-    activation::apply(
-        Isa::best(),
-        Activation::Relu,
-        writable.reborrow().block(1, 2).expect("rows"),
-        SERIAL,
-    )
-    .expect("contiguous");
+    let block = writable.reborrow().block(1, 2).expect("rows");
+    activation::apply(Isa::best(), Activation::Relu, block, SERIAL).expect("contiguous");
     assert_eq!(writable.read().at(5, 7), 47.0);
 
     let shape = [4, 3, 4];
-    let heads = Heads::new(&data, shape).expect("space");
-    let mut writable = HeadsMut::new(&mut copy, shape).expect("space");
+    let heads = view_heads(&data, shape);
+    let mut writable = view_heads_mut(&mut copy, shape);
     for (first, count) in [(0, 4), (1, 2), (4, 0)] {
         let part = heads.block(first, count).expect("tokens");
         let written = writable.reborrow().block(first, count).expect("tokens");
@@ -200,12 +183,8 @@ fn parts_of_views_are_views() {
         assert_eq!(part.row(count, 0), None);
     }
     for (first, count) in [(0, 5), (5, 0), (usize::MAX, 1)] {
-        let expected = Some(errors::size(
-            "end",
-            "a block of tokens",
-            Expected::AtMost(4),
-            first.saturating_add(count),
-        ));
+        let found = first.saturating_add(count);
+        let expected = Some(errors::size("end", "a block of tokens", Expected::AtMost(4), found));
         assert_eq!(heads.block(first, count).err(), expected);
         assert_eq!(writable.reborrow().block(first, count).err(), expected);
     }
@@ -222,11 +201,9 @@ fn threads_write_interleaved_views() {
     let mut random = Random::new(6);
     let (a, w) = (random.values(ROWS * depth), random.values(depth * COLUMNS));
     for isa in all_isas() {
-        let packed = Packed::new(isa, Matrix::new(&w, depth, COLUMNS).expect("W"));
-        let a = Matrix::new(&a, ROWS, depth).expect("A");
-        let mut expected = vec![POISON; ROWS * COLUMNS];
-        let c = MatrixMut::new(&mut expected, ROWS, COLUMNS).expect("C");
-        gemm(a, &packed.get(), &Epilogue::default(), c, SERIAL).expect("a fit");
+        let packed = Packed::new(isa, view_matrix(&w, depth, COLUMNS));
+        let a = view_matrix(&a, ROWS, depth);
+        let expected = packed.times(a, &Epilogue::default(), SERIAL);
         let width = THREADS * COLUMNS;
         for (what, apart, row_stride, column_stride) in [
             ("columns of others between columns", 1, width, THREADS),
@@ -293,24 +270,21 @@ fn threads_write_interleaved_views() {
                 let to =
                     unsafe { HeadsMut::from_raw_parts(start.add(head * 20), shape, stride, 20) };
                 let to = to.expect("no overlap");
-                scope.spawn(move || attend(isa, data, shape, stride, to));
+                scope.spawn(move || attend_to(isa, data, shape, stride, to));
             }
         });
         let mut alone = vec![POISON; 19 * stride];
-        let to = HeadsMut::new(&mut alone, [19, heads, 20]).expect("space");
-        attend(isa, &tokens, [19, heads, 20], stride, to);
+        let to = view_heads_mut(&mut alone, [19, heads, 20]);
+        attend_to(isa, &tokens, [19, heads, 20], stride, to);
         assert_eq!(difference(&out, &alone), None, "{isa}: heads");
     }
 }
 
-fn attend(isa: Isa, data: &[f32], shape: [usize; 3], stride: usize, to: HeadsMut<'_>) {
-    let sequences = [Sequence::packed(0, shape[0])];
+fn attend_to(isa: Isa, data: &[f32], shape: [usize; 3], stride: usize, to: HeadsMut<'_>) {
     let heads = Heads::strided(data, shape, stride, shape[2]).expect("tokens");
     let qkv = Qkv { query: heads, key: heads, value: heads };
-    let floats = attention_scratch(isa, &sequences, shape[1], shape[2]).expect("small");
-    let mut scratch = vec![POISON; floats];
     let options = AttentionOptions::new(shape[2]);
-    attention(isa, qkv, &sequences, &options, to.into(), &mut scratch, SERIAL).expect("a fit");
+    attend(isa, qkv, &[Sequence::packed(0, shape[0])], &options, to, SERIAL).expect("a fit");
 }
 
 #[cfg(unix)]
@@ -336,18 +310,14 @@ mod guard {
                     let view = view.expect("a layout");
                     // As A: times ones.
                     let ones = vec![1.0; columns * 3];
-                    let mut c = vec![POISON; rows * 3];
-                    let to = MatrixMut::new(&mut c, rows, 3).expect("C");
-                    multiply(isa, view, Matrix::new(&ones, columns, 3).expect("W"), to, SERIAL);
+                    let c = multiply(isa, view, view_matrix(&ones, columns, 3), SERIAL);
                     for i in 0..rows {
                         let sum: f32 = (0..columns).map(|k| view.at(i, k)).sum();
                         assert_eq!(c[i * 3..][..3], [sum; 3], "{isa}: {what}, as A");
                     }
                     // As W: times ones.
                     let ones = vec![1.0; 2 * rows];
-                    let mut c = vec![POISON; 2 * columns];
-                    let to = MatrixMut::new(&mut c, 2, columns).expect("C");
-                    multiply(isa, Matrix::new(&ones, 2, rows).expect("A"), view, to, SERIAL);
+                    let c = multiply(isa, view_matrix(&ones, 2, rows), view, SERIAL);
                     for j in 0..columns {
                         let sum: f32 = (0..rows).map(|k| view.at(k, j)).sum();
                         assert_eq!([c[j], c[columns + j]], [sum; 2], "{isa}: {what}, as W");
@@ -361,11 +331,10 @@ mod guard {
                         MatrixMut::from_raw_parts(at, rows, columns, row_stride, column_stride)
                     };
                     let (a, w) = (vec![1.0; rows * 2], vec![1.0; 2 * columns]);
-                    let packed = Packed::new(isa, Matrix::new(&w, 2, columns).expect("W"));
+                    let packed = Packed::new(isa, view_matrix(&w, 2, columns));
                     let epilogue = Epilogue { post_op: PostOp::Add(view), ..Epilogue::default() };
-                    let a = Matrix::new(&a, rows, 2).expect("A");
-                    gemm(a, &packed.get(), &epilogue, to.expect("a layout"), SERIAL)
-                        .expect("a fit");
+                    let a = view_matrix(&a, rows, 2);
+                    packed.multiply(a, &epilogue, to.expect("a layout"), SERIAL);
                     let mut untouched = len;
                     for i in 0..rows {
                         for j in 0..columns {

@@ -3,11 +3,11 @@
 //! lengths and causality. `data/README.md` describes the files.
 
 use crate::support::batch::{Batch, OwnedBias};
-use crate::support::{Tensor, all_isas};
+use crate::support::gemm::Packed;
+use crate::support::*;
 use serde_json::Value;
 use simdformer_kernels::{
-    AttentionOptions, Epilogue, FullyMasked, Heads, Isa, Matrix, MatrixMut, PackedMatrix,
-    Parallelism, Sequence, gemm, reference,
+    AttentionOptions, Epilogue, FullyMasked, Heads, Isa, Matrix, Sequence, reference,
 };
 
 fn trace() -> Value {
@@ -114,12 +114,7 @@ impl Printed {
     fn by_bias(&self) -> Batch {
         let mut batch = self.batch();
         let (queries, keys) = (self.query.shape[0], self.keys());
-        batch.sequences.push(Sequence {
-            query_len: queries,
-            key_len: keys,
-            padded_len: keys,
-            ..Sequence::default()
-        });
+        batch.sequences.push(Sequence { query_len: queries, ..Sequence::packed(0, keys) });
         let data = self.mask.iter().map(|&see| if see { 0.0 } else { f32::NEG_INFINITY }).collect();
         batch.bias = Some(OwnedBias::dense(data, 0, keys));
         batch
@@ -142,14 +137,8 @@ fn close(found: f64, printed: f64, tolerance: f64, what: &str) {
 
 /// `a`, `[rows, depth]`, times `b`, `[depth, columns]`, by the kernel.
 fn product(isa: Isa, a: Matrix<'_>, b: Matrix<'_>, scale: f32) -> Vec<f32> {
-    let mut packed =
-        vec![0.0; PackedMatrix::buffer_len(isa, b.rows(), b.columns()).expect("small")];
-    let packed = PackedMatrix::pack(isa, b, &mut packed).expect("the length");
-    let mut c = vec![f32::NAN; a.rows() * b.columns()];
-    let view = MatrixMut::new(&mut c, a.rows(), b.columns()).expect("space");
     let epilogue = Epilogue { scale, ..Epilogue::default() };
-    gemm(a, &packed, &epilogue, view, Parallelism::Serial).expect("shapes that fit");
-    c
+    Packed::new(isa, b).times(a, &epilogue, SERIAL)
 }
 
 /// The tokens of one head as rows.
@@ -173,15 +162,10 @@ fn printed_scores_weights_and_context() {
             let [queries, heads, head_dim] = printed.query.shape;
             let keys = printed.keys();
             let options = AttentionOptions::new(head_dim);
-            let everything = Sequence {
-                query_len: queries,
-                key_len: keys,
-                padded_len: keys,
-                ..Sequence::default()
-            };
+            let everything = Sequence { query_len: queries, ..Sequence::packed(0, keys) };
             for isa in all_isas() {
-                let by_length = printed.by_length(causal).attention(isa, Parallelism::Serial);
-                let by_bias = printed.by_bias().attention(isa, Parallelism::Serial);
+                let by_length = printed.by_length(causal).attention(isa, SERIAL);
+                let by_bias = printed.by_bias().attention(isa, SERIAL);
                 for head in 0..heads {
                     let what = |i, j| format!("{isa}, {name} {sentence}, head {head}, {i} to {j}");
                     // Scores of the oracle, and of a GEMM that computes Q K^T.
@@ -191,14 +175,9 @@ fn printed_scores_weights_and_context() {
                     for i in 0..queries {
                         for j in 0..keys {
                             let at = (head * queries + i) * keys + j;
+                            let (query, key) = (printed.query.view(), printed.key.view());
                             let score = reference::attention::score(
-                                printed.query.view(),
-                                printed.key.view(),
-                                everything,
-                                &options,
-                                head,
-                                i,
-                                j,
+                                query, key, everything, &options, head, i, j,
                             );
                             let score = score.expect("nothing is masked");
                             close(score, printed.scores[at], 3e-4, &what(i, j));
@@ -216,7 +195,7 @@ fn printed_scores_weights_and_context() {
                     }
                     // The printed context was computed in training, with dropout of the
                     // weights.
-                    let dropped = Matrix::new(&dropped, queries, keys).expect("that many weights");
+                    let dropped = view_matrix(&dropped, queries, keys);
                     let context = product(isa, dropped, rows(&printed.value, head), 1.0);
                     for i in 0..queries {
                         for c in 0..head_dim {
@@ -232,12 +211,9 @@ fn printed_scores_weights_and_context() {
                     for i in 0..queries {
                         for head in 0..heads {
                             for c in 0..head_dim {
-                                let sum: f64 = (0..keys)
-                                    .map(|j| {
-                                        f64::from(output.weights(head, i)[j])
-                                            * f64::from(printed.value.row(j, head)[c])
-                                    })
-                                    .sum();
+                                let value = |j| f64::from(printed.value.row(j, head)[c]);
+                                let weight = |j| f64::from(output.weights(head, i)[j]);
+                                let sum: f64 = (0..keys).map(|j| weight(j) * value(j)).sum();
                                 close(f64::from(output.out.row(i, head)[c]), sum, 1e-6, name);
                             }
                         }
@@ -248,6 +224,17 @@ fn printed_scores_weights_and_context() {
     }
     // 9 + 25 + 15 pairs, 3 heads, 2 sentences.
     assert_eq!(compared, (9 + 25 + 15) * 3 * 2 * all_isas().len());
+}
+
+/// Four tokens, one head, its weights, and no sequence.
+fn four_tokens(head_dim: usize, seed: u64) -> Batch {
+    let mut batch = Batch::new(&[], [1, 1, head_dim], [0, 0, 0], 0);
+    let mut random = Random::new(seed);
+    for tensor in [&mut batch.query, &mut batch.key, &mut batch.value] {
+        *tensor = Tensor::filled([4, 1, head_dim], 0, &mut random);
+    }
+    batch.weight_heads = vec![0];
+    batch
 }
 
 /// Lengths and causality give exactly the three masks of the batch.
@@ -264,13 +251,8 @@ fn lengths_give_the_three_masks() {
     ] {
         for sentence in 0..2 {
             let (query_len, key_len) = (queries[sentence], keys[sentence]);
-            let mut batch = Batch::new(&[], [1, 1, 3], [0, 0, 0], 0);
-            let mut random = crate::support::Random::new(1);
-            batch.query = Tensor::filled([4, 1, 3], 0, &mut random);
-            batch.key = Tensor::filled([4, 1, 3], 0, &mut random);
-            batch.value = Tensor::filled([4, 1, 3], 0, &mut random);
+            let mut batch = four_tokens(3, 1);
             batch.causal = causal;
-            batch.weight_heads = vec![0];
             // A padded query sees no key.
             batch.sequences = vec![
                 Sequence { query_len, key_len, padded_len: 4, ..Sequence::default() },
@@ -283,7 +265,7 @@ fn lengths_give_the_three_masks() {
             ];
             let masked = flat(&masks[name][sentence]);
             for isa in all_isas() {
-                let output = batch.attention(isa, Parallelism::Serial);
+                let output = batch.attention(isa, SERIAL);
                 for i in 0..4 {
                     for j in 0..4 {
                         assert_eq!(
@@ -310,13 +292,8 @@ fn the_worked_softmax() {
         let expected = flat(&worked["weights"][sentence]);
         let masked = flat(&mask[sentence]);
         // With queries of zeros the bias is the score.
-        let mut batch = Batch::new(&[], [1, 1, 2], [0, 0, 0], 0);
-        batch.query = Tensor::new([4, 1, 2], 0);
+        let mut batch = four_tokens(2, 2);
         batch.query.fill(0..4, || 0.0);
-        let mut random = crate::support::Random::new(2);
-        batch.key = Tensor::filled([4, 1, 2], 0, &mut random);
-        batch.value = Tensor::filled([4, 1, 2], 0, &mut random);
-        batch.weight_heads = vec![0];
         batch.fully_masked = FullyMasked::Uniform;
         let all = Sequence { query_len: 4, key_len: 4, padded_len: 4, ..Sequence::default() };
         let bias = |mask: bool| {
@@ -341,7 +318,7 @@ fn the_worked_softmax() {
         for batch in [by_bias, by_length] {
             let exact = batch.exact();
             for isa in all_isas() {
-                let output = batch.attention(isa, Parallelism::Serial);
+                let output = batch.attention(isa, SERIAL);
                 batch.check(&output, &exact, "the worked softmax");
                 for i in 0..4 {
                     for j in 0..4 {
@@ -369,11 +346,11 @@ fn the_worked_products() {
         let depth = b.len() / columns;
         let rows = a.len() / depth;
         let left_matrix = if left == "w_q" {
-            Matrix::new(&a, rows, depth).expect("rows of W")
+            view_matrix(&a, rows, depth)
         } else {
-            Matrix::new(&a, depth, rows).expect("columns of V").transposed()
+            view_matrix(&a, depth, rows).transposed()
         };
-        let right_matrix = Matrix::new(&b, columns, depth).expect("columns").transposed();
+        let right_matrix = view_matrix(&b, columns, depth).transposed();
         for isa in all_isas() {
             let found = product(isa, left_matrix, right_matrix, 1.0);
             for i in 0..rows {

@@ -1,6 +1,7 @@
 //! Every view and every kernel with shapes without elements whose other axes are absurd: a call returns at once, whether
 //! it succeeds or is refused.
 
+use crate::support::SERIAL;
 use simdformer_kernels::activation::{self, Activation};
 use simdformer_kernels::embedding::{Positions, embed};
 use simdformer_kernels::norm::{LayerNorm, Norm, NormInput, RmsNorm, norm};
@@ -148,14 +149,8 @@ const CALLS: &[(&str, Call)] = &[
             by_column: m(c, b),
         };
         let (mut columns, mut values) = (vec![0; a.min(99)], vec![0.0; a.min(99)]);
-        let _ = pruned_argmax::argmax(
-            &product,
-            m(a, b)?,
-            &|_, _| false,
-            (&mut columns, &mut values),
-            &mut scratch,
-            p,
-        );
+        let (x, to) = (m(a, b)?, (&mut columns[..], &mut values[..]));
+        let _ = pruned_argmax::argmax(&product, x, &|_, _| false, to, &mut scratch, p);
         Some(())
     }),
     ("softmax", |isa, p, [a, b, _]| {
@@ -231,17 +226,8 @@ const CALLS: &[(&str, Call)] = &[
         for sequences in [
             vec![],
             vec![Sequence::packed(0, a)],
-            vec![Sequence {
-                query_start: 0,
-                query_len: a,
-                key_start: 0,
-                key_len: 0,
-                padded_len: 0,
-            }],
-            vec![
-                Sequence { query_start: 0, query_len: 0, key_start: 0, key_len: a, padded_len: a };
-                2
-            ],
+            vec![Sequence { query_len: a, ..Sequence::default() }],
+            vec![Sequence { key_len: a, padded_len: a, ..Sequence::default() }; 2],
         ] {
             let mut scratch = space(attention_scratch(isa, &sequences, b, c))?;
             for bias in [None, Some(Bias::Dense { data: &[], head_stride: 0, query_stride: 0 })] {
@@ -250,13 +236,9 @@ const CALLS: &[(&str, Call)] = &[
                     let _ = attention(isa, qkv, &sequences, &options, out.into(), &mut scratch, p);
                 })?;
                 with_qkv(sizes, |qkv, context| {
-                    let weights = Some(AttentionWeights {
-                        data: &mut [],
-                        heads: &[0],
-                        head_stride: 0,
-                        query_stride: 0,
-                        keys: a,
-                    });
+                    let (data, heads, head_stride, query_stride) = (&mut [][..], &[0][..], 0, 0);
+                    let weights =
+                        Some(AttentionWeights { data, heads, head_stride, query_stride, keys: a });
                     let output = AttentionOutput { context, weights };
                     let _ = attention(isa, qkv, &sequences, &options, output, &mut scratch, p);
                 })?;
@@ -300,14 +282,8 @@ const CALLS: &[(&str, Call)] = &[
     ("oracles", |_, _, [a, b, c]| {
         let (epilogue, precision) = (Epilogue::default(), Quantization::W8A8);
         let _ = reference::gemm::gemm(m(a, b)?, m(b, c)?, &epilogue, None, &mut [], &mut []);
-        let _ = reference::gemm_int8::gemm_int8(
-            m(a, b)?,
-            m(b, c)?,
-            precision,
-            &epilogue,
-            None,
-            &mut [],
-        );
+        let (x, w) = (m(a, b)?, m(b, c)?);
+        let _ = reference::gemm_int8::gemm_int8(x, w, precision, &epilogue, None, &mut []);
         let sequence = Sequence::packed(0, a.min(9));
         with_qkv([a, b, c], |qkv, _| {
             let options = AttentionOptions::new(c.clamp(1, 9));
@@ -343,30 +319,11 @@ const CALLS: &[(&str, Call)] = &[
             let chunks = ReductionChunks::new(&ends).ok()?;
             for write in [WriteMode::Store, WriteMode::Add] {
                 let mut scratch = space(weight_gradient_scratch(isa, a, b, c))?;
-                let (bias, mut none) = (vec![0.0; b.min(99)], vec![]);
-                let _ = bias;
-                let _ = weight_gradient(
-                    isa,
-                    m(a, b)?,
-                    m(a, c)?,
-                    chunks,
-                    write,
-                    w(b, c)?,
-                    None,
-                    &mut scratch,
-                    p,
-                );
-                let _ = weight_gradient(
-                    isa,
-                    m(a, b)?,
-                    m(a, c)?,
-                    chunks,
-                    write,
-                    w(b, c)?,
-                    Some(&mut none),
-                    &mut scratch,
-                    p,
-                );
+                let mut none = vec![];
+                for bias in [None, Some(&mut none[..])] {
+                    let (d_y, x, to) = (m(a, b)?, m(a, c)?, w(b, c)?);
+                    let _ = weight_gradient(isa, d_y, x, chunks, write, to, bias, &mut scratch, p);
+                }
                 let to = NormGradients { weight: &mut none, bias: None };
                 let _ = norm_parameters_backward(isa, m(a, b)?, m(a, b)?, chunks, write, to, p);
                 let _ =
@@ -418,7 +375,7 @@ fn absurd_sizes_without_elements_return_at_once() {
                         let result = std::panic::catch_unwind(move || {
                             let threads = match parallelism {
                                 "Rayon" => Parallelism::Rayon,
-                                _ => Parallelism::Serial,
+                                _ => SERIAL,
                             };
                             call(isa, threads, sizes)
                         });

@@ -1,13 +1,17 @@
 //! Attention, its cache and its gradient.
 
 use super::{Calls, Results, bits, poisoned, values};
+#[cfg(feature = "train")]
+use crate::support::data::view_heads;
+use crate::support::data::view_heads_mut;
+#[cfg(feature = "train")]
 use simdformer_kernels::train::{
     AttentionGradients, AttentionInputs, Dropout, SavedAttention, WeightDropout,
     attention_backward, attention_backward_scratch, attention_forward_save,
 };
 use simdformer_kernels::{
-    AttentionOptions, Bias, Cache, CacheMut, CacheShape, CachedSequence, Dtype, Heads, HeadsMut,
-    Qkv, Sequence, SlotTable, attention, attention_cached, attention_decode, attention_scratch,
+    AttentionOptions, Bias, Cache, CacheMut, CacheShape, CachedSequence, Dtype, Qkv, Sequence,
+    SlotTable, attention, attention_cached, attention_decode, attention_scratch,
 };
 
 pub(super) fn calls(call: &Calls<'_>, results: &mut Results) {
@@ -30,49 +34,59 @@ fn prefill(call: &Calls<'_>, fused: &[f32], results: &mut Results) {
     let biased = AttentionOptions { causal: true, bias: Some(relative), ..plain };
     let third = tokens / 3;
     let several = [Sequence::packed(0, third), Sequence::packed(third, tokens - third)];
-    let numbers: Vec<u32> = (0..tokens).map(|i| 7 + u32::from(i >= third)).collect();
-    let dropout = Dropout { seed: 1, step: 2, site: 3, probability: 0.25 };
-    let dropout = WeightDropout::new(&dropout, &numbers).expect("a probability");
-    for (sequences, options, dropout) in [
-        (&[Sequence::packed(0, tokens)][..], plain, None),
-        (&[Sequence::packed(0, tokens)], biased, None),
-        (&several, biased, Some(dropout)),
+    for (sequences, options) in [
+        (&[Sequence::packed(0, tokens)][..], plain),
+        (&[Sequence::packed(0, tokens)], biased),
+        (&several, biased),
     ] {
         let floats = attention_scratch(isa, sequences, heads, head_dim).expect("small");
         let mut scratch = poisoned(floats);
         let mut context = poisoned(tokens * size.width());
-        let to = HeadsMut::new(&mut context, shape).expect("as many numbers").into();
+        let to = view_heads_mut(&mut context, shape).into();
         attention(isa, qkv(), sequences, &options, to, &mut scratch, parallelism).expect("fits");
         results.push(("attention", bits(&context)));
-
-        let mut sums = poisoned(2 * tokens * heads);
-        let to = HeadsMut::new(&mut context, shape).expect("as many numbers");
-        let scratch = &mut scratch;
-        let inputs = AttentionInputs { qkv: qkv(), sequences, options: &options, dropout };
-        attention_forward_save(isa, &inputs, to, &mut sums, scratch, parallelism).expect("fits");
-        results.push(("attention_forward_save", [bits(&context), bits(&sums)].concat()));
-
-        let d_context = values(12, tokens * size.width());
-        let mut gradient = poisoned(fused.len());
-        let mut d_bias = values(13, distances.len());
-        let floats = attention_backward_scratch(isa, sequences, heads, heads, head_dim);
-        let context = Heads::new(&context, shape).expect("as many numbers");
-        let gradients = AttentionGradients {
-            bias: options.bias.map(|_| &mut d_bias[..]),
-            ..AttentionGradients::fused(&mut gradient, shape).expect("as many numbers")
-        };
-        attention_backward(
-            isa,
-            &inputs,
-            SavedAttention { context, sums: &sums },
-            Heads::new(&d_context, shape).expect("as many numbers"),
-            gradients,
-            &mut poisoned(floats.expect("small")),
-            parallelism,
-        )
-        .expect("fits");
-        results.push(("attention_backward", [bits(&gradient), bits(&d_bias)].concat()));
+        #[cfg(feature = "train")]
+        gradient(call, qkv(), sequences, &options, results);
     }
+}
+
+/// Several sentences have dropout.
+#[cfg(feature = "train")]
+fn gradient(
+    call: &Calls<'_>,
+    qkv: Qkv<'_>,
+    sequences: &[Sequence],
+    options: &AttentionOptions<'_>,
+    results: &mut Results,
+) {
+    let Calls { isa, size, parallelism } = *call;
+    let (tokens, heads, head_dim) = (size.tokens, size.heads, size.head_dim);
+    let shape = [tokens, heads, head_dim];
+    let numbers: Vec<u32> = (0..tokens).map(|i| 7 + u32::from(i >= tokens / 3)).collect();
+    let dropout = Dropout { seed: 1, step: 2, site: 3, probability: 0.25 };
+    let dropout = WeightDropout::new(&dropout, &numbers).expect("a probability");
+    let dropout = (sequences.len() > 1).then_some(dropout);
+    let floats = attention_scratch(isa, sequences, heads, head_dim).expect("small");
+    let (mut context, mut sums) = (poisoned(tokens * size.width()), poisoned(2 * tokens * heads));
+    let (to, scratch) = (view_heads_mut(&mut context, shape), &mut poisoned(floats));
+    let inputs = AttentionInputs { qkv, sequences, options, dropout };
+    attention_forward_save(isa, &inputs, to, &mut sums, scratch, parallelism).expect("fits");
+    results.push(("attention_forward_save", [bits(&context), bits(&sums)].concat()));
+
+    let d_context = values(12, tokens * size.width());
+    let mut gradient = poisoned(3 * tokens * size.width());
+    let mut d_bias = values(13, heads * (2 * tokens - 1));
+    let floats = attention_backward_scratch(isa, sequences, heads, heads, head_dim);
+    let scratch = &mut poisoned(floats.expect("small"));
+    let gradients = AttentionGradients {
+        bias: options.bias.map(|_| &mut d_bias[..]),
+        ..AttentionGradients::fused(&mut gradient, shape).expect("as many numbers")
+    };
+    let saved = SavedAttention { context: view_heads(&context, shape), sums: &sums };
+    let d_context = view_heads(&d_context, shape);
+    attention_backward(isa, &inputs, saved, d_context, gradients, scratch, parallelism)
+        .expect("fits");
+    results.push(("attention_backward", [bits(&gradient), bits(&d_bias)].concat()));
 }
 
 /// Keys and values in a cache of each dtype.
@@ -94,7 +108,7 @@ fn cached(call: &Calls<'_>, fused: &[f32], results: &mut Results) {
         let cache = Cache::new(isa, slots, &data).expect("the length");
         let whole = CachedSequence { query_start: 0, query_len: tokens, slot: 1, key_len: tokens };
         let mut context = poisoned(tokens * size.width());
-        let to = HeadsMut::new(&mut context, shape).expect("as many numbers").into();
+        let to = view_heads_mut(&mut context, shape).into();
         attention_cached(query, &cache, &[whole], &options, to, parallelism).expect("fits");
         results.push(("attention_cached", bits(&context)));
 
@@ -102,7 +116,7 @@ fn cached(call: &Calls<'_>, fused: &[f32], results: &mut Results) {
         let lens = vec![tokens as u32; tokens];
         let ancestry = SlotTable { lens: &lens, slots: &past, stride: 0 };
         let mut context = poisoned(tokens * size.width());
-        let to = HeadsMut::new(&mut context, shape).expect("as many numbers");
+        let to = view_heads_mut(&mut context, shape);
         attention_decode(query, &cache, ancestry, &options, to, parallelism).expect("fits");
         results.push(("attention_decode", bits(&context)));
     }

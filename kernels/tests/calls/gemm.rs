@@ -1,7 +1,10 @@
 //! Matrix products.
 
-use super::{Calls, Results, bits, matrix, matrix_mut, poisoned, values};
+#[cfg(feature = "train")]
+use super::matrix_mut;
+use super::{Calls, Results, bits, matrix, poisoned, values, written};
 use simdformer_kernels::pruned_argmax::{self, Product, PruningTable};
+#[cfg(feature = "train")]
 use simdformer_kernels::train::{
     ReductionChunks, WriteMode, weight_gradient, weight_gradient_scratch,
 };
@@ -23,6 +26,7 @@ pub(super) fn calls(call: &Calls<'_>, results: &mut Results) {
     unpacked(call, &x, &w, results);
     bytes(call, &x, &w, &bias, results);
     largest(call, &x, &w, results);
+    #[cfg(feature = "train")]
     gradient(call, results);
 }
 
@@ -32,10 +36,10 @@ fn linear(call: &Calls<'_>, x: &[f32], w: &[f32], bias: &[f32], results: &mut Re
     let Calls { isa, size, parallelism } = *call;
     let (depth, columns) = (size.width(), size.columns);
     let linear = Linear::new(isa, Dtype::F16, matrix(w, columns, depth), Some(bias)).expect("fits");
-    let mut y = poisoned(size.tokens * columns);
-    let (x, to) = (matrix(x, size.tokens, depth), matrix_mut(&mut y, size.tokens, columns));
-    linear.forward_with(x, &Epilogue::default(), to, &mut [], parallelism).expect("fits");
-    results.push(("forward_with", bits(&y)));
+    written(results, "forward_with", (poisoned(size.tokens * columns), columns), |to| {
+        let x = matrix(x, size.tokens, depth);
+        linear.forward_with(x, &Epilogue::default(), to, &mut [], parallelism)
+    });
 }
 
 /// Few rows and many, in each dtype.
@@ -50,11 +54,10 @@ fn packed(call: &Calls<'_>, x: &[f32], w: &[f32], bias: &[f32], results: &mut Re
         .pack(isa, weight, &mut buffer)
         .expect("fits");
     for rows in [1, 7.min(size.tokens), size.tokens] {
-        let mut c = poisoned(rows * columns);
-        let to = matrix_mut(&mut c, rows, columns);
-        gemm(matrix(&x[..rows * depth], rows, depth), &whole, &epilogue, to, parallelism)
-            .expect("fits");
-        results.push(("gemm", bits(&c)));
+        let a = matrix(&x[..rows * depth], rows, depth);
+        written(results, "gemm", (poisoned(rows * columns), columns), |to| {
+            gemm(a, &whole, &epilogue, to, parallelism)
+        });
     }
     results.push(("pack", bits(&buffer)));
     let shape = (depth, columns);
@@ -72,11 +75,10 @@ fn packed(call: &Calls<'_>, x: &[f32], w: &[f32], bias: &[f32], results: &mut Re
         results.push(("pack_columns", bits(&narrow)));
         let narrow =
             PackOptions::new(dtype).from_packed(isa, depth, columns, &narrow).expect("fits");
-        let mut c = values(4, size.tokens * columns);
         let epilogue = Epilogue { post_op: PostOp::AddOutput, ..epilogue };
-        let to = matrix_mut(&mut c, size.tokens, columns);
-        gemm(matrix(x, size.tokens, depth), &narrow, &epilogue, to, parallelism).expect("fits");
-        results.push(("gemm", bits(&c)));
+        written(results, "gemm", (values(4, size.tokens * columns), columns), |to| {
+            gemm(matrix(x, size.tokens, depth), &narrow, &epilogue, to, parallelism)
+        });
     }
 }
 
@@ -92,12 +94,10 @@ fn unpacked(call: &Calls<'_>, x: &[f32], w: &[f32], results: &mut Results) {
         .flat_map(|rows| weights.iter().map(move |weight: &Matrix<'_>| (rows, *weight)))
     {
         let mut scratch = poisoned(gemm_unpacked_scratch(isa, depth, columns).expect("small"));
-        let mut c = poisoned(rows * columns);
-        let to = matrix_mut(&mut c, rows, columns);
         let a = matrix(&x[..rows * depth], rows, depth);
-        gemm_unpacked(isa, a, weight, &Epilogue::default(), to, &mut scratch, parallelism)
-            .expect("fits");
-        results.push(("gemm_unpacked", bits(&c)));
+        written(results, "gemm_unpacked", (poisoned(rows * columns), columns), |to| {
+            gemm_unpacked(isa, a, weight, &Epilogue::default(), to, &mut scratch, parallelism)
+        });
     }
 }
 
@@ -120,10 +120,9 @@ fn bytes(call: &Calls<'_>, x: &[f32], w: &[f32], bias: &[f32], results: &mut Res
                     .expect("fits");
             let scales: Vec<f32> = (0..rows).map(|row| rounded.row_scale(row)).collect();
             if width == depth {
-                let mut c = poisoned(rows * columns);
-                let to = matrix_mut(&mut c, rows, columns);
-                gemm_int8(&rounded, &weight, &epilogue, to, parallelism).expect("fits");
-                results.push(("gemm_int8", bits(&c)));
+                written(results, "gemm_int8", (poisoned(rows * columns), columns), |to| {
+                    gemm_int8(&rounded, &weight, &epilogue, to, parallelism)
+                });
             }
             results.push(("quantize", [bits(&scales), bits(&buffer)].concat()));
         }
@@ -142,19 +141,14 @@ fn largest(call: &Calls<'_>, x: &[f32], w: &[f32], results: &mut Results) {
         Product { weight: &weight, pruning_table: &pruning_table, bias: None, by_column: None };
     let (mut found, mut of) = (vec![u32::MAX; rows], poisoned(rows));
     let mut scratch = poisoned(pruned_argmax::argmax_scratch(rows, depth).expect("small"));
-    pruned_argmax::argmax(
-        &product,
-        matrix(x, rows, depth),
-        &|row, column| (row + column as usize).is_multiple_of(3),
-        (&mut found, &mut of),
-        &mut scratch,
-        parallelism,
-    )
-    .expect("fits");
+    let banned = |row: usize, column: u32| (row + column as usize).is_multiple_of(3);
+    let (x, to) = (matrix(x, rows, depth), (&mut found[..], &mut of[..]));
+    pruned_argmax::argmax(&product, x, &banned, to, &mut scratch, parallelism).expect("fits");
     results.push(("argmax", [bits(&of), found].concat()));
 }
 
 /// Few outputs, whose inputs are read in place, and many.
+#[cfg(feature = "train")]
 fn gradient(call: &Calls<'_>, results: &mut Results) {
     let Calls { isa, size, parallelism } = *call;
     let (rows, width, columns) = (size.tokens, size.width(), size.columns);

@@ -1,14 +1,14 @@
-//! One call of every function that takes a [`Parallelism`], forward and training, and the bits that it
-//! writes. This module needs only std, so that programs under Miri and sanitizers can include it.
+//! One call of every function that takes a [`Parallelism`], forward and with the feature `train` of training, and the
+//! bits that it writes. This module needs only std, so that programs under Miri and sanitizers can include it.
 
 mod attention;
 mod gemm;
 mod rows;
 
-use simdformer_kernels::{Isa, Matrix, MatrixMut, Parallelism};
-
-/// A NaN with a payload that no kernel computes. Memory that still has it was not written.
-pub(crate) const POISON: f32 = f32::from_bits(0x7fc0_dead);
+use crate::support::data::{
+    Random, bits, poisoned, view_matrix as matrix, view_matrix_mut as matrix_mut,
+};
+use simdformer_kernels::{Error, Isa, MatrixMut, Parallelism};
 
 /// The names of functions, and the bits that each call writes.
 pub(crate) type Results = Vec<(&'static str, Vec<u32>)>;
@@ -49,32 +49,20 @@ struct Calls<'a> {
     parallelism: Parallelism<'a>,
 }
 
-/// Pseudorandom numbers between -1 and 1 (SplitMix64).
+/// Numbers between -1 and 1.
 pub(crate) fn values(seed: u64, count: usize) -> Vec<f32> {
-    let mut state = seed;
-    let mut value = || {
-        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = state;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ (z >> 31)) >> 40) as f32 / (1u64 << 23) as f32 - 1.0
-    };
-    (0..count).map(|_| value()).collect()
+    Random(seed).values(count)
 }
 
-/// `count` floats that a kernel must write before it reads them. Each holds `POISON`.
-fn poisoned(count: usize) -> Vec<f32> {
-    vec![POISON; count]
-}
-
-fn bits(x: &[f32]) -> Vec<u32> {
-    x.iter().map(|x| x.to_bits()).collect()
-}
-
-fn matrix(data: &[f32], rows: usize, columns: usize) -> Matrix<'_> {
-    Matrix::new(data, rows, columns).expect("as many numbers")
-}
-
-fn matrix_mut(data: &mut [f32], rows: usize, columns: usize) -> MatrixMut<'_> {
-    MatrixMut::new(data, rows, columns).expect("as many numbers")
+/// Calls `run` with `data` as a matrix, and keeps what it has written.
+fn written(
+    results: &mut Results,
+    name: &'static str,
+    (mut data, columns): (Vec<f32>, usize),
+    run: impl FnOnce(MatrixMut<'_>) -> Result<(), Error>,
+) -> Vec<f32> {
+    let rows = data.len() / columns;
+    run(matrix_mut(&mut data, rows, columns)).expect("fits");
+    results.push((name, bits(&data)));
+    data
 }

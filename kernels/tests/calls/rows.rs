@@ -1,12 +1,15 @@
 //! Kernels of rows and of elements, and those that training adds.
 
-use super::{Calls, POISON, Results, bits, matrix, matrix_mut, poisoned, values};
+use super::{Calls, Results, bits, matrix, matrix_mut, poisoned, values, written};
+#[cfg(feature = "train")]
+use crate::support::data::POISON;
 use simdformer_kernels::Input;
 use simdformer_kernels::activation::{self, Activation};
 use simdformer_kernels::embedding::{Positions, embed};
 use simdformer_kernels::norm::{LayerNorm, Norm, NormInput, RmsNorm, norm};
 use simdformer_kernels::softmax::{FullyMasked, SoftmaxOptions, log_sum_exp, softmax};
 use simdformer_kernels::topk::{argmax, top_k};
+#[cfg(feature = "train")]
 use simdformer_kernels::train::{
     self, Adam, Dropout, Lookup, Moments, NormGradients, ReductionChunks, RowLoss, SavedNorm,
     Smoothing, WriteMode,
@@ -15,11 +18,14 @@ use simdformer_kernels::train::{
 pub(super) fn calls(call: &Calls<'_>, results: &mut Results) {
     softmaxes(call, results);
     norms(call, results);
-    forward_save_norms(call, results);
     activations(call, results);
     embeddings(call, results);
-    losses(call, results);
-    optimizers(call, results);
+    #[cfg(feature = "train")]
+    {
+        forward_save_norms(call, results);
+        losses(call, results);
+        optimizers(call, results);
+    }
 }
 
 fn softmaxes(call: &Calls<'_>, results: &mut Results) {
@@ -29,17 +35,14 @@ fn softmaxes(call: &Calls<'_>, results: &mut Results) {
     let lengths: Vec<usize> = (0..rows).map(|row| row * columns / rows).collect();
     let (lengths, fully_masked) = (Some(&lengths[..]), FullyMasked::Uniform);
     let scores = matrix(&x, rows, columns);
-    for (names, logarithm) in
-        [(["softmax", "softmax in place"], false), (["log-softmax", "log-softmax in place"], true)]
-    {
+    for logarithm in [false, true] {
         let options = SoftmaxOptions { logarithm, lengths, fully_masked };
-        for (name, input, mut p) in [
-            (names[0], Input::Matrix(scores), poisoned(rows * columns)),
-            (names[1], Input::Output, x.clone()),
-        ] {
-            let to = matrix_mut(&mut p, rows, columns);
-            softmax(isa, input, options, to, parallelism).expect("fits");
-            results.push((name, bits(&p)));
+        for (input, data) in
+            [(Input::Matrix(scores), poisoned(x.len())), (Input::Output, x.clone())]
+        {
+            written(results, "softmax", (data, columns), |to| {
+                softmax(isa, input, options, to, parallelism)
+            });
         }
     }
     let mut sums = poisoned(rows);
@@ -62,30 +65,23 @@ fn norms(call: &Calls<'_>, results: &mut Results) {
     let rms = RmsNorm { weight: &weight, eps: 1e-6 };
     let (from, other) = (matrix(&x, rows, columns), matrix(&residual, rows, columns));
     for of in [Norm::Layer(layer), Norm::Rms(rms)] {
-        let mut sum = residual.clone();
-        for (name, input, mut out) in [
-            ("norm", NormInput::Matrix(from), poisoned(rows * columns)),
-            ("norm in place", NormInput::Output, x.clone()),
-            (
-                "norm of a sum",
-                NormInput::Sum { x: from, residual: other },
-                poisoned(rows * columns),
-            ),
-            ("norm of a sum in place", NormInput::SumWithOutput { x: from }, residual.clone()),
-            (
-                "norm that stores the sum",
-                NormInput::AddTo { x: from, residual: matrix_mut(&mut sum, rows, columns) },
-                poisoned(rows * columns),
-            ),
+        for (input, out) in [
+            (NormInput::Matrix(from), poisoned(x.len())),
+            (NormInput::Output, x.clone()),
+            (NormInput::Sum { x: from, residual: other }, poisoned(x.len())),
+            (NormInput::SumWithOutput { x: from }, residual.clone()),
         ] {
-            let to = matrix_mut(&mut out, rows, columns);
-            norm(isa, of, input, to, parallelism).expect("fits");
-            results.push((name, bits(&out)));
+            written(results, "norm", (out, columns), |to| norm(isa, of, input, to, parallelism));
         }
-        results.push(("the sum", bits(&sum)));
+        let (mut sum, mut out) = (residual.clone(), poisoned(x.len()));
+        let to = matrix_mut(&mut out, rows, columns);
+        let both = NormInput::AddTo { x: from, residual: matrix_mut(&mut sum, rows, columns) };
+        norm(isa, of, both, to, parallelism).expect("fits");
+        results.push(("norm", [bits(&out), bits(&sum)].concat()));
     }
 }
 
+#[cfg(feature = "train")]
 fn forward_save_norms(call: &Calls<'_>, results: &mut Results) {
     let Calls { isa, size, parallelism } = *call;
     let (rows, columns) = (size.tokens, size.columns);
@@ -98,31 +94,27 @@ fn forward_save_norms(call: &Calls<'_>, results: &mut Results) {
     let chunks = ReductionChunks::new(&ends).expect("in order");
     for of in [Norm::Layer(layer), Norm::Rms(rms)] {
         let (mut standard, mut scale) = (poisoned(rows * columns), poisoned(rows));
-        for (name, input, mut out) in [
-            ("norm_forward_save", Input::Matrix(from), poisoned(rows * columns)),
-            ("norm_forward_save in place", Input::Output, x.clone()),
-        ] {
+        for (input, mut out) in
+            [(Input::Matrix(from), poisoned(x.len())), (Input::Output, x.clone())]
+        {
             standard.fill(POISON);
             let (to, keep) =
                 (matrix_mut(&mut out, rows, columns), matrix_mut(&mut standard, rows, columns));
             train::norm_forward_save(isa, of, input, keep, &mut scale, to, parallelism)
                 .expect("fits");
-            results.push((name, [bits(&out), bits(&standard), bits(&scale)].concat()));
+            let all = [bits(&out), bits(&standard), bits(&scale)].concat();
+            results.push(("norm_forward_save", all));
         }
         let standard = matrix(&standard, rows, columns);
-        let mut out = poisoned(rows * columns);
-        let to = matrix_mut(&mut out, rows, columns);
-        train::norm_recompute(isa, of, standard, to, parallelism).expect("fits");
-        results.push(("norm_recompute", bits(&out)));
+        written(results, "norm_recompute", (poisoned(rows * columns), columns), |to| {
+            train::norm_recompute(isa, of, standard, to, parallelism)
+        });
         let saved = SavedNorm { standard, scale: &scale };
-        for (name, input, mut d_x) in [
-            ("norm_backward", Input::Matrix(d), poisoned(rows * columns)),
-            ("norm_backward in place", Input::Output, d_out.clone()),
-        ] {
-            let to = matrix_mut(&mut d_x, rows, columns);
-            train::norm_backward(isa, of, saved, input, WriteMode::Store, to, parallelism)
-                .expect("fits");
-            results.push((name, bits(&d_x)));
+        for (input, d_x) in [(Input::Matrix(d), poisoned(x.len())), (Input::Output, d_out.clone())]
+        {
+            written(results, "norm_backward", (d_x, columns), |to| {
+                train::norm_backward(isa, of, saved, input, WriteMode::Store, to, parallelism)
+            });
         }
     }
 
@@ -138,32 +130,35 @@ fn forward_save_norms(call: &Calls<'_>, results: &mut Results) {
 
 fn activations(call: &Calls<'_>, results: &mut Results) {
     let Calls { isa, size, parallelism } = *call;
-    let (rows, columns) = (size.tokens, size.columns);
-    let (x, d_out) = (values(30, rows * columns), values(31, rows * columns));
-    let (from, d) = (matrix(&x, rows, columns), matrix(&d_out, rows, columns));
+    let x = values(30, size.tokens * size.columns);
     for activation in [Activation::Gelu, Activation::Silu] {
-        let mut out = x.clone();
-        let to = matrix_mut(&mut out, rows, columns);
-        activation::apply(isa, activation, to, parallelism).expect("fits");
-        results.push(("apply", bits(&out)));
-        let mut out = poisoned(rows * columns);
-        let to = matrix_mut(&mut out, rows, columns);
-        train::activation_recompute(isa, activation, from, to, parallelism).expect("fits");
-        results.push(("activation_recompute", bits(&out)));
-        let mut out = d_out.clone();
-        let to = matrix_mut(&mut out, rows, columns);
-        train::activation_backward(isa, activation, from, to, parallelism).expect("fits");
-        results.push(("activation_backward", bits(&out)));
-        let mut out = poisoned(rows * columns);
-        let to = matrix_mut(&mut out, rows, columns);
-        train::gate(isa, activation, from, d, to, parallelism).expect("fits");
-        results.push(("gate", bits(&out)));
-        let (mut gate, mut inner) = (x.clone(), out);
-        let (of, to) =
-            (matrix_mut(&mut gate, rows, columns), matrix_mut(&mut inner, rows, columns));
-        train::gate_backward(isa, activation, of, to, d, parallelism).expect("fits");
-        results.push(("gate_backward", [bits(&gate), bits(&inner)].concat()));
+        written(results, "apply", (x.clone(), size.columns), |to| {
+            activation::apply(isa, activation, to, parallelism)
+        });
+        #[cfg(feature = "train")]
+        activation_gradients(call, activation, &x, results);
     }
+}
+
+#[cfg(feature = "train")]
+fn activation_gradients(call: &Calls<'_>, of: Activation, x: &[f32], results: &mut Results) {
+    let Calls { isa, size, parallelism } = *call;
+    let (rows, columns) = (size.tokens, size.columns);
+    let d_out = values(31, rows * columns);
+    let (from, d) = (matrix(x, rows, columns), matrix(&d_out, rows, columns));
+    let empty = || (poisoned(x.len()), columns);
+    written(results, "activation_recompute", empty(), |to| {
+        train::activation_recompute(isa, of, from, to, parallelism)
+    });
+    written(results, "activation_backward", (d_out.clone(), columns), |to| {
+        train::activation_backward(isa, of, from, to, parallelism)
+    });
+    let mut inner =
+        written(results, "gate", empty(), |to| train::gate(isa, of, from, d, to, parallelism));
+    let mut gate = x.to_vec();
+    let (to, and) = (matrix_mut(&mut gate, rows, columns), matrix_mut(&mut inner, rows, columns));
+    train::gate_backward(isa, of, to, and, d, parallelism).expect("fits");
+    results.push(("gate_backward", [bits(&gate), bits(&inner)].concat()));
 }
 
 fn embeddings(call: &Calls<'_>, results: &mut Results) {
@@ -174,32 +169,39 @@ fn embeddings(call: &Calls<'_>, results: &mut Results) {
     let ids: Vec<u32> = (0..rows as u32).map(|i| i * 7 % vocabulary as u32).collect();
     let positions = matrix(&table, vocabulary, columns);
     let positions = Positions { table: positions, rows: &ids };
-    let mut out = poisoned(rows * columns);
-    let to = matrix_mut(&mut out, rows, columns);
     let from = matrix(&table, vocabulary, columns);
-    embed(isa, from, &ids, 2.0, Some(positions), to, parallelism).expect("fits");
-    results.push(("embed", bits(&out)));
+    let out = written(results, "embed", (poisoned(rows * columns), columns), |to| {
+        embed(isa, from, &ids, 2.0, Some(positions), to, parallelism)
+    });
+    #[cfg(feature = "train")]
+    embedding_gradients(call, &ids, &out, results);
+    #[cfg(not(feature = "train"))]
+    let _ = out;
+}
 
-    let d_x = matrix(&out, rows, columns);
-    let mut d_table = values(33, vocabulary * columns);
-    let to = matrix_mut(&mut d_table, vocabulary, columns);
-    let mut scratch = vec![0; vocabulary + rows];
-    let lookup = Lookup { ids: &ids, scale: 0.5, skip: Some(3) };
-    train::embedding_gradient(isa, lookup, d_x, to, &mut scratch, parallelism).expect("fits");
-    results.push(("embedding_gradient", bits(&d_table)));
-
+/// Of 11 rows.
+#[cfg(feature = "train")]
+fn embedding_gradients(call: &Calls<'_>, ids: &[u32], x: &[f32], results: &mut Results) {
+    let Calls { isa, size, parallelism } = *call;
+    let (rows, columns) = (size.tokens, size.columns);
+    let d_x = matrix(x, rows, columns);
+    let mut scratch = vec![0; 11 + rows];
+    let lookup = Lookup { ids, scale: 0.5, skip: Some(3) };
+    written(results, "embedding_gradient", (values(33, 11 * columns), columns), |to| {
+        train::embedding_gradient(isa, lookup, d_x, to, &mut scratch, parallelism)
+    });
     let dropped = Dropout { seed: 5, step: 6, site: 7, probability: 0.3 };
     let (sentences, places): (Vec<u32>, Vec<u32>) =
         (0..rows as u32).map(|i| (i / 4, i % 4)).unzip();
-    let mut x = out.clone();
-    let to = matrix_mut(&mut x, rows, columns);
-    train::dropout(isa, &dropped, &sentences, &places, to, parallelism).expect("fits");
-    results.push(("dropout", bits(&x)));
-    let to = matrix_mut(&mut x, rows, columns);
-    train::dropout_add(isa, &dropped, &sentences, &places, d_x, to, parallelism).expect("fits");
-    results.push(("dropout_add", bits(&x)));
+    let x = written(results, "dropout", (x.to_vec(), columns), |to| {
+        train::dropout(isa, &dropped, &sentences, &places, to, parallelism)
+    });
+    written(results, "dropout_add", (x, columns), |to| {
+        train::dropout_add(isa, &dropped, &sentences, &places, d_x, to, parallelism)
+    });
 }
 
+#[cfg(feature = "train")]
 fn losses(call: &Calls<'_>, results: &mut Results) {
     let Calls { isa, size, parallelism } = *call;
     let (rows, columns) = (size.tokens, size.columns);
@@ -221,6 +223,7 @@ fn losses(call: &Calls<'_>, results: &mut Results) {
     results.push(("cross_entropy", [losses_of(&losses), bits(&logits)].concat()));
 }
 
+#[cfg(feature = "train")]
 fn optimizers(call: &Calls<'_>, results: &mut Results) {
     let Calls { isa, size, parallelism } = *call;
     let len = size.tokens * size.columns;

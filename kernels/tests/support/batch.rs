@@ -1,12 +1,64 @@
 //! A batch for attention: tensors, sequences and options, the ways to run it, and the comparison with the
 //! oracle.
 
-use super::{POISON, Random, Tensor, UNIT};
+use super::{POISON, Random, Tensor, UNIT, poisoned};
 use simdformer_kernels::{
     AttentionOptions, AttentionOutput, AttentionWeights, Bias, Cache, CacheMut, CacheShape,
-    CachedSequence, Dtype, Error, FullyMasked, Isa, Parallelism, Qkv, Sequence, attention,
-    attention_cached, attention_scratch, reference,
+    CachedSequence, Dtype, Error, FullyMasked, Heads, HeadsMut, Isa, Parallelism, Qkv, Sequence,
+    SlotTable, attention, attention_cached, attention_decode, attention_scratch, reference,
 };
+
+/// `attention` with a scratch of exactly the documented length, which holds poison.
+pub fn attend<'o>(
+    isa: Isa,
+    qkv: Qkv<'_>,
+    sequences: &[Sequence],
+    options: &AttentionOptions<'_>,
+    output: impl Into<AttentionOutput<'o>>,
+    parallelism: Parallelism<'_>,
+) -> Result<(), Error> {
+    let floats = attention_scratch(isa, sequences, qkv.key.heads(), qkv.key.head_dim())?;
+    let mut scratch = poisoned(floats);
+    attention(isa, qkv, sequences, options, output.into(), &mut scratch, parallelism)
+}
+
+/// A cache of poison into which `fill` has written.
+pub fn cache_with(isa: Isa, shape: CacheShape, fill: impl FnOnce(&mut CacheMut<'_>)) -> Vec<f32> {
+    let poison = if shape.dtype == Dtype::F16 { POISONED_HALVES } else { POISON };
+    let mut data = vec![poison; shape.len(isa).expect("a small size")];
+    fill(&mut CacheMut::new(isa, shape, &mut data).expect("the length"));
+    data
+}
+
+/// `attention_cached` of one sequence, whose queries begin at token 0.
+pub fn attend_slot(
+    query: Heads<'_>,
+    cache: &Cache<'_>,
+    (slot, key_len): (usize, usize),
+    options: &AttentionOptions<'_>,
+    out: HeadsMut<'_>,
+) {
+    let of = CachedSequence { query_start: 0, query_len: query.tokens(), slot, key_len };
+    attention_cached(query, cache, &[of], options, out.into(), Parallelism::Serial).expect("a fit");
+}
+
+/// `attention_decode` of one hypothesis whose keys are in `slots`.
+pub fn attend_step(
+    query: Heads<'_>,
+    cache: &Cache<'_>,
+    slots: &[u32],
+    options: &AttentionOptions<'_>,
+    out: HeadsMut<'_>,
+) {
+    let table = SlotTable { lens: &[slots.len() as u32], slots, stride: slots.len() };
+    attention_decode(query, cache, table, options, out, Parallelism::Serial).expect("a fit");
+}
+
+/// The largest magnitude of the finite values.
+pub fn largest(values: &[f32]) -> f64 {
+    let finite = values.iter().filter(|x| x.is_finite());
+    finite.fold(0.0, |most, &x| most.max(f64::from(x.abs())))
+}
 
 /// An additive bias that owns its values.
 #[derive(Clone, Debug)]
@@ -152,6 +204,16 @@ impl Batch {
         self.key.shape[2]
     }
 
+    pub fn qkv(&self) -> Qkv<'_> {
+        Qkv { query: self.query.view(), key: self.key.view(), value: self.value.view() }
+    }
+
+    /// The most keys that a sequence has, with and without padding.
+    fn longest(&self) -> (usize, usize) {
+        let most = |of: fn(&Sequence) -> usize| self.sequences.iter().map(of).max().unwrap_or(0);
+        (most(|s| s.padded_len), most(|s| s.key_len))
+    }
+
     pub fn options(&self) -> AttentionOptions<'_> {
         AttentionOptions {
             scale: self.scale,
@@ -163,7 +225,7 @@ impl Batch {
 
     /// Memory for the output and the weights.
     pub fn output(&self) -> Output {
-        let keys = self.sequences.iter().map(|s| s.padded_len).max().unwrap_or(0) + 2;
+        let keys = self.longest().0 + 2;
         let query_stride = keys + 1;
         let head_stride = self.query.shape[0] * query_stride + 5;
         Output {
@@ -189,29 +251,12 @@ impl Batch {
         (&mut output.out, (!self.weight_heads.is_empty()).then_some(weights))
     }
 
-    pub fn try_attention(
-        &self,
-        isa: Isa,
-        output: &mut Output,
-        parallelism: Parallelism<'_>,
-    ) -> Result<(), Error> {
-        let floats = attention_scratch(isa, &self.sequences, self.kv_heads(), self.head_dim())?;
-        let mut scratch = vec![POISON; floats];
-        let (out, weights) = self.weights(output);
-        attention(
-            isa,
-            Qkv { query: self.query.view(), key: self.key.view(), value: self.value.view() },
-            &self.sequences,
-            &self.options(),
-            AttentionOutput { weights, ..out.view_mut().into() },
-            &mut scratch,
-            parallelism,
-        )
-    }
-
     pub fn attention(&self, isa: Isa, parallelism: Parallelism<'_>) -> Output {
         let mut output = self.output();
-        self.try_attention(isa, &mut output, parallelism).expect("a batch that fits");
+        let (out, weights) = self.weights(&mut output);
+        let to = AttentionOutput { weights, ..out.view_mut().into() };
+        attend(isa, self.qkv(), &self.sequences, &self.options(), to, parallelism)
+            .expect("a batch that fits");
         output
     }
 
@@ -229,92 +274,76 @@ impl Batch {
     /// The valid keys and values of each sequence in a slot of its own, the last sequence first,
     /// appended in two parts. Everything else in the cache is poison.
     pub fn cache(&self, isa: Isa) -> (CacheShape, Vec<f32>) {
-        let longest = self.sequences.iter().map(|s| s.key_len).max().unwrap_or(0);
-        let slots = self.sequences.len();
         let shape = CacheShape {
             dtype: self.dtype,
-            ..CacheShape::new(slots, longest + 3, self.kv_heads(), self.head_dim())
+            ..CacheShape::new(
+                self.sequences.len(),
+                self.longest().1 + 3,
+                self.kv_heads(),
+                self.head_dim(),
+            )
         };
-        let poison = if self.dtype == Dtype::F16 { POISONED_HALVES } else { POISON };
-        let mut data = vec![poison; shape.len(isa).expect("a small size")];
-        let mut cache = CacheMut::new(isa, shape, &mut data).expect("a buffer of that length");
-        for (index, sequence) in self.sequences.iter().enumerate() {
-            let slot = self.sequences.len() - 1 - index;
-            let (start, len) = (sequence.key_start, sequence.key_len);
-            let half = len / 3;
-            for part in [0..half, half..len] {
-                let tokens = start + part.start..start + part.end;
-                let (key, value) = (self.key.tokens(tokens.clone()), self.value.tokens(tokens));
-                cache.write(slot, part.start, key.view(), value.view()).expect("a place");
+        let data = cache_with(isa, shape, |cache| {
+            for (sequence, cached) in self.sequences.iter().zip(self.cached_sequences()) {
+                let (start, len) = (sequence.key_start, sequence.key_len);
+                for part in [0..len / 3, len / 3..len] {
+                    let tokens = start + part.start..start + part.end;
+                    let (key, value) = (self.key.tokens(tokens.clone()), self.value.tokens(tokens));
+                    cache
+                        .write(cached.slot, part.start, key.view(), value.view())
+                        .expect("a place");
+                }
             }
-        }
+        });
         (shape, data)
+    }
+
+    /// The sequences on [`Batch::cache`].
+    pub fn cached_sequences(&self) -> Vec<CachedSequence> {
+        let slots = (0..self.sequences.len()).rev();
+        let cached =
+            |(slot, &Sequence { query_start, query_len, key_len, .. }): (usize, &Sequence)| {
+                CachedSequence { query_start, query_len, slot, key_len }
+            };
+        slots.zip(&self.sequences).map(cached).collect()
     }
 
     pub fn attention_cached(&self, isa: Isa, parallelism: Parallelism<'_>) -> Output {
         let (shape, data) = self.cache(isa);
-        let cache = Cache::new(isa, shape, &data).expect("a buffer of that length");
-        let sequences: Vec<CachedSequence> = self
-            .sequences
-            .iter()
-            .enumerate()
-            .map(|(index, s)| CachedSequence {
-                query_start: s.query_start,
-                query_len: s.query_len,
-                slot: self.sequences.len() - 1 - index,
-                key_len: s.key_len,
-            })
-            .collect();
+        self.attention_in(&Cache::new(isa, shape, &data).expect("that length"), parallelism)
+    }
+
+    /// On a cache that has the keys and values of [`Batch::cache`].
+    pub fn attention_in(&self, cache: &Cache<'_>, parallelism: Parallelism<'_>) -> Output {
         let mut output = self.output();
         let (out, weights) = self.weights(&mut output);
-        attention_cached(
-            self.query.view(),
-            &cache,
-            &sequences,
-            &self.options(),
-            AttentionOutput { weights, ..out.view_mut().into() },
-            parallelism,
-        )
-        .expect("a batch that fits");
+        let to = AttentionOutput { weights, ..out.view_mut().into() };
+        let (query, sequences, options) =
+            (self.query.view(), self.cached_sequences(), self.options());
+        attention_cached(query, cache, &sequences, &options, to, parallelism)
+            .expect("a batch that fits");
         output
     }
 
     /// The result of the oracle for each sequence.
     pub fn exact(&self) -> Vec<Exact> {
-        self.sequences
-            .iter()
-            .map(|&sequence| {
-                let rows = sequence.query_len * self.heads();
-                let mut out = vec![f64::NAN; rows * self.head_dim()];
-                let mut weights = vec![f64::NAN; rows * sequence.padded_len];
-                reference::attention::attention(
-                    Qkv {
-                        query: self.query.view(),
-                        key: self.key.view(),
-                        value: self.value.view(),
-                    },
-                    sequence,
-                    &self.options(),
-                    &mut out,
-                    &mut weights,
-                )
+        let exact = |&sequence: &Sequence| {
+            let rows = sequence.query_len * self.heads();
+            let mut out = vec![f64::NAN; rows * self.head_dim()];
+            let mut weights = vec![f64::NAN; rows * sequence.padded_len];
+            let (qkv, options) = (self.qkv(), self.options());
+            reference::attention::attention(qkv, sequence, &options, &mut out, &mut weights)
                 .expect("a batch that fits");
-                Exact { out, weights }
-            })
-            .collect()
+            Exact { out, weights }
+        };
+        self.sequences.iter().map(exact).collect()
     }
 
     /// The documented bound, relative to the largest value: `8 u (head_dim scale max|q| max|k| +
     /// max|bias| + keys / 8 + 8)`.
     pub fn bound(&self) -> f64 {
-        let largest = |values: &[f32]| {
-            values
-                .iter()
-                .filter(|x| x.is_finite())
-                .fold(0.0f64, |most, &x| most.max(f64::from(x.abs())))
-        };
         let bias = self.bias.as_ref().map_or(0.0, |bias| largest(&bias.data));
-        let keys = self.sequences.iter().map(|s| s.padded_len).max().unwrap_or(0);
+        let keys = self.longest().0;
         let score = self.head_dim() as f64
             * f64::from(self.scale.abs())
             * largest(&self.query.data)
@@ -326,12 +355,7 @@ impl Batch {
     /// output.
     pub fn check(&self, output: &Output, exact: &[Exact], what: &str) {
         let bound = self.bound();
-        let most = self
-            .value
-            .data
-            .iter()
-            .filter(|x| x.is_finite())
-            .fold(0.0f64, |most, &x| most.max(f64::from(x.abs())));
+        let most = largest(&self.value.data);
         let (heads, head_dim) = (self.heads(), self.head_dim());
         let close = |found: f32, exact: f64, bound: f64| {
             if exact.is_nan() { found.is_nan() } else { (f64::from(found) - exact).abs() <= bound }

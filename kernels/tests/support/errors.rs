@@ -59,6 +59,10 @@ pub const fn large_matrix(shape: [usize; 2]) -> Error {
     Error::LargeView { view: ViewShape::Matrix { shape, strides: [shape[1], 1] } }
 }
 
+pub const fn overlap(axes: &'static str, strides: [usize; 2]) -> Error {
+    Error::Overlap { axes, strides }
+}
+
 /// Whether a call was refused because the slice of a view has `found` elements and not `expected`.
 pub fn is_short_view(error: Option<Error>, expected: usize, found: usize) -> bool {
     matches!(error, Some(Error::ShortView { expected: e, found: f, .. }) if (e, f) == (expected, found))

@@ -1,38 +1,18 @@
-//! The operands of a GEMM, and calls without an epilogue.
+//! The operands of products, and the calls that several files make.
 
-use super::POISON;
+use super::{poisoned, view_matrix, view_matrix_mut};
 use simdformer_kernels::{
-    Activation, Dtype, Epilogue, Isa, Matrix, MatrixMut, PackOptions, PackedMatrix, Parallelism,
-    gemm,
+    Activation, Dtype, Epilogue, Error, Isa, Matrix, MatrixMut, PackOptions, PackedMatrix,
+    Parallelism, PostOp, Quantization, QuantizedActivations, QuantizedMatrix, gemm, gemm_int8,
+    gemm_unpacked, gemm_unpacked_scratch, reference,
 };
 
 pub const ACTIVATIONS: &[Activation] = &Activation::ALL;
-
-/// A packed weight matrix in a buffer of exactly its length. Every float held poison before.
-pub struct Packed {
-    pub isa: Isa,
-    pub depth: usize,
-    pub columns: usize,
-    pub data: Vec<f32>,
-}
-
-impl Packed {
-    pub fn new(isa: Isa, weight: Matrix<'_>) -> Self {
-        let (depth, columns) = (weight.rows(), weight.columns());
-        let mut data =
-            vec![POISON; PackedMatrix::buffer_len(isa, depth, columns).expect("a small size")];
-        PackedMatrix::pack(isa, weight, &mut data).expect("a buffer of the packed length");
-        Self { isa, depth, columns, data }
-    }
-
-    pub fn get(&self) -> PackedMatrix<'_> {
-        PackedMatrix::from_packed(self.isa, self.depth, self.columns, &self.data)
-            .expect("a packed matrix")
-    }
-}
+pub const HALVES: [Dtype; 2] = [Dtype::Bf16, Dtype::F16];
+pub const PRECISIONS: [Quantization; 2] = [Quantization::W8A8, Quantization::W8A16];
 
 /// A weight matrix packed in a dtype, in a buffer of exactly its length. Every float held poison before.
-pub struct Stored {
+pub struct Packed {
     pub isa: Isa,
     pub dtype: Dtype,
     pub depth: usize,
@@ -40,21 +20,46 @@ pub struct Stored {
     pub data: Vec<f32>,
 }
 
-impl Stored {
-    pub fn new(isa: Isa, dtype: Dtype, weight: Matrix<'_>) -> Self {
-        let (depth, columns) = (weight.rows(), weight.columns());
-        let length = PackOptions::new(dtype).buffer_len(isa, depth, columns).expect("a small size");
-        let mut data = vec![POISON; length];
-        let shape = (depth, columns);
-        PackOptions::new(dtype)
-            .pack_columns(isa, weight, shape, 0, &mut data)
-            .expect("a buffer of the packed length, and numbers in range");
+impl Packed {
+    pub fn new(isa: Isa, weight: Matrix<'_>) -> Self {
+        Self::with_dtype(isa, Dtype::F32, weight)
+    }
+
+    pub fn with_dtype(isa: Isa, dtype: Dtype, weight: Matrix<'_>) -> Self {
+        let (options, depth, columns) = (PackOptions::new(dtype), weight.rows(), weight.columns());
+        let mut data = poisoned(options.buffer_len(isa, depth, columns).expect("a small size"));
+        options.pack(isa, weight, &mut data).expect("the packed length, and numbers in range");
         Self { isa, dtype, depth, columns, data }
     }
 
     pub fn get(&self) -> PackedMatrix<'_> {
         let Self { isa, dtype, depth, columns, data } = self;
         PackOptions::new(*dtype).from_packed(*isa, *depth, *columns, data).expect("a packed matrix")
+    }
+
+    /// `a` times the matrix, with an epilogue.
+    #[track_caller]
+    pub fn multiply(
+        &self,
+        a: Matrix<'_>,
+        epilogue: &Epilogue<'_>,
+        c: MatrixMut<'_>,
+        parallelism: Parallelism<'_>,
+    ) {
+        gemm(a, &self.get(), epilogue, c, parallelism).expect("shapes that fit");
+    }
+
+    /// [`Packed::multiply`] into a new dense output that held poison.
+    pub fn times(
+        &self,
+        a: Matrix<'_>,
+        epilogue: &Epilogue<'_>,
+        parallelism: Parallelism<'_>,
+    ) -> Vec<f32> {
+        let mut c = poisoned(a.rows() * self.columns);
+        let to = view_matrix_mut(&mut c, a.rows(), self.columns);
+        self.multiply(a, epilogue, to, parallelism);
+        c
     }
 }
 
@@ -65,16 +70,93 @@ pub fn product(
     weight: &PackedMatrix<'_>,
     parallelism: Parallelism<'_>,
 ) -> Vec<f32> {
-    let mut c = vec![POISON; rows * weight.columns()];
-    gemm(
-        Matrix::new(a, rows, weight.depth()).expect("A is that large"),
-        weight,
-        &Epilogue::default(),
-        MatrixMut::new(&mut c, rows, weight.columns()).expect("C is that large"),
-        parallelism,
-    )
-    .expect("shapes that fit");
+    let (mut c, columns) = (poisoned(rows * weight.columns()), weight.columns());
+    let (a, to) = (view_matrix(a, rows, weight.depth()), view_matrix_mut(&mut c, rows, columns));
+    gemm(a, weight, &Epilogue::default(), to, parallelism).expect("shapes that fit");
     c
+}
+
+/// `a w`, packed and multiplied into a new dense output that held poison.
+pub fn multiply(isa: Isa, a: Matrix<'_>, w: Matrix<'_>, parallelism: Parallelism<'_>) -> Vec<f32> {
+    Packed::new(isa, w).times(a, &Epilogue::default(), parallelism)
+}
+
+/// `gemm_unpacked` with a scratch of exactly the documented length, which holds poison.
+#[track_caller]
+pub fn multiply_unpacked(
+    isa: Isa,
+    (a, b): (Matrix<'_>, Matrix<'_>),
+    epilogue: &Epilogue<'_>,
+    c: MatrixMut<'_>,
+    parallelism: Parallelism<'_>,
+) {
+    let mut scratch = poisoned(gemm_unpacked_scratch(isa, b.rows(), b.columns()).expect("small"));
+    gemm_unpacked(isa, a, b, epilogue, c, &mut scratch, parallelism).expect("a fit");
+}
+
+/// The product by the oracle, and the magnitude that errors are relative to.
+#[track_caller]
+pub fn exact_product(
+    (a, w): (Matrix<'_>, Matrix<'_>),
+    epilogue: &Epilogue<'_>,
+    before: Option<Matrix<'_>>,
+) -> (Vec<f64>, Vec<f64>) {
+    let mut exact = vec![0.0; a.rows() * w.columns()];
+    let mut magnitude = exact.clone();
+    reference::gemm::gemm(a, w, epilogue, before, &mut exact, &mut magnitude).expect("a fit");
+    (exact, magnitude)
+}
+
+/// Every operation after a product that reads C or another matrix, by number: 0 is none, 1 and 3 read C.
+pub fn post_op_of(number: usize, matrix: Matrix<'_>) -> PostOp<'_> {
+    [PostOp::None, PostOp::AddOutput, PostOp::Add(matrix), PostOp::MultiplyOutput][number]
+}
+
+/// Quantized weights in a buffer of exactly their length. Every word held poison before.
+pub struct Quantized {
+    pub depth: usize,
+    pub columns: usize,
+    pub words: Vec<f32>,
+}
+
+impl Quantized {
+    pub fn new(isa: Isa, weight: Matrix<'_>) -> Self {
+        let (depth, columns) = (weight.rows(), weight.columns());
+        let mut words =
+            poisoned(QuantizedMatrix::buffer_len(depth, columns).expect("a small size"));
+        QuantizedMatrix::quantize(isa, weight, &mut words).expect("the length");
+        Self { depth, columns, words }
+    }
+
+    pub fn get(&self) -> QuantizedMatrix<'_> {
+        QuantizedMatrix::from_quantized(self.depth, self.columns, &self.words).expect("the length")
+    }
+}
+
+/// Calls `then` with `x`, quantized in a buffer of exactly its length that held poison.
+pub fn with_quantized<R>(
+    (isa, precision): (Isa, Quantization),
+    x: Matrix<'_>,
+    parallelism: Parallelism<'_>,
+    then: impl FnOnce(&QuantizedActivations<'_>) -> R,
+) -> R {
+    let length =
+        QuantizedActivations::buffer_len(x.rows(), x.columns(), precision).expect("a small size");
+    let mut words = poisoned(length);
+    let rows = QuantizedActivations::quantize(isa, x, precision, &mut words, parallelism);
+    then(&rows.expect("that length"))
+}
+
+/// The int8 product of rows that are quantized in a buffer of exactly their length.
+pub fn multiply_int8(
+    set: (Isa, Quantization),
+    x: Matrix<'_>,
+    weight: &QuantizedMatrix<'_>,
+    epilogue: &Epilogue<'_>,
+    c: MatrixMut<'_>,
+    parallelism: Parallelism<'_>,
+) -> Result<(), Error> {
+    with_quantized(set, x, parallelism, |rows| gemm_int8(rows, weight, epilogue, c, parallelism))
 }
 
 /// The strides of a matrix with gaps, row-major or column-major.
@@ -89,18 +171,4 @@ pub fn strides(
     } else {
         (spread * columns.max(1) + gap, spread)
     }
-}
-
-/// Packs `w` and multiplies `a` by it into `c` without a residual.
-pub fn multiply(
-    isa: Isa,
-    a: Matrix<'_>,
-    w: Matrix<'_>,
-    c: MatrixMut<'_>,
-    parallelism: Parallelism<'_>,
-) {
-    let mut packed =
-        vec![POISON; PackedMatrix::buffer_len(isa, w.rows(), w.columns()).expect("small")];
-    let packed = PackedMatrix::pack(isa, w, &mut packed).expect("the length");
-    gemm(a, &packed, &Epilogue::default(), c, parallelism).expect("shapes that fit");
 }

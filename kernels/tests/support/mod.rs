@@ -3,6 +3,8 @@
 #![allow(dead_code, missing_docs, unreachable_pub)]
 
 pub mod batch;
+pub mod batches;
+pub mod data;
 #[path = "../../src/test_effort.rs"]
 mod effort;
 pub mod errors;
@@ -12,14 +14,15 @@ pub mod pruned_argmax;
 pub mod stack;
 
 #[allow(unused_imports)]
+pub use data::*;
+#[allow(unused_imports)]
 pub(crate) use effort::{brief, cases, full};
-use simdformer_kernels::{Isa, Parallelism, Team, ThreadPool};
+use simdformer_kernels::{
+    Executor, Heads, HeadsMut, Isa, Matrix, MatrixMut, Parallelism, Team, ThreadPool,
+};
 
 /// The unit roundoff of f32, `2^-24`.
 pub const UNIT: f64 = 1.0 / (1u64 << 24) as f64;
-
-/// A NaN with a payload that no kernel computes. Memory that still has it was not written.
-pub const POISON: f32 = f32::from_bits(0x7fc0_dead);
 
 /// Every instruction set of this machine, which must include those that the environment requires.
 pub fn all_isas() -> Vec<Isa> {
@@ -56,44 +59,24 @@ pub fn property(usual: u32) -> proptest::prelude::ProptestConfig {
     }
 }
 
-/// SplitMix64 (Steele, Lea and Flood 2014).
-#[derive(Clone, Debug)]
-pub struct Random(u64);
+/// Where the elements of a [`Strided`] are.
+#[derive(Clone, Copy, Debug)]
+pub enum Layout {
+    /// Contiguous rows with a gap before each and after the last.
+    Gap(usize),
+    /// The strides of rows and of columns.
+    Strides(usize, usize),
+}
 
-impl Random {
-    pub fn new(seed: u64) -> Self {
-        Self(seed)
+impl From<usize> for Layout {
+    fn from(gap: usize) -> Self {
+        Self::Gap(gap)
     }
+}
 
-    pub fn bits(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// `0..n`
-    pub fn below(&mut self, n: usize) -> usize {
-        (self.bits() % n as u64) as usize
-    }
-
-    /// `-1.0..1.0`
-    pub fn value(&mut self) -> f32 {
-        (self.bits() >> 40) as f32 / (1u64 << 23) as f32 - 1.0
-    }
-
-    /// An integer of `-bound..=bound`.
-    pub fn integer(&mut self, bound: usize) -> f32 {
-        self.below(2 * bound + 1) as f32 - bound as f32
-    }
-
-    pub fn values(&mut self, n: usize) -> Vec<f32> {
-        (0..n).map(|_| self.value()).collect()
-    }
-
-    pub fn integers(&mut self, n: usize, bound: usize) -> Vec<f32> {
-        (0..n).map(|_| self.integer(bound)).collect()
+impl From<(usize, usize)> for Layout {
+    fn from((row_stride, column_stride): (usize, usize)) -> Self {
+        Self::Strides(row_stride, column_stride)
     }
 }
 
@@ -101,6 +84,7 @@ impl Random {
 #[derive(Clone, Debug)]
 pub struct Strided {
     pub data: Vec<f32>,
+    first: usize,
     pub rows: usize,
     pub columns: usize,
     pub row_stride: usize,
@@ -111,63 +95,88 @@ impl Strided {
     pub fn new(
         rows: usize,
         columns: usize,
-        (row_stride, column_stride): (usize, usize),
+        layout: impl Into<Layout>,
         mut element: impl FnMut(usize, usize) -> f32,
     ) -> Self {
-        let reach = if rows == 0 || columns == 0 {
-            0
-        } else {
-            (rows - 1) * row_stride + (columns - 1) * column_stride + 1
+        let (first, row_stride, column_stride) = match layout.into() {
+            Layout::Gap(gap) => (gap, columns + gap, 1),
+            Layout::Strides(row_stride, column_stride) => (0, row_stride, column_stride),
         };
-        let mut data = vec![POISON; reach + 19];
+        // Rows without an element have a place, too.
+        let reach = match rows {
+            0 => 0,
+            _ => (rows - 1) * row_stride + (columns.max(1) - 1) * column_stride + 1,
+        };
+        let data = poisoned(first + reach + 19);
+        let mut matrix = Self { data, first, rows, columns, row_stride, column_stride };
         for i in 0..rows {
             for j in 0..columns {
-                data[i * row_stride + j * column_stride] = element(i, j);
+                *matrix.at_mut(i, j) = element(i, j);
             }
         }
-        Self { data, rows, columns, row_stride, column_stride }
+        matrix
     }
 
-    pub fn view(&self) -> simdformer_kernels::Matrix<'_> {
-        simdformer_kernels::Matrix::strided(
-            &self.data,
-            self.rows,
-            self.columns,
-            self.row_stride,
-            self.column_stride,
-        )
-        .expect("a view of a matrix that was laid out for it")
+    /// A matrix of poison.
+    pub fn nan(rows: usize, columns: usize, layout: impl Into<Layout>) -> Self {
+        Self::new(rows, columns, layout, |_, _| POISON)
     }
 
-    pub fn view_mut(&mut self) -> simdformer_kernels::MatrixMut<'_> {
-        simdformer_kernels::MatrixMut::strided(
-            &mut self.data,
-            self.rows,
-            self.columns,
-            self.row_stride,
-            self.column_stride,
-        )
-        .expect("a view of a matrix that was laid out for it")
+    fn place(&self, row: usize, column: usize) -> usize {
+        self.first + row * self.row_stride + column * self.column_stride
     }
 
     pub fn at(&self, row: usize, column: usize) -> f32 {
-        self.data[row * self.row_stride + column * self.column_stride]
+        self.data[self.place(row, column)]
+    }
+
+    pub fn at_mut(&mut self, row: usize, column: usize) -> &mut f32 {
+        let at = self.place(row, column);
+        &mut self.data[at]
+    }
+
+    /// A row of contiguous elements.
+    pub fn row(&self, row: usize) -> &[f32] {
+        &self.data[self.place(row, 0)..][..self.columns]
+    }
+
+    pub fn row_mut(&mut self, row: usize) -> &mut [f32] {
+        let start = self.place(row, 0);
+        &mut self.data[start..][..self.columns]
+    }
+
+    /// The elements row by row, without the gaps.
+    pub fn dense(&self) -> Vec<f32> {
+        let row = |i| (0..self.columns).map(move |j| self.at(i, j));
+        (0..self.rows).flat_map(row).collect()
+    }
+
+    pub fn view(&self) -> Matrix<'_> {
+        let (data, strides) = (&self.data[self.first..], (self.row_stride, self.column_stride));
+        Matrix::strided(data, self.rows, self.columns, strides.0, strides.1).expect("laid out")
+    }
+
+    pub fn view_mut(&mut self) -> MatrixMut<'_> {
+        let (data, strides) = (&mut self.data[self.first..], (self.row_stride, self.column_stride));
+        MatrixMut::strided(data, self.rows, self.columns, strides.0, strides.1).expect("laid out")
     }
 
     /// Panics if memory between the elements has changed.
-    pub fn check_gaps(&self) {
-        let mut inside = vec![false; self.data.len()];
-        for i in 0..self.rows {
-            for j in 0..self.columns {
-                inside[i * self.row_stride + j * self.column_stride] = true;
-            }
+    #[track_caller]
+    pub fn assert_gaps_untouched(&self) {
+        let mut gaps = self.clone();
+        for (i, j) in (0..self.rows).flat_map(|i| (0..self.columns).map(move |j| (i, j))) {
+            *gaps.at_mut(i, j) = POISON;
         }
-        for (at, (x, inside)) in self.data.iter().zip(inside).enumerate() {
-            assert!(
-                inside || x.to_bits() == POISON.to_bits(),
-                "float {at}, outside the matrix, was written: {x}"
-            );
-        }
+        let written = gaps.data.iter().position(|x| x.to_bits() != POISON.to_bits());
+        assert_eq!(written, None, "a float outside the matrix was written");
+    }
+
+    /// The same bits in every row, whatever the gaps hold.
+    #[track_caller]
+    pub fn assert_same_rows(&self, other: &Self) {
+        assert_eq!((self.rows, self.columns), (other.rows, other.columns));
+        assert_eq!(difference(&self.dense(), &other.dense()), None);
     }
 }
 
@@ -226,24 +235,24 @@ impl Tensor {
         }
     }
 
-    pub fn view(&self) -> simdformer_kernels::Heads<'_> {
-        simdformer_kernels::Heads::strided(
-            &self.data,
-            self.shape,
-            self.token_stride,
-            self.head_stride,
-        )
-        .expect("a view of a tensor that was laid out for it")
+    pub fn view(&self) -> Heads<'_> {
+        let Self { data, shape, token_stride, head_stride } = self;
+        Heads::strided(data, *shape, *token_stride, *head_stride).expect("laid out")
     }
 
-    pub fn view_mut(&mut self) -> simdformer_kernels::HeadsMut<'_> {
-        simdformer_kernels::HeadsMut::strided(
-            &mut self.data,
-            self.shape,
-            self.token_stride,
-            self.head_stride,
-        )
-        .expect("a view of a tensor that was laid out for it")
+    pub fn view_mut(&mut self) -> HeadsMut<'_> {
+        let Self { data, shape, token_stride, head_stride } = self;
+        HeadsMut::strided(data, *shape, *token_stride, *head_stride).expect("laid out")
+    }
+
+    /// A dense copy of a view.
+    pub fn copy_of(from: Heads<'_>) -> Self {
+        let mut to = Self::new([from.tokens(), from.heads(), from.head_dim()], 0);
+        for (token, head) in (0..from.tokens()).flat_map(|t| (0..from.heads()).map(move |h| (t, h)))
+        {
+            to.row_mut(token, head).copy_from_slice(from.row(token, head).expect("there"));
+        }
+        to
     }
 
     /// Tokens `tokens` as a dense tensor.
@@ -279,10 +288,6 @@ impl Tensor {
     }
 }
 
-pub fn bits(values: &[f32]) -> Vec<u32> {
-    values.iter().map(|x| x.to_bits()).collect()
-}
-
 /// The first difference in bits, as readable text.
 pub fn difference(left: &[f32], right: &[f32]) -> Option<String> {
     if left.len() != right.len() {
@@ -290,6 +295,37 @@ pub fn difference(left: &[f32], right: &[f32]) -> Option<String> {
     }
     let at = left.iter().zip(right).position(|(l, r)| l.to_bits() != r.to_bits())?;
     Some(format!("at {at} of {}: {:e} and {:e}", left.len(), left[at], right[at]))
+}
+
+/// `|found - exact| <= bound`, false for NaN.
+#[track_caller]
+pub fn assert_close(found: f32, exact: f64, bound: f64, what: impl core::fmt::Display) {
+    let error = (f64::from(found) - exact).abs();
+    assert!(error <= bound, "{what}: {found:e} for {exact:e}, off by {error:e}, bound {bound:e}");
+}
+
+/// The threads that an executor reports, and what it does with its tasks.
+pub struct Runs<F>(pub usize, pub F);
+
+impl<F: Fn(usize, &(dyn Fn(usize) + Sync)) + Sync> Executor for Runs<F> {
+    fn threads(&self) -> usize {
+        self.0
+    }
+
+    fn for_each(&self, tasks: usize, task: &(dyn Fn(usize) + Sync)) {
+        (self.1)(tasks, task);
+    }
+}
+
+#[cfg(feature = "rayon")]
+/// Rayon pools of 1, 2, 3 and 7 threads.
+pub fn pools() -> Vec<rayon::ThreadPool> {
+    [1, 2, 3, 7].map(rayon_pool).into()
+}
+
+#[cfg(feature = "rayon")]
+pub fn rayon_pool(threads: usize) -> rayon::ThreadPool {
+    rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("a thread pool")
 }
 
 /// Where the tasks of a kernel run.
@@ -302,21 +338,24 @@ pub enum Crew {
     Pool(usize),
 }
 
-pub const CREWS: [Crew; 13] = [
-    Crew::Serial,
-    Crew::Rayon(1),
-    Crew::Rayon(2),
-    Crew::Rayon(3),
-    Crew::Rayon(7),
-    Crew::Team(1),
-    Crew::Team(2),
-    Crew::Team(3),
-    Crew::Team(7),
-    Crew::Pool(1),
-    Crew::Pool(2),
-    Crew::Pool(3),
-    Crew::Pool(7),
-];
+pub const CREWS: [Crew; 13] = {
+    use Crew::{Pool, Rayon, Serial, Team};
+    [
+        Serial,
+        Rayon(1),
+        Rayon(2),
+        Rayon(3),
+        Rayon(7),
+        Team(1),
+        Team(2),
+        Team(3),
+        Team(7),
+        Pool(1),
+        Pool(2),
+        Pool(3),
+        Pool(7),
+    ]
+};
 
 /// The ways to run call number `call` on `isa`: all on the best set, else one of each kind, a different one
 /// in each call. In a full run all of them on every set.
@@ -329,14 +368,11 @@ pub fn crews_of(isa: Isa, call: usize) -> Vec<Crew> {
 
 impl Crew {
     pub fn run<R: Send>(self, work: impl FnOnce(Parallelism<'_>) -> R + Send) -> R {
-        let pool = |threads| {
-            rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("a thread pool")
-        };
         match self {
-            Self::Serial => work(Parallelism::Serial),
-            Self::Rayon(threads) => pool(threads).install(|| work(Parallelism::Rayon)),
+            Self::Serial => work(SERIAL),
+            Self::Rayon(threads) => rayon_pool(threads).install(|| work(Parallelism::Rayon)),
             Self::Team(threads) => {
-                pool(threads).install(|| Team::run(|team| work(Parallelism::Team(team))))
+                rayon_pool(threads).install(|| Team::run(|team| work(Parallelism::Team(team))))
             }
             Self::Pool(threads) => {
                 let pool = ThreadPool::new(threads).expect("threads");

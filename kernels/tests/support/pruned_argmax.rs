@@ -1,8 +1,9 @@
 //! The operands of a pruned argmax, and its correct result.
 
-use super::{POISON, Random, Strided};
+use super::gemm::Packed;
+use super::{POISON, Random, SERIAL, Strided, poisoned};
 use simdformer_kernels::pruned_argmax::{self, Product, PruningTable, UNDECIDED};
-use simdformer_kernels::{Epilogue, Isa, MatrixMut, PackedMatrix, Parallelism, gemm};
+use simdformer_kernels::{Epilogue, Isa, Matrix, Parallelism};
 
 /// A column number that no kernel gives.
 pub const POISON_COLUMN: u32 = 0xdead_beef;
@@ -20,11 +21,54 @@ pub struct Operands {
     pub banned: Vec<bool>,
 }
 
-/// The weight of [`Operands`], packed for one instruction set.
+/// A weight packed for one instruction set, and its pruning table, in buffers that held poison.
 pub struct Built {
-    pub isa: Isa,
-    pub packed: Vec<f32>,
+    pub packed: Packed,
     pub pruning_table: Vec<f32>,
+}
+
+impl Built {
+    pub fn new(packed: Packed) -> Self {
+        let floats = PruningTable::buffer_len(packed.depth, packed.columns).expect("small");
+        let mut pruning_table = poisoned(floats);
+        PruningTable::build(&packed.get(), &mut pruning_table).expect("space");
+        Self { packed, pruning_table }
+    }
+
+    /// Calls `then` with the product, without a bias and without the weight by column.
+    pub fn with_product<R>(&self, then: impl FnOnce(Product<'_>) -> R) -> R {
+        let Packed { depth, columns, .. } = self.packed;
+        let table = PruningTable::from_built(depth, columns, &self.pruning_table).expect("built");
+        let weight = &self.packed.get();
+        then(Product { weight, pruning_table: &table, bias: None, by_column: None })
+    }
+
+    /// The columns and the values of the product without a bias.
+    pub fn argmax(
+        &self,
+        x: Matrix<'_>,
+        banned: Banned<'_>,
+        parallelism: Parallelism<'_>,
+    ) -> (Vec<u32>, Vec<f32>) {
+        self.with_product(|product| argmax(&product, x, banned, parallelism))
+    }
+}
+
+pub type Banned<'b> = &'b (dyn Fn(usize, u32) -> bool + Sync);
+
+/// The columns and the values, which held poison, with a scratch of exactly the documented length.
+pub fn argmax(
+    product: &Product<'_>,
+    x: Matrix<'_>,
+    banned: Banned<'_>,
+    parallelism: Parallelism<'_>,
+) -> (Vec<u32>, Vec<f32>) {
+    let (mut columns, mut values) = (vec![POISON_COLUMN; x.rows()], poisoned(x.rows()));
+    let mut scratch =
+        poisoned(pruned_argmax::argmax_scratch(x.rows(), x.columns()).expect("small"));
+    let to = (&mut columns[..], &mut values[..]);
+    pruned_argmax::argmax(product, x, banned, to, &mut scratch, parallelism).expect("a fit");
+    (columns, values)
 }
 
 impl Operands {
@@ -45,26 +89,19 @@ impl Operands {
 
     pub fn gaussian(shape: (usize, usize, usize), seed: u64) -> Self {
         let (mut x, mut weight) = (Random::new(seed), Random::new(!seed));
-        Self::dense(shape, |_, _| normal(&mut x), |_, _| normal(&mut weight))
+        Self::dense(shape, |_, _| x.normal(), |_, _| weight.normal())
     }
 
     pub fn build(&self, isa: Isa) -> Built {
-        let (depth, columns) = (self.weight.rows, self.weight.columns);
-        let mut packed =
-            vec![POISON; PackedMatrix::buffer_len(isa, depth, columns).expect("small")];
-        let weight = PackedMatrix::pack(isa, self.weight.view(), &mut packed).expect("space");
-        let mut pruning_table =
-            vec![POISON; PruningTable::buffer_len(depth, columns).expect("small")];
-        PruningTable::build(&weight, &mut pruning_table).expect("space");
-        Built { isa, packed, pruning_table }
+        Built::new(Packed::new(isa, self.weight.view()))
     }
 
     pub fn x_at(&mut self, row: usize, k: usize) -> &mut f32 {
-        &mut self.x.data[row * self.x.row_stride + k * self.x.column_stride]
+        self.x.at_mut(row, k)
     }
 
     pub fn weight_at(&mut self, k: usize, column: usize) -> &mut f32 {
-        &mut self.weight.data[k * self.weight.row_stride + column * self.weight.column_stride]
+        self.weight.at_mut(k, column)
     }
 
     /// The pruned argmax of rows `first..first + count`.
@@ -74,27 +111,14 @@ impl Operands {
         (first, count): (usize, usize),
         parallelism: Parallelism<'_>,
     ) -> Vec<RowMaximum> {
-        let (depth, width) = (self.weight.rows, self.weight.columns);
-        let weight = PackedMatrix::from_packed(built.isa, depth, width, &built.packed);
-        let pruning_table =
-            PruningTable::from_built(depth, width, &built.pruning_table).expect("built");
-        let product = Product {
-            weight: &weight.expect("packed"),
-            pruning_table: &pruning_table,
-            bias: self.bias.as_deref(),
-            by_column: self.by_column.then(|| self.weight.view().transposed()),
+        let banned = |row: usize, column: u32| {
+            self.banned[(first + row) * self.weight.columns + column as usize]
         };
-        let (mut columns, mut values) = (vec![POISON_COLUMN; count], vec![POISON; count]);
-        let mut scratch = vec![POISON; pruned_argmax::argmax_scratch(count, depth).expect("small")];
-        pruned_argmax::argmax(
-            &product,
-            self.x.view().block(first, count).expect("rows"),
-            &|row, column| self.banned[(first + row) * width + column as usize],
-            (&mut columns, &mut values),
-            &mut scratch,
-            parallelism,
-        )
-        .expect("shapes that fit");
+        let (columns, values) = built.with_product(|product| {
+            let by_column = self.by_column.then(|| self.weight.view().transposed());
+            let product = Product { bias: self.bias.as_deref(), by_column, ..product };
+            argmax(&product, self.x.view().block(first, count).expect("rows"), &banned, parallelism)
+        });
         let answer = |(&column, value): (&u32, &f32)| {
             if column == UNDECIDED {
                 assert!(value.is_nan() && value.to_bits() != POISON.to_bits());
@@ -107,18 +131,8 @@ impl Operands {
 
     /// `x W + b`.
     pub fn product(&self, built: &Built) -> Vec<f32> {
-        let (rows, columns) = (self.x.rows, self.weight.columns);
-        let weight = PackedMatrix::from_packed(built.isa, self.weight.rows, columns, &built.packed);
-        let mut c = vec![POISON; rows * columns];
-        gemm(
-            self.x.view(),
-            &weight.expect("packed"),
-            &Epilogue { bias: self.bias.as_deref(), ..Epilogue::default() },
-            MatrixMut::new(&mut c, rows, columns).expect("C"),
-            Parallelism::Serial,
-        )
-        .expect("shapes that fit");
-        c
+        let epilogue = Epilogue { bias: self.bias.as_deref(), ..Epilogue::default() };
+        built.packed.times(self.x.view(), &epilogue, SERIAL)
     }
 
     /// The correct result: the first of the largest elements that are not banned, if it is finite.
@@ -144,7 +158,7 @@ impl Operands {
     /// Panics if a decided row is wrong on `isa`. Returns which rows are decided.
     pub fn check(&self, isa: Isa) -> Vec<bool> {
         let built = self.build(isa);
-        let found = self.ask(&built, (0, self.x.rows), Parallelism::Serial);
+        let found = self.ask(&built, (0, self.x.rows), SERIAL);
         let right = self.right(&built);
         for (row, (found, right)) in found.iter().zip(&right).enumerate() {
             assert!(
@@ -160,9 +174,4 @@ impl Operands {
         let decided = self.check(isa);
         assert!(decided.iter().all(|&decided| decided), "{isa}: of {decided:?}");
     }
-}
-
-/// Approximately normal: variance 1, within 3.5.
-pub fn normal(random: &mut Random) -> f32 {
-    (0..12).map(|_| random.value()).sum::<f32>() * 0.5
 }

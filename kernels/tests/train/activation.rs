@@ -1,17 +1,14 @@
 //! The derivatives of activations, and gates, on every instruction set.
 
-use crate::support::errors;
-use crate::support::{CREWS, POISON, Random, Strided, UNIT, all_isas, bits, brief, difference};
+use crate::support::gemm::Packed;
+use crate::support::*;
 use proptest::prelude::*;
 use simdformer_kernels::activation::apply;
 use simdformer_kernels::reference::activation_derivative::derivative;
 use simdformer_kernels::train::{activation_backward, activation_recompute, gate, gate_backward};
 use simdformer_kernels::{
-    Activation, Epilogue, Error, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, PostOp, gemm,
-    reference,
+    Activation, Epilogue, Error, Isa, MatrixMut, Parallelism, PostOp, reference,
 };
-
-const SERIAL: Parallelism<'_> = Parallelism::Serial;
 
 /// The documented bounds of the derivatives.
 fn bound(activation: Activation, exact: f64) -> f64 {
@@ -25,15 +22,15 @@ fn bound(activation: Activation, exact: f64) -> f64 {
 
 fn backward(isa: Isa, activation: Activation, pre: &[f32], d: f32) -> Vec<f32> {
     let mut found = vec![d; pre.len()];
-    let view = MatrixMut::new(&mut found, 1, pre.len()).expect("d");
-    let pre = Matrix::new(pre, 1, pre.len()).expect("pre");
+    let view = view_matrix_mut(&mut found, 1, pre.len());
+    let pre = view_matrix(pre, 1, pre.len());
     activation_backward(isa, activation, pre, view, SERIAL).expect("shapes that fit");
     found
 }
 
 fn applied(isa: Isa, activation: Activation, x: &[f32]) -> Vec<f32> {
     let mut y = x.to_vec();
-    let view = MatrixMut::new(&mut y, 1, x.len()).expect("x");
+    let view = view_matrix_mut(&mut y, 1, x.len());
     apply(isa, activation, view, SERIAL).expect("contiguous");
     y
 }
@@ -139,16 +136,7 @@ fn tails_are_limits_and_never_nan() {
 
 fn random(seed: u64, rows: usize, columns: usize, gap: usize, size: f32) -> Strided {
     let mut random = Random::new(seed);
-    Strided::new(rows, columns, (columns + gap, 1), |_, _| size * random.value())
-}
-
-fn poison(rows: usize, columns: usize, gap: usize) -> Strided {
-    Strided::new(rows, columns, (columns + gap, 1), |_, _| POISON)
-}
-
-fn dense(matrix: &Strided) -> Vec<f32> {
-    let row = |i| (0..matrix.columns).map(move |j| matrix.at(i, j));
-    (0..matrix.rows).flat_map(row).collect()
+    Strided::new(rows, columns, gap, |_, _| size * random.value())
 }
 
 /// A gated block, computed by two products.
@@ -156,14 +144,13 @@ fn two_products(isa: Isa, activation: Activation, pre: &Strided, inner: &Strided
     let (rows, columns) = (pre.rows, pre.columns);
     let mut hidden = vec![POISON; rows * columns];
     let identity = Strided::new(columns, columns, (columns, 1), |i, j| f32::from(u8::from(i == j)));
-    let mut packed = vec![0.0; PackedMatrix::buffer_len(isa, columns, columns).expect("small")];
-    let weight = PackedMatrix::pack(isa, identity.view(), &mut packed).expect("space");
+    let weight = Packed::new(isa, identity.view());
     for (x, epilogue) in [
         (pre, Epilogue { activation, ..Epilogue::default() }),
         (inner, Epilogue { post_op: PostOp::MultiplyOutput, ..Epilogue::default() }),
     ] {
-        let c = MatrixMut::new(&mut hidden, rows, columns).expect("C");
-        gemm(x.view(), &weight, &epilogue, c, SERIAL).expect("shapes that fit");
+        let c = view_matrix_mut(&mut hidden, rows, columns);
+        weight.multiply(x.view(), &epilogue, c, SERIAL);
     }
     hidden
 }
@@ -183,45 +170,45 @@ proptest! {
         let d = random(seed ^ 2, rows, columns, gap + 2, 2.0);
         let mut first: Option<Vec<f32>> = None;
         for isa in all_isas() {
-            let mut out = poison(rows, columns, gap);
+            let mut out = Strided::nan(rows, columns, gap);
             activation_recompute(isa, activation, pre.view(), out.view_mut(), SERIAL).expect("fits");
-            out.check_gaps();
-            let active = applied(isa, activation, &dense(&pre));
-            prop_assert_eq!(difference(&dense(&out), &active), None);
+            out.assert_gaps_untouched();
+            let active = applied(isa, activation, &pre.dense());
+            prop_assert_eq!(difference(&out.dense(), &active), None);
 
             let mut found = d.clone();
             activation_backward(isa, activation, pre.view(), found.view_mut(), SERIAL).expect("fits");
-            found.check_gaps();
-            let derivatives = dense(&pre).iter().map(|&x| derivative(activation, x.into())).collect::<Vec<_>>();
-            for ((&found, &d), &exact_derivative) in dense(&found).iter().zip(&dense(&d)).zip(&derivatives) {
+            found.assert_gaps_untouched();
+            let derivatives = pre.dense().iter().map(|&x| derivative(activation, x.into())).collect::<Vec<_>>();
+            for ((&found, &d), &exact_derivative) in found.dense().iter().zip(&d.dense()).zip(&derivatives) {
                 let exact = f64::from(d) * exact_derivative;
                 let bound = f64::from(d.abs()) * bound(activation, exact_derivative);
                 let bound = bound + UNIT * exact.abs() + 1e-37;
                 prop_assert!((f64::from(found) - exact).abs() <= bound, "{} for {}", found, exact);
             }
 
-            let mut hidden = poison(rows, columns, gap + 3);
+            let mut hidden = Strided::nan(rows, columns, gap + 3);
             gate(isa, activation, pre.view(), inner.view(), hidden.view_mut(), SERIAL).expect("fits");
-            hidden.check_gaps();
+            hidden.assert_gaps_untouched();
             let products = two_products(isa, activation, &pre, &inner);
-            prop_assert_eq!(difference(&dense(&hidden), &products), None);
+            prop_assert_eq!(difference(&hidden.dense(), &products), None);
 
             let (mut d_gate, mut d_inner) = (pre.clone(), inner.clone());
             let (to, and) = (d_gate.view_mut(), d_inner.view_mut());
             gate_backward(isa, activation, to, and, d.view(), SERIAL).expect("fits");
-            d_gate.check_gaps();
-            d_inner.check_gaps();
+            d_gate.assert_gaps_untouched();
+            d_inner.assert_gaps_untouched();
             // The two gradients computed by the separate kernels.
             let product = |(a, b): (&f32, &f32)| a * b;
-            let through: Vec<f32> = dense(&d).iter().zip(&dense(&inner)).map(product).collect();
+            let through: Vec<f32> = d.dense().iter().zip(&inner.dense()).map(product).collect();
             let mut expected = through;
-            let view = MatrixMut::new(&mut expected, rows, columns).expect("d");
+            let view = view_matrix_mut(&mut expected, rows, columns);
             activation_backward(isa, activation, pre.view(), view, SERIAL).expect("fits");
-            prop_assert_eq!(difference(&dense(&d_gate), &expected), None);
-            let expected: Vec<f32> = dense(&d).iter().zip(&active).map(product).collect();
-            prop_assert_eq!(difference(&dense(&d_inner), &expected), None);
+            prop_assert_eq!(difference(&d_gate.dense(), &expected), None);
+            let expected: Vec<f32> = d.dense().iter().zip(&active).map(product).collect();
+            prop_assert_eq!(difference(&d_inner.dense(), &expected), None);
 
-            let all = [dense(&out), dense(&found), dense(&hidden), dense(&d_gate)].concat();
+            let all = [out.dense(), found.dense(), hidden.dense(), d_gate.dense()].concat();
             let first = first.get_or_insert_with(|| all.clone());
             prop_assert_eq!(difference(&all, first), None);
         }
@@ -239,7 +226,7 @@ fn every_crew_has_the_same_bits() {
     for isa in all_isas() {
         for activation in [Activation::Gelu, Activation::Silu] {
             let all = |crew: Parallelism<'_>| {
-                let (mut a, mut b) = (d.clone(), poison(rows, columns, 0));
+                let (mut a, mut b) = (d.clone(), Strided::nan(rows, columns, 0));
                 let (mut c, mut e, mut f) = (b.clone(), pre.clone(), inner.clone());
                 activation_backward(isa, activation, pre.view(), a.view_mut(), crew).expect("fits");
                 activation_recompute(isa, activation, pre.view(), b.view_mut(), crew)
@@ -247,7 +234,7 @@ fn every_crew_has_the_same_bits() {
                 gate(isa, activation, pre.view(), inner.view(), c.view_mut(), crew).expect("fits");
                 gate_backward(isa, activation, e.view_mut(), f.view_mut(), d.view(), crew)
                     .expect("fits");
-                [a, b, c, e, f].map(|m| dense(&m)).concat()
+                [a, b, c, e, f].map(|m| m.dense()).concat()
             };
             let expected = all(SERIAL);
             for crew in CREWS {
@@ -261,15 +248,14 @@ fn every_crew_has_the_same_bits() {
 fn wrong_calls_are_errors_and_write_nothing() {
     let (isa, relu) = (Isa::best(), Activation::Relu);
     let data = [1.0; 12];
-    let (m, turned) =
-        (Matrix::new(&data, 3, 4).expect("m"), Matrix::new(&data, 4, 3).expect("turned"));
+    let (m, turned) = (view_matrix(&data, 3, 4), view_matrix(&data, 4, 3));
     let shape = |operand| errors::shape(operand, [3, 4], [4, 3]);
     let stride = |operand| errors::strided(operand, 3);
     type Expect = fn(&'static str) -> Error;
     let (mut a, mut b) = ([POISON; 12], [POISON; 12]);
     for (wrong, expected) in [(turned, shape as Expect), (turned.transposed(), stride as Expect)] {
         for (call, operand) in ["pre", "pre", "gate", "inner"].into_iter().enumerate() {
-            let to = MatrixMut::new(&mut a, 3, 4).expect("a");
+            let to = view_matrix_mut(&mut a, 3, 4);
             let found = match call {
                 0 => activation_backward(isa, relu, wrong, to, SERIAL),
                 1 => activation_recompute(isa, relu, wrong, to, SERIAL),
@@ -278,7 +264,7 @@ fn wrong_calls_are_errors_and_write_nothing() {
             };
             assert_eq!(found, Err(expected(operand)));
         }
-        let [gate, inner] = [&mut a, &mut b].map(|m| MatrixMut::new(m, 3, 4).expect("m"));
+        let [gate, inner] = [&mut a, &mut b].map(|m| view_matrix_mut(m, 3, 4));
         let found = gate_backward(isa, relu, gate, inner, wrong, SERIAL);
         assert_eq!(found, Err(expected("d_hidden")));
     }

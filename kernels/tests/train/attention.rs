@@ -1,10 +1,9 @@
 //! The gradient of attention compared with its oracle on every instruction set of the machine: every head
 //! size, every length, every mask, in strided memory that holds NaN wherever a kernel may not read.
 
-use crate::support::batch::{Batch, OwnedBias, with_relative_bias};
-use crate::support::{
-    POISON, Random, Tensor, UNIT, all_isas, bits, brief, full, isas_of, property,
-};
+use crate::support::batch::{Batch, OwnedBias, largest, with_relative_bias};
+use crate::support::batches::batches;
+use crate::support::*;
 use proptest::prelude::*;
 use simdformer_kernels::reference::attention_backward as oracle;
 use simdformer_kernels::train::{
@@ -13,7 +12,7 @@ use simdformer_kernels::train::{
     attention_forward_save,
 };
 use simdformer_kernels::{
-    AttentionOptions, FullyMasked, Isa, Parallelism, Qkv, Sequence, attention_scratch, reference,
+    AttentionOptions, Isa, Parallelism, Sequence, attention_scratch, reference,
 };
 
 /// A batch and the gradient of its context. Tokens that belong to no sequence hold poison.
@@ -107,14 +106,9 @@ impl Case {
         .collect()
     }
 
-    fn qkv(&self) -> Qkv<'_> {
-        let Batch { query, key, value, .. } = &self.batch;
-        Qkv { query: query.view(), key: key.view(), value: value.view() }
-    }
-
     pub(crate) fn inputs<'a>(&'a self, options: &'a AttentionOptions<'a>) -> AttentionInputs<'a> {
         let (sequences, dropout) = (&self.batch.sequences[..], self.of_weights());
-        AttentionInputs { qkv: self.qkv(), sequences, options, dropout }
+        AttentionInputs { qkv: self.batch.qkv(), sequences, options, dropout }
     }
 
     /// Runs the forward pass, and compares its bits with those of `attention`.
@@ -130,11 +124,8 @@ impl Case {
         attention_forward_save(isa, &inputs, out, &mut sums, &mut scratch, parallelism)
             .expect("a batch that fits");
         if self.dropout.is_none() {
-            let plain = batch.attention(isa, Parallelism::Serial);
-            assert!(
-                bits(&context.data) == bits(&plain.out.data),
-                "{isa}: kept and not kept differ"
-            );
+            let plain = batch.attention(isa, SERIAL).out;
+            assert_eq!(difference(&context.data, &plain.data), None, "{isa}: kept and not kept");
         }
         Saved { context, sums }
     }
@@ -215,8 +206,7 @@ impl Case {
     /// Compares the context with the documented bound.
     pub(crate) fn check_context(&self, found: &Saved, what: &str) {
         let batch = &self.batch;
-        let finite = batch.value.data.iter().filter(|x| x.is_finite());
-        let most = finite.fold(0.0f64, |most, &x| most.max(f64::from(x.abs()))) / self.keep();
+        let most = largest(&batch.value.data) / self.keep();
         let bound = (batch.bound() + 2.0 * UNIT) * most + 1e-37;
         let (heads, head_dim) = (batch.heads(), batch.head_dim());
         for &sequence in &batch.sequences {
@@ -225,7 +215,7 @@ impl Case {
             let mut out = vec![f64::NAN; query_len * heads * head_dim];
             let mut weights = vec![f64::NAN; heads * query_len * padded_len];
             oracle::attention_dropped(
-                self.qkv(),
+                batch.qkv(),
                 sequence,
                 &batch.options(),
                 &|head, i, j| factors[(head * query_len + i) * padded_len + j],
@@ -236,10 +226,8 @@ impl Case {
             for (at, &exact) in out.iter().enumerate() {
                 let (row, c) = (at / head_dim, at % head_dim);
                 let x = found.context.row(query_start + row / heads, row % heads)[c];
-                assert!(
-                    (f64::from(x) - exact).abs() <= bound,
-                    "{what}: context {row} of {sequence:?}, element {c}: {x:e}, exactly {exact:e}"
-                );
+                let what = format_args!("{what}: context {row} of {sequence:?}, element {c}");
+                assert_close(x, exact, bound, what);
             }
         }
     }
@@ -247,10 +235,6 @@ impl Case {
     /// Compares gradients with the documented bounds. Everything beside them must be unchanged.
     pub(crate) fn check(&self, found: &Gradients, what: &str) {
         let batch = &self.batch;
-        let largest = |values: &[f32]| {
-            let finite = values.iter().filter(|x| x.is_finite());
-            finite.fold(0.0f64, |most, &x| most.max(f64::from(x.abs())))
-        };
         let head_dim = batch.head_dim();
         let (q, k) = (largest(&batch.query.data), largest(&batch.key.data));
         let (v, d) = (largest(&batch.value.data), largest(&self.d_context.data) / self.keep());
@@ -276,7 +260,7 @@ impl Case {
             let mut scores = vec![f64::NAN; rows * padded_len];
             let factors = self.factors(sequence);
             oracle::attention_backward(
-                self.qkv(),
+                batch.qkv(),
                 sequence,
                 &batch.options(),
                 &|head, i, j| factors[(head * query_len + i) * padded_len + j],
@@ -296,11 +280,9 @@ impl Case {
                 for head in 0..heads {
                     for (c, &x) in found.query.row(query_start + i, head).iter().enumerate() {
                         let exact = query[(i * heads + head) * head_dim + c];
-                        assert!(
-                            (f64::from(x) - exact).abs() <= bound,
-                            "{what}: query {i} of {sequence:?}, head {head}, element {c}: {x:e}, \
-                             exactly {exact:e}, bound {bound:e}"
-                        );
+                        let at =
+                            format_args!("query {i} of {sequence:?}, head {head}, element {c}");
+                        assert_close(x, exact, bound, format_args!("{what}: {at}"));
                     }
                 }
             }
@@ -321,18 +303,11 @@ impl Case {
                             found.key.row(key_start + j, kv_head)[c],
                             found.value.row(key_start + j, kv_head)[c],
                         );
-                        assert!(
-                            (f64::from(x) - key[at]).abs() <= bound,
-                            "{what}: key {j} of {sequence:?}, head {kv_head}, element {c}: {x:e}, \
-                             exactly {:e}, bound {bound:e}",
-                            key[at]
-                        );
-                        assert!(
-                            (f64::from(y) - value[at]).abs() <= value_bound,
-                            "{what}: value {j} of {sequence:?}, head {kv_head}, element {c}: {y:e}, \
-                             exactly {:e}, bound {value_bound:e}",
-                            value[at]
-                        );
+                        let place =
+                            format_args!("{j} of {sequence:?}, head {kv_head}, element {c}");
+                        assert_close(x, key[at], bound, format_args!("{what}: key {place}"));
+                        let what_value = format_args!("{what}: value {place}");
+                        assert_close(y, value[at], value_bound, what_value);
                         let hidden = j >= key_len || sum == 0.0;
                         assert!(
                             !hidden || (x == 0.0 && (sum > 0.0 || y == 0.0)),
@@ -360,10 +335,7 @@ impl Case {
                 continue;
             }
             let bound = product * most(terms as f64) * sum + tiny * terms as f64;
-            assert!(
-                (f64::from(x) - exact).abs() <= bound,
-                "{what}: bias {at}: {x:e}, exactly {exact:e}, bound {bound:e}"
-            );
+            assert_close(x, exact, bound, format_args!("{what}: bias {at}"));
         }
         found.query.check_untouched(|token| queries_owned[token]);
         found.key.check_untouched(|token| keys_owned[token]);
@@ -377,8 +349,8 @@ fn check(case: &Case, what: &str) {
 
 fn check_on(isas: &[Isa], case: &Case, what: &str) {
     for &isa in isas {
-        let kept = case.forward(isa, Parallelism::Serial);
-        let found = case.backward(isa, &kept, Parallelism::Serial);
+        let kept = case.forward(isa, SERIAL);
+        let found = case.backward(isa, &kept, SERIAL);
         case.check(&found, &format!("{isa}, {what}"));
         if case.dropout.is_some() {
             case.check_context(&kept, &format!("{isa}, {what}"));
@@ -387,7 +359,7 @@ fn check_on(isas: &[Isa], case: &Case, what: &str) {
 }
 
 /// Lengths, with the edges of vectors, tiles and blocks among them.
-fn length() -> impl Strategy<Value = usize> {
+fn length() -> impl Strategy<Value = usize> + Clone {
     prop_oneof![
         6 => 0usize..=20,
         3 => prop::sample::select(vec![31usize, 32, 33, 47, 48, 63, 65, 95, 96, 97, 193, 256, 257]),
@@ -397,79 +369,13 @@ fn length() -> impl Strategy<Value = usize> {
 
 fn cases() -> impl Strategy<Value = Case> {
     (
-        prop_oneof![4 => 1usize..=70, 1 => prop::sample::select(vec![64usize, 80, 128])],
-        (1usize..=3, prop::sample::select(vec![1usize, 2, 3])),
-        prop::collection::vec((length(), length(), 0usize..=9), 0..=4),
-        [0usize..=2, 0usize..=2, 0usize..=2],
+        batches(length(), &[1, 2, 3], 1_000_000),
         [0usize..=2, 0usize..=2, 0usize..=2, 0usize..=2],
-        (any::<bool>(), 0usize..7, any::<bool>(), prop::sample::select(vec![0.0f32, 0.1, 0.6])),
-        prop::sample::select(vec![1.0f32, 1.0, 0.25, -1.5, 10.0]),
-        any::<u64>(),
+        prop::sample::select(vec![0.0f32, 0.1, 0.6]),
     )
-        .prop_map(
-            |(head_dim, (kv_heads, group), mut lens, layouts, others, kind, scale, seed)| {
-                let (causal, bias, uniform, dropped) = kind;
-                let heads = kv_heads * group;
-                for (query_len, key_len, padding) in &mut lens {
-                    // Limits the time of the naive oracle.
-                    let budget = 1_000_000 / (heads * head_dim * (*key_len + *padding).max(1));
-                    *query_len = (*query_len).min(budget.max(2));
-                }
-                let mut batch = Batch::new(&lens, [heads, kv_heads, head_dim], layouts, seed);
-                let mut random = Random::new(!seed);
-                batch.scale *= scale;
-                batch.causal = causal;
-                if uniform {
-                    // Then the mean includes the padding.
-                    batch.fully_masked = FullyMasked::Uniform;
-                    for i in 0..batch.sequences.len() {
-                        let Sequence { key_start, key_len, padded_len, .. } = batch.sequences[i];
-                        batch
-                            .value
-                            .fill(key_start + key_len..key_start + padded_len, || random.value());
-                    }
-                }
-                let batch = match bias {
-                    0 | 1 => batch,
-                    2 => with_dense_bias(batch, &mut random),
-                    _ => with_relative_bias(batch, bias == 4, |_, _| {
-                        let hidden = bias == 6 && random.below(5) == 0;
-                        if hidden { f32::NEG_INFINITY } else { 3.0 * random.value() }
-                    }),
-                };
-                Case::new(batch, others, seed).dropping(dropped, seed)
-            },
-        )
-}
-
-/// A bias for each head with some minus infinities. Keys that are hidden from every query become NaN.
-fn with_dense_bias(mut batch: Batch, random: &mut Random) -> Batch {
-    let keys = batch.sequences.iter().map(|s| s.key_len).max().unwrap_or(0);
-    let tokens = batch.query.shape[0];
-    let (query_stride, head_stride) = (keys + 1, tokens * (keys + 1) + 3);
-    let mut data: Vec<f32> = (0..batch.heads() * head_stride)
-        .map(|_| if random.below(5) == 0 { f32::NEG_INFINITY } else { 3.0 * random.value() })
-        .collect();
-    for hidden in [3, 8, 16, 256].into_iter().filter(|&hidden| hidden < keys) {
-        for head in 0..batch.heads() {
-            for token in 0..tokens {
-                data[head * head_stride + token * query_stride + hidden] = f32::NEG_INFINITY;
-            }
-        }
-        // A uniform mean would include such a key.
-        if batch.fully_masked == FullyMasked::Zeros {
-            for i in 0..batch.sequences.len() {
-                let Sequence { key_start, key_len, .. } = batch.sequences[i];
-                if hidden < key_len {
-                    let token = key_start + hidden;
-                    batch.key.fill(token..token + 1, || f32::NAN);
-                    batch.value.fill(token..token + 1, || f32::INFINITY);
-                }
-            }
-        }
-    }
-    batch.bias = Some(OwnedBias::dense(data, head_stride, query_stride));
-    batch
+        .prop_map(|((batch, seed), layouts, dropped)| {
+            Case::new(batch, layouts, seed).dropping(dropped, seed)
+        })
 }
 
 proptest! {
@@ -548,8 +454,8 @@ fn the_gradient_of_a_bias_is_added() {
         let batch = with_relative_bias(batch, false, |_, distance| distance as f32 / 8.0);
         let case = Case::new(batch, [0; 4], 8);
         for isa in all_isas() {
-            let kept = case.forward(isa, Parallelism::Serial);
-            let once = case.backward(isa, &kept, Parallelism::Serial).bias;
+            let kept = case.forward(isa, SERIAL);
+            let once = case.backward(isa, &kept, SERIAL).bias;
             assert!(once.iter().any(|x| x.is_finite() && *x != 0.0));
             let mut twice = once.clone();
             let mut gradient = Tensor::new(case.batch.query.shape, 0);
@@ -562,8 +468,8 @@ fn the_gradient_of_a_bias_is_added() {
             let saved = SavedAttention { context: kept.context.view(), sums: &kept.sums };
             let (options, d_context) = (case.batch.options(), case.d_context.view());
             let inputs = case.inputs(&options);
-            let serial = Parallelism::Serial;
-            attention_backward(isa, &inputs, saved, d_context, to, &mut scratch, serial)
+
+            attention_backward(isa, &inputs, saved, d_context, to, &mut scratch, SERIAL)
                 .expect("a batch that fits");
             for (once, twice) in once.iter().zip(twice) {
                 let bound = 4.0 * UNIT as f32 * (1.0 + once.abs());

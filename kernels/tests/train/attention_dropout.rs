@@ -1,11 +1,11 @@
 //! Dropout of attention weights: which weights are dropped, and on what this does not depend.
 
-use crate::attention::{Case, Gradients, is_kept};
-use crate::attention_rules::{alone, large};
+use crate::attention::{Case, is_kept};
+use crate::attention_rules::{check_alone, check_threads, large};
 use crate::support::batch::{Batch, with_bias};
-use crate::support::{CREWS, all_isas, bits};
+use crate::support::*;
 use simdformer_kernels::train::Dropout;
-use simdformer_kernels::{Isa, Parallelism, Sequence};
+use simdformer_kernels::{Isa, Sequence};
 use std::collections::BTreeSet;
 
 /// Equal keys, and values and gradients that are unit vectors: the outputs, forward and backward, are the
@@ -41,8 +41,8 @@ fn dropped_weights_match_the_definition() {
         let factor = (1.0 / dropout.keep().expect("in range")) as f32;
         let sentence = case.sentences[start];
         for isa in all_isas() {
-            let kept = case.forward(isa, Parallelism::Serial);
-            let gradients = case.backward(isa, &kept, Parallelism::Serial);
+            let kept = case.forward(isa, SERIAL);
+            let gradients = case.backward(isa, &kept, SERIAL);
             let key_start = case.batch.sequences[1].key_start;
             for i in 0..queries {
                 for j in 0..keys {
@@ -75,7 +75,7 @@ fn the_kept_fraction_is_the_requested_one() {
     for probability in [0.1, 0.5, 0.9] {
         let case = bare(200, 200, probability);
         let start = case.batch.sequences[1].query_start;
-        let kept = case.forward(Isa::best(), Parallelism::Serial);
+        let kept = case.forward(Isa::best(), SERIAL);
         let p = case.dropout.and_then(|dropout| dropout.keep().ok()).expect("in range");
         let weights = |head: usize, i: usize| &kept.context.row(start + i, head)[..200];
         let count = |x: &[f32]| x.iter().filter(|&&x| x != 0.0).count() as f64;
@@ -120,41 +120,13 @@ fn trap_13_every_part_of_the_name_makes_another_mask() {
 #[test]
 fn threads_do_not_change_a_bit() {
     for (causal, relative, head_dim) in [(false, false, 64), (true, true, 37)] {
-        let case = large(causal, relative, head_dim).dropping(0.1, 5);
-        for isa in all_isas() {
-            let kept = case.forward(isa, Parallelism::Serial);
-            let serial = case.backward(isa, &kept, Parallelism::Serial).bits();
-            for crew in CREWS {
-                let (again, found) = crew.run(|parallelism| {
-                    let again = case.forward(isa, parallelism);
-                    (again, case.backward(isa, &kept, parallelism).bits())
-                });
-                assert!(bits(&again.sums) == bits(&kept.sums), "{isa}, {crew:?}: sums");
-                assert!(bits(&again.context.data) == bits(&kept.context.data), "{isa}, {crew:?}");
-                assert!(found == serial, "{isa}, head size {head_dim}, {crew:?}");
-            }
-        }
+        check_threads(&large(causal, relative, head_dim).dropping(0.1, 5));
     }
 }
 
 #[test]
 fn a_sequence_has_the_mask_it_has_alone() {
-    let case = large(true, false, 33).dropping(0.25, 8);
-    for isa in all_isas() {
-        let all = case.run(isa, Parallelism::Serial);
-        for (index, sequence) in case.batch.sequences.iter().enumerate() {
-            let found = alone(&case, index).run(isa, Parallelism::Serial);
-            let queries = sequence.query_start..sequence.query_start + sequence.query_len;
-            let keys = sequence.key_start..sequence.key_start + sequence.padded_len;
-            let expected = Gradients {
-                query: all.query.tokens(queries),
-                key: all.key.tokens(keys.clone()),
-                value: all.value.tokens(keys),
-                bias: Vec::new(),
-            };
-            assert!(found.bits() == expected.bits(), "{isa}: {sequence:?}");
-        }
-    }
+    check_alone(&large(true, false, 33).dropping(0.25, 8));
 }
 
 /// From the same statistics and context, all sets with fused multiply-add give the same bits.
@@ -164,10 +136,10 @@ fn instruction_sets_agree() {
         let case = large(causal, relative, head_dim).dropping(0.1, 3);
         let isas: Vec<Isa> = all_isas().into_iter().filter(|&isa| isa != Isa::SCALAR).collect();
         let Some(&first) = isas.first() else { return };
-        let kept = case.forward(first, Parallelism::Serial);
-        let expected = case.backward(first, &kept, Parallelism::Serial);
+        let kept = case.forward(first, SERIAL);
+        let expected = case.backward(first, &kept, SERIAL);
         for isa in isas {
-            let found = case.backward(isa, &kept, Parallelism::Serial);
+            let found = case.backward(isa, &kept, SERIAL);
             assert!(found.bits() == expected.bits(), "{isa} and {first}, head size {head_dim}");
         }
     }
@@ -180,11 +152,10 @@ fn without_a_probability_the_bits_are_those_of_no_dropout() {
         let mut zero = none.clone();
         zero.dropout = Some(Dropout { seed: 1, step: 1, site: 1, probability: 0.0 });
         for isa in all_isas() {
-            let (kept, again) =
-                (none.forward(isa, Parallelism::Serial), zero.forward(isa, Parallelism::Serial));
+            let (kept, again) = (none.forward(isa, SERIAL), zero.forward(isa, SERIAL));
             assert!(bits(&kept.context.data) == bits(&again.context.data), "{isa}");
-            let found = zero.backward(isa, &again, Parallelism::Serial);
-            let expected = none.backward(isa, &kept, Parallelism::Serial);
+            let found = zero.backward(isa, &again, SERIAL);
+            let expected = none.backward(isa, &kept, SERIAL);
             assert!(found.bits() == expected.bits(), "{isa}");
         }
     }
@@ -200,17 +171,17 @@ fn a_hidden_key_has_no_effect() {
             batch.causal = causal;
             let batch = with_bias(batch, |_, j| if j == 3 { f32::NEG_INFINITY } else { 0.25 });
             let mut case = Case::new(batch, [0; 4], 1).dropping(0.4, 12);
-            let clean = case.run(Isa::best(), Parallelism::Serial);
+            let clean = case.run(Isa::best(), SERIAL);
             case.batch.key.fill(3..4, || f32::NAN);
             case.batch.value.fill(3..4, || f32::INFINITY);
             for isa in all_isas() {
-                let kept = case.forward(isa, Parallelism::Serial);
-                let found = case.backward(isa, &kept, Parallelism::Serial);
+                let kept = case.forward(isa, SERIAL);
+                let found = case.backward(isa, &kept, SERIAL);
                 case.check(&found, &format!("{isa}, {keys} keys"));
                 case.check_context(&kept, &format!("{isa}, {keys} keys"));
                 assert!(found.key.row(3, 0).iter().all(|&x| x == 0.0), "{isa}");
             }
-            let found = case.run(Isa::best(), Parallelism::Serial);
+            let found = case.run(Isa::best(), SERIAL);
             assert!(found.bits() == clean.bits(), "{keys} keys, causal {causal}");
         }
     }
@@ -224,7 +195,7 @@ fn steps_differ() {
     for step in 0..20 {
         let mut case = case.clone();
         case.dropout = case.dropout.map(|dropout| Dropout { step, ..dropout });
-        contexts.insert(bits(&case.forward(Isa::best(), Parallelism::Serial).context.data));
+        contexts.insert(bits(&case.forward(Isa::best(), SERIAL).context.data));
     }
     assert_eq!(contexts.len(), 20);
 }

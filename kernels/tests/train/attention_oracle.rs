@@ -1,11 +1,11 @@
 //! The oracle of the gradient of attention compared with central differences of the oracle of attention.
 
-use crate::support::Random;
 use crate::support::batch::{Batch, OwnedBias, with_relative_bias};
+use crate::support::*;
 use simdformer_kernels::reference::attention_backward::{
     Factor, Gradients, attention_backward, attention_dropped,
 };
-use simdformer_kernels::{FullyMasked, Heads, Qkv, Sequence};
+use simdformer_kernels::{FullyMasked, Qkv, Sequence};
 
 /// The gradients that the oracle gives for the only sequence of a batch.
 struct Exact {
@@ -40,7 +40,7 @@ fn gradients(batch: &Batch, factor: Factor<'_>, d_context: &[f32]) -> Exact {
         sequence,
         &batch.options(),
         factor,
-        Heads::new(d_context, batch.query.shape).expect("a gradient of the context"),
+        view_heads(d_context, batch.query.shape),
         Gradients { query, key, value, scores },
     )
     .expect("a batch that fits");

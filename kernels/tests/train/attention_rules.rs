@@ -3,17 +3,15 @@
 
 use crate::attention::{Case, Gradients};
 use crate::support::batch::{Batch, with_bias, with_relative_bias};
-use crate::support::errors;
-use crate::support::{CREWS, POISON, Random, Tensor, all_isas, bits, difference};
+use crate::support::*;
 use simdformer_kernels::train::{
     AttentionGradients, AttentionInputs, Dropout, SavedAttention, WeightDropout,
     attention_backward, attention_backward_scratch, attention_forward_save,
 };
 use simdformer_kernels::{
-    AttentionOptions, Bias, Error, Expected, FullyMasked, Heads, HeadsMut, Isa, Parallelism, Qkv,
-    Sequence, attention_scratch,
+    AttentionOptions, Bias, Error, Expected, FullyMasked, Heads, HeadsMut, Isa, Qkv, Sequence,
+    attention_scratch,
 };
-use std::collections::BTreeSet;
 
 pub(crate) fn large(causal: bool, relative: bool, head_dim: usize) -> Case {
     let lens = [(130, 130, 4), (1, 300, 0), (0, 9, 1), (65, 300, 0), (300, 41, 2), (5, 0, 2)];
@@ -31,24 +29,29 @@ fn trap_19_threads_do_not_change_a_bit() {
     for (causal, relative, head_dim) in
         [(false, false, 64), (true, false, 64), (true, true, 37), (false, true, 20)]
     {
-        let case = large(causal, relative, head_dim);
-        for isa in all_isas() {
-            let kept = case.forward(isa, Parallelism::Serial);
-            let serial = case.backward(isa, &kept, Parallelism::Serial).bits();
-            for crew in CREWS {
-                let (sums, found) = crew.run(|parallelism| {
-                    let again = case.forward(isa, parallelism);
-                    (again.sums, case.backward(isa, &kept, parallelism).bits())
-                });
-                assert!(bits(&sums) == bits(&kept.sums), "{isa}, {crew:?}: sums");
-                assert!(found == serial, "{isa}, head size {head_dim}, {crew:?}");
-            }
+        check_threads(&large(causal, relative, head_dim));
+    }
+}
+
+/// Neither what the forward pass saves nor the gradients depend on threads.
+pub(crate) fn check_threads(case: &Case) {
+    for isa in all_isas() {
+        let kept = case.forward(isa, SERIAL);
+        let serial = case.backward(isa, &kept, SERIAL).bits();
+        for crew in CREWS {
+            let (again, found) = crew.run(|parallelism| {
+                let again = case.forward(isa, parallelism);
+                (again, case.backward(isa, &kept, parallelism).bits())
+            });
+            assert!(bits(&again.sums) == bits(&kept.sums), "{isa}, {crew:?}: sums");
+            assert!(bits(&again.context.data) == bits(&kept.context.data), "{isa}, {crew:?}");
+            assert!(found == serial, "{isa}, head size {}, {crew:?}", case.batch.head_dim());
         }
     }
 }
 
 /// One sequence of a case, in a batch of its own.
-pub(crate) fn alone(case: &Case, index: usize) -> Case {
+fn alone(case: &Case, index: usize) -> Case {
     let sequence = case.batch.sequences[index];
     let Sequence { query_start, query_len, key_start, key_len, padded_len } = sequence;
     let mut batch = case.batch.clone();
@@ -62,25 +65,29 @@ pub(crate) fn alone(case: &Case, index: usize) -> Case {
     Case { batch, d_context, layouts: [0; 3], dropout: case.dropout, sentences }
 }
 
+/// Every sequence of a case has the gradients that it has alone.
+pub(crate) fn check_alone(case: &Case) {
+    for isa in all_isas() {
+        let all = case.run(isa, SERIAL);
+        for (index, sequence) in case.batch.sequences.iter().enumerate() {
+            let found = alone(case, index).run(isa, SERIAL);
+            let queries = sequence.query_start..sequence.query_start + sequence.query_len;
+            let keys = sequence.key_start..sequence.key_start + sequence.padded_len;
+            let expected = Gradients {
+                query: all.query.tokens(queries),
+                key: all.key.tokens(keys.clone()),
+                value: all.value.tokens(keys),
+                bias: Vec::new(),
+            };
+            assert!(found.bits() == expected.bits(), "{isa}: {sequence:?}");
+        }
+    }
+}
+
 #[test]
 fn a_sequence_has_the_same_gradients_alone() {
     for (causal, head_dim) in [(false, 64), (true, 33)] {
-        let case = large(causal, false, head_dim);
-        for isa in all_isas() {
-            let all = case.run(isa, Parallelism::Serial);
-            for (index, sequence) in case.batch.sequences.iter().enumerate() {
-                let found = alone(&case, index).run(isa, Parallelism::Serial);
-                let queries = sequence.query_start..sequence.query_start + sequence.query_len;
-                let keys = sequence.key_start..sequence.key_start + sequence.padded_len;
-                let expected = Gradients {
-                    query: all.query.tokens(queries),
-                    key: all.key.tokens(keys.clone()),
-                    value: all.value.tokens(keys),
-                    bias: Vec::new(),
-                };
-                assert!(found.bits() == expected.bits(), "{isa}: {sequence:?}");
-            }
-        }
+        check_alone(&large(causal, false, head_dim));
     }
 }
 
@@ -98,9 +105,9 @@ fn instruction_sets_agree() {
         cases.push(Case::new(batch, [0; 4], 1));
     }
     for (index, case) in cases.iter().enumerate() {
-        let expected = case.run(Isa::SCALAR, Parallelism::Serial);
+        let expected = case.run(Isa::SCALAR, SERIAL);
         for isa in all_isas() {
-            let found = case.run(isa, Parallelism::Serial);
+            let found = case.run(isa, SERIAL);
             assert!(found.bits() == expected.bits(), "{isa}, case {index}");
         }
     }
@@ -116,14 +123,14 @@ fn nan_reaches_only_rows_that_see_it() {
             batch.causal = true;
             let case = Case::new(batch, [0; 4], 6);
             for isa in all_isas() {
-                let clean = case.run(isa, Parallelism::Serial);
+                let clean = case.run(isa, SERIAL);
                 for cut in [1, 2, 8, 15, 16, 17, 40, 95, 97, 255, 256, 257, 290] {
                     let sees = |i: usize| (i + 1 + key_len).saturating_sub(query_len);
                     if cut < key_len {
                         let mut poisoned = case.clone();
                         poisoned.batch.key.fill(cut..key_len, || f32::NAN);
                         poisoned.batch.value.fill(cut..key_len, || f32::NAN);
-                        let found = poisoned.run(isa, Parallelism::Serial);
+                        let found = poisoned.run(isa, SERIAL);
                         for i in 0..query_len {
                             let (row, clean) = (found.query.row(i, 0), clean.query.row(i, 0));
                             if sees(i) <= cut {
@@ -137,7 +144,7 @@ fn nan_reaches_only_rows_that_see_it() {
                         let mut poisoned = case.clone();
                         poisoned.batch.query.fill(0..cut, || f32::NAN);
                         poisoned.d_context.fill(0..cut, || f32::INFINITY);
-                        let found = poisoned.run(isa, Parallelism::Serial);
+                        let found = poisoned.run(isa, SERIAL);
                         for j in 0..key_len {
                             for (found, clean) in
                                 [(&found.key, &clean.key), (&found.value, &clean.value)]
@@ -181,7 +188,7 @@ fn trap_09_a_length_of_0_beside_a_length_of_5() {
             }
             let case = Case::new(batch, [0; 4], 1);
             for isa in all_isas() {
-                let found = case.run(isa, Parallelism::Serial);
+                let found = case.run(isa, SERIAL);
                 case.check(&found, &format!("{isa}, uniform {uniform}, causal {causal}"));
                 let keyless = case.batch.sequences[1];
                 for token in keyless.query_start..keyless.query_start + keyless.query_len {
@@ -216,8 +223,8 @@ fn a_query_without_weights_contributes_nothing() {
         };
         case.d_context.fill(4..5, || f32::NAN);
         for isa in all_isas() {
-            let found = case.run(isa, Parallelism::Serial);
-            let clean = clean.run(isa, Parallelism::Serial);
+            let found = case.run(isa, SERIAL);
+            let clean = clean.run(isa, SERIAL);
             assert!(found.query.row(4, 0).iter().all(|&x| x == 0.0), "{isa}");
             for j in 0..20 {
                 assert!(found.key.row(j, 0) == clean.key.row(j, 0), "{isa}: key {j}");
@@ -239,9 +246,9 @@ fn a_key_that_the_bias_hides_contributes_nothing() {
         case.batch.key.fill(3..4, || f32::NAN);
         case.batch.value.fill(3..4, || f32::INFINITY);
         for isa in all_isas() {
-            let found = case.run(isa, Parallelism::Serial);
+            let found = case.run(isa, SERIAL);
             case.check(&found, &format!("{isa}, {keys} keys"));
-            let clean = clean.run(isa, Parallelism::Serial);
+            let clean = clean.run(isa, SERIAL);
             for (i, head) in (0..9).flat_map(|i| [(i, 0), (i, 1)]) {
                 assert!(found.query.row(i, head) == clean.query.row(i, head), "{isa}: query {i}");
             }
@@ -266,9 +273,9 @@ fn trap_10_padded_lanes_do_not_overflow_under_very_negative_maxima() {
             batch.key.fill(0..keys, || -30.0 + random.value());
             let case = Case::new(batch, [0; 4], 1);
             for isa in all_isas() {
-                let kept = case.forward(isa, Parallelism::Serial);
+                let kept = case.forward(isa, SERIAL);
                 assert!(kept.sums[0] < -1000.0, "{isa}: {}", kept.sums[0]);
-                let found = case.backward(isa, &kept, Parallelism::Serial);
+                let found = case.backward(isa, &kept, SERIAL);
                 case.check(&found, &format!("{isa}, {keys} keys, causal {causal}"));
             }
         }
@@ -281,8 +288,8 @@ fn trap_11_strides_of_the_contexts_gradient_do_not_matter() {
     let case = large(true, false, 64);
     let shape @ [tokens, heads, head_dim] = case.batch.query.shape;
     for isa in all_isas() {
-        let kept = case.forward(isa, Parallelism::Serial);
-        let expected = case.backward(isa, &kept, Parallelism::Serial).bits();
+        let kept = case.forward(isa, SERIAL);
+        let expected = case.backward(isa, &kept, SERIAL).bits();
         for (token_stride, head_stride) in
             [(1024, head_dim), (2048, 128), (head_dim, 64 * 1024), (heads * head_dim + 1, head_dim)]
         {
@@ -296,7 +303,7 @@ fn trap_11_strides_of_the_contexts_gradient_do_not_matter() {
                     other.d_context.row_mut(token, head).copy_from_slice(row);
                 }
             }
-            let found = other.backward(isa, &kept, Parallelism::Serial).bits();
+            let found = other.backward(isa, &kept, SERIAL).bits();
             assert!(found == expected, "{isa}: strides {token_stride} and {head_stride}");
         }
     }
@@ -319,19 +326,19 @@ fn a_fused_buffer_has_a_fused_gradient() {
             let mut sums = vec![POISON; tokens * heads * 2];
             let mut scratch =
                 vec![0.0; attention_scratch(isa, &sequences, heads, head_dim).unwrap()];
-            let out = HeadsMut::new(&mut context, shape).unwrap();
-            let serial = Parallelism::Serial;
+            let out = view_heads_mut(&mut context, shape);
+
             let inputs =
                 AttentionInputs { qkv, sequences: &sequences, options: &options, dropout: None };
-            attention_forward_save(isa, &inputs, out, &mut sums, &mut scratch, serial).unwrap();
+            attention_forward_save(isa, &inputs, out, &mut sums, &mut scratch, SERIAL).unwrap();
             let floats =
                 attention_backward_scratch(isa, &sequences, heads, heads, head_dim).unwrap();
-            let context = Heads::new(&context, shape).unwrap();
+            let context = view_heads(&context, shape);
             let saved = SavedAttention { context, sums: &sums };
             let run = |to: AttentionGradients<'_>| {
-                let d_context = Heads::new(&d_context, shape).unwrap();
+                let d_context = view_heads(&d_context, shape);
                 let scratch = &mut vec![POISON; floats];
-                attention_backward(isa, &inputs, saved, d_context, to, scratch, serial).unwrap();
+                attention_backward(isa, &inputs, saved, d_context, to, scratch, SERIAL).unwrap();
             };
             let mut parts = [(); 3].map(|()| vec![POISON; tokens * heads * head_dim]);
             let [query, key, value] = parts.each_mut().map(|part| HeadsMut::new(part, shape));
@@ -391,7 +398,7 @@ impl Call {
 
     fn result(&self, isa: Isa) -> Result<(), Error> {
         const ZEROS: [f32; 512] = [0.0; 512];
-        let heads = |shape| Heads::new(&ZEROS, shape).expect("a small tensor");
+        let heads = |shape| view_heads(&ZEROS, shape);
         let bias = Bias::Relative { data: &ZEROS[..24], head_stride: 6, zero: 2 };
         let options =
             AttentionOptions { bias: self.relative.then_some(bias), ..AttentionOptions::new(8) };
@@ -400,30 +407,21 @@ impl Call {
         let mut out = self.gradients.map(|shape| vec![POISON; shape.iter().product()]);
         let [query, key, value] = out.each_mut();
         let mut d_bias = self.d_bias.map(|len| vec![POISON; len]);
-        let view = |data, shape| HeadsMut::new(data, shape).expect("a small tensor");
-        let result = attention_backward(
-            isa,
-            &AttentionInputs {
-                qkv: Qkv {
-                    query: heads([6, 4, 8]),
-                    key: heads([7, 2, 8]),
-                    value: heads([7, 2, 8]),
-                },
-                sequences: &self.sequences,
-                options: &options,
-                dropout: Some(WeightDropout::new(&DROPOUT, &[3; 8][..self.dropped]).unwrap()),
-            },
-            SavedAttention { context: heads(self.context), sums: &ZEROS[..self.sums] },
-            heads(self.d_context),
-            AttentionGradients {
-                query: view(query, self.gradients[0]),
-                key: view(key, self.gradients[1]),
-                value: view(value, self.gradients[2]),
-                bias: d_bias.as_deref_mut(),
-            },
-            &mut scratch,
-            Parallelism::Serial,
-        );
+        let inputs = AttentionInputs {
+            qkv: Qkv { query: heads([6, 4, 8]), key: heads([7, 2, 8]), value: heads([7, 2, 8]) },
+            sequences: &self.sequences,
+            options: &options,
+            dropout: Some(WeightDropout::new(&DROPOUT, &[3; 8][..self.dropped]).unwrap()),
+        };
+        let saved = SavedAttention { context: heads(self.context), sums: &ZEROS[..self.sums] };
+        let to = AttentionGradients {
+            query: view_heads_mut(query, self.gradients[0]),
+            key: view_heads_mut(key, self.gradients[1]),
+            value: view_heads_mut(value, self.gradients[2]),
+            bias: d_bias.as_deref_mut(),
+        };
+        let d_context = heads(self.d_context);
+        let result = attention_backward(isa, &inputs, saved, d_context, to, &mut scratch, SERIAL);
         if result.is_err() {
             let all = out.iter().chain(&d_bias).flatten().chain(&scratch);
             let touched = all.filter(|x| x.to_bits() != POISON.to_bits()).count();
@@ -436,60 +434,48 @@ impl Call {
 #[test]
 fn operands_that_do_not_fit_are_errors() {
     type Change = fn(&mut Call);
-    let shape = |of, expected, found| {
-        let operand = match of {
-            "context" => "d_context",
-            "key" => "gradients.key",
-            _ => "gradients.value",
-        };
-        errors::heads(operand, expected, found)
-    };
-    let shared = errors::item("sequences with a key", ("sequence", 1), Expected::Exactly(1), 2);
-    let changes: Vec<(Change, Error)> = vec![
-        (|call| call.context[1] = 3, errors::heads("saved.context", [6, 4, 8], [6, 3, 8])),
-        (|call| call.d_context[0] = 5, shape("context", [6, 4, 8], [5, 4, 8])),
-        (|call| call.gradients[0][0] = 7, errors::heads("gradients.query", [6, 4, 8], [7, 4, 8])),
-        (|call| call.gradients[1][0] = 6, shape("key", [7, 2, 8], [6, 2, 8])),
-        (|call| call.gradients[2][2] = 7, shape("value", [7, 2, 8], [7, 2, 7])),
-        (|call| call.sums = 47, errors::len("sums", 48, 47)),
-        (|call| call.sums = 49, errors::len("sums", 48, 49)),
+    let shared = "sequences with a key of sequence 1: expected 1, found 2";
+    let changes: Vec<(Change, &str)> = vec![
+        (|c| c.context[1] = 3, "shape of saved.context: expected [6, 4, 8], found [6, 3, 8]"),
+        (|c| c.d_context[0] = 5, "shape of d_context: expected [6, 4, 8], found [5, 4, 8]"),
         (
-            |call| call.sequences[1].query_len = 5,
-            errors::item("query end", ("sequence", 1), Expected::AtMost(6), 7),
+            |c| c.gradients[0][0] = 7,
+            "shape of gradients.query: expected [6, 4, 8], found [7, 4, 8]",
         ),
+        (|c| c.gradients[1][0] = 6, "shape of gradients.key: expected [7, 2, 8], found [6, 2, 8]"),
         (
-            |call| call.sequences[1].query_start = 1,
-            errors::item("query start", ("sequence", 1), Expected::AtLeast(2), 1),
+            |c| c.gradients[2][2] = 7,
+            "shape of gradients.value: expected [7, 2, 8], found [7, 2, 7]",
         ),
+        (|c| c.sums = 47, "length of sums: expected 48, found 47"),
+        (|c| c.sums = 49, "length of sums: expected 48, found 49"),
+        (|c| c.sequences[1].query_len = 5, "query end of sequence 1: expected at most 6, found 7"),
         (
-            |call| call.sequences[0].padded_len = 4,
-            errors::item("key end", ("sequence", 0), Expected::AtMost(7), 8),
+            |c| c.sequences[1].query_start = 1,
+            "query start of sequence 1: expected at least 2, found 1",
         ),
+        (|c| c.sequences[0].padded_len = 4, "key end of sequence 0: expected at most 7, found 8"),
         (
-            |call| {
-                (call.relative, call.d_bias) = (false, None);
-                call.sequences[0].key_len = 4;
+            |c| {
+                (c.relative, c.d_bias) = (false, None);
+                c.sequences[0].key_len = 4;
             },
-            errors::item("valid keys", ("sequence", 0), Expected::AtMost(3), 4),
+            "valid keys of sequence 0: expected at most 3, found 4",
         ),
-        (|call| call.sequences[1].padded_len = 5, shared),
-        (|call| call.sequences[1] = Sequence { query_start: 2, ..call.sequences[0] }, { shared }),
-        (
-            |call| call.relative = false,
-            errors::size("tables", "the relative bias", Expected::Exactly(1), 0),
-        ),
-        (|call| call.dropped = 5, errors::size("sentences", "dropout", Expected::Exactly(6), 5)),
-        (|call| call.dropped = 7, errors::size("sentences", "dropout", Expected::Exactly(6), 7)),
-        (|call| call.d_bias = Some(23), errors::min_len("gradients.bias", 24, 23)),
+        (|c| c.sequences[1].padded_len = 5, shared),
+        (|c| c.sequences[1] = Sequence { query_start: 2, ..c.sequences[0] }, shared),
+        (|c| c.relative = false, "tables of the relative bias: expected 1, found 0"),
+        (|c| c.dropped = 5, "sentences of dropout: expected 6, found 5"),
+        (|c| c.dropped = 7, "sentences of dropout: expected 6, found 7"),
+        (|c| c.d_bias = Some(23), "length of gradients.bias: expected at least 24, found 23"),
     ];
     for isa in all_isas() {
         assert_eq!(Call::good().result(isa), Ok(()));
-        let mut messages = BTreeSet::new();
-        for (change, expected) in &changes {
+        for (change, text) in &changes {
             let mut call = Call::good();
             change(&mut call);
-            assert_eq!(call.result(isa), Err(*expected));
-            messages.insert(expected.to_string());
+            let found = call.result(isa).map_err(|error| error.to_string());
+            assert_eq!(found, Err((*text).to_owned()));
         }
         let mut call = Call::good();
         call.scratch_less = 1;
@@ -500,9 +486,6 @@ fn operands_that_do_not_fit_are_errors() {
             } if found + 1 == least),
             "{error}"
         );
-        let distinct: BTreeSet<String> =
-            changes.iter().map(|(_, expected)| format!("{expected:?}")).collect();
-        assert_eq!(messages.len(), distinct.len(), "{messages:?}");
     }
 }
 
@@ -517,7 +500,7 @@ fn heads_first_tensors_have_the_same_gradients() {
     let (key, value) = (dense(kv_heads, keys), dense(kv_heads, keys));
     // From `[2, tokens, heads, head_dim]`.
     let turned = |data: &[f32], heads: usize, tokens: usize| -> Vec<f32> {
-        let plain = Heads::new(data, [2 * tokens, heads, head_dim]).expect("space");
+        let plain = view_heads(data, [2 * tokens, heads, head_dim]);
         let rows = (0..2 * heads * tokens).map(|row| {
             let (element, head, token) = (row / tokens / heads, row / tokens % heads, row % tokens);
             plain.row(element * tokens + token, head).expect("a row")
@@ -563,9 +546,9 @@ fn heads_first_tensors_have_the_same_gradients() {
         let mut context = vec![POISON; q.len()];
         let inputs =
             AttentionInputs { qkv, sequences: &sequences, options: &options, dropout: None };
-        let (serial, scratch) = (Parallelism::Serial, &mut vec![0.0; floats]);
+        let scratch = &mut vec![0.0; floats];
         let out = view_mut(&mut context, of_query);
-        attention_forward_save(isa, &inputs, out, &mut sums, scratch, serial).expect("fits");
+        attention_forward_save(isa, &inputs, out, &mut sums, scratch, SERIAL).expect("fits");
         let floats = attention_backward_scratch(isa, &sequences, heads, kv_heads, head_dim);
         let mut out = [vec![POISON; q.len()], vec![POISON; k.len()], vec![POISON; k.len()]];
         let [d_query, d_key, d_value] = out.each_mut();
@@ -577,7 +560,7 @@ fn heads_first_tensors_have_the_same_gradients() {
         };
         let saved = SavedAttention { context: view(&context, of_query), sums: &sums };
         let scratch = &mut vec![0.0; floats.expect("small")];
-        attention_backward(isa, &inputs, saved, view(&d, of_query), to, scratch, serial)
+        attention_backward(isa, &inputs, saved, view(&d, of_query), to, scratch, SERIAL)
             .expect("fits");
         let [d_query, d_key, d_value] = out;
         [(context, of_query), (d_query, of_query), (d_key, of_key), (d_value, of_key)]

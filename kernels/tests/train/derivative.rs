@@ -1,16 +1,10 @@
 //! The derivative of an activation in the epilogue of a product: the bits of the product followed by the
 //! derivative kernel, and the oracle.
 
-use crate::support::errors;
-use crate::support::gemm::{ACTIVATIONS, Packed, strides};
-use crate::support::{CREWS, POISON, Random, Strided, UNIT, all_isas, difference};
+use crate::support::gemm::{ACTIVATIONS, Packed, exact_product, multiply_unpacked, strides};
+use crate::support::*;
 use simdformer_kernels::train::activation_backward;
-use simdformer_kernels::{
-    Activation, Epilogue, Isa, Matrix, MatrixMut, Parallelism, PostOp, gemm, gemm_unpacked,
-    gemm_unpacked_scratch, reference,
-};
-
-const SERIAL: Parallelism<'static> = Parallelism::Serial;
+use simdformer_kernels::{Activation, Epilogue, Isa, Parallelism, PostOp, gemm, reference};
 
 /// `pre` and a product of `rows x columns x depth`.
 struct Call {
@@ -51,8 +45,8 @@ impl Call {
         let mut c =
             Strided::new(rows, columns, strides(rows, columns, (2, turned), 1), |_, _| POISON);
         let packed = Packed::new(isa, self.weight.view());
-        gemm(self.d_y.view(), &packed.get(), epilogue, c.view_mut(), parallelism).expect("a fit");
-        c.check_gaps();
+        packed.multiply(self.d_y.view(), epilogue, c.view_mut(), parallelism);
+        c.assert_gaps_untouched();
         c
     }
 }
@@ -66,7 +60,7 @@ fn it_has_the_bits_of_the_product_and_the_derivative_kernel() {
     for shape in SHAPES {
         for layout in 0..4 {
             let call = Call::new(&mut random, shape, layout % 2 == 1);
-            let [rows, columns, depth] = shape;
+            let [rows, columns, _] = shape;
             let bias = random.values(columns);
             for isa in all_isas() {
                 for &of in ACTIVATIONS {
@@ -87,15 +81,9 @@ fn it_has_the_bits_of_the_product_and_the_derivative_kernel() {
                         assert_eq!(difference(&dense(&found).data, &expected.data), None, "{what}");
 
                         // A product that is neither packed nor in place.
-                        let mut scratch = vec![
-                            POISON;
-                            gemm_unpacked_scratch(isa, depth, columns)
-                                .expect("small")
-                        ];
-                        let mut c = Strided::new(rows, columns, (columns, 1), |_, _| POISON);
-                        let (a, b) = (call.d_y.view(), call.weight.view());
-                        gemm_unpacked(isa, a, b, &with, c.view_mut(), &mut scratch, SERIAL)
-                            .expect("a fit");
+                        let mut c = Strided::nan(rows, columns, (columns, 1));
+                        let operands = (call.d_y.view(), call.weight.view());
+                        multiply_unpacked(isa, operands, &with, c.view_mut(), SERIAL);
                         assert_eq!(difference(&c.data, &expected.data), None, "{what}, unpacked");
                     }
                 }
@@ -117,21 +105,15 @@ fn it_is_within_its_bound() {
                 let found = call.run(isa, &epilogue, false, SERIAL);
                 let scalar = call.run(Isa::SCALAR, &epilogue, false, SERIAL);
                 assert_eq!(difference(&found.data, &scalar.data), None, "{isa}: {of:?}, {shape:?}");
-                let oracle = |epilogue: &Epilogue<'_>| {
-                    let mut exact = vec![0.0; rows * columns];
-                    let mut magnitude = exact.clone();
-                    let (a, w) = (call.d_y.view(), call.weight.view());
-                    reference::gemm::gemm(a, w, epilogue, None, &mut exact, &mut magnitude)
-                        .expect("a fit");
-                    (exact, magnitude)
-                };
+                let operands = (call.d_y.view(), call.weight.view());
+                let oracle = |epilogue: &Epilogue<'_>| exact_product(operands, epilogue, None);
                 let (exact, _) = oracle(&epilogue);
                 let (sums, magnitude) = oracle(&Epilogue::default());
                 for at in 0..rows * columns {
-                    let error = (f64::from(found.at(at / columns, at % columns)) - exact[at]).abs();
                     let rounding = 2.0 * (depth as f64 + 2.0) * UNIT * magnitude[at];
                     let bound = 1.2 * rounding + 1e-6 * sums[at].abs() + 1e-36;
-                    assert!(error <= bound, "{isa}: {of:?}, {shape:?}: {at} is off by {error:e}");
+                    let what = format_args!("{isa}: {of:?}, {shape:?}: {at}");
+                    assert_close(found.at(at / columns, at % columns), exact[at], bound, what);
                 }
             }
         }
@@ -154,30 +136,22 @@ fn threads_do_not_change_a_bit() {
 #[test]
 fn another_shape_is_an_error() {
     let data = [1.0; 12];
-    let matrix = |rows, columns| Matrix::new(&data, rows, columns).expect("small");
+    let matrix = |rows, columns| view_matrix(&data, rows, columns);
     for isa in all_isas() {
         let packed = Packed::new(isa, matrix(3, 4));
         let mut c = [POISON; 8];
         let post_op =
             PostOp::ActivationBackward { activation: Activation::Relu, pre: matrix(2, 3) };
         let epilogue = Epilogue { post_op, ..Epilogue::default() };
-        let view = MatrixMut::new(&mut c, 2, 4).expect("C");
+        let view = view_matrix_mut(&mut c, 2, 4);
         assert_eq!(
             gemm(matrix(2, 3), &packed.get(), &epilogue, view, SERIAL),
             Err(errors::shape("post_op", [2, 4], [2, 3]))
         );
-        assert!(c.iter().all(|x| x.to_bits() == POISON.to_bits()));
+        assert!(is_poison(&c));
         let (mut out, mut magnitude) = ([0.0; 8], [0.0; 8]);
-        assert_eq!(
-            reference::gemm::gemm(
-                matrix(2, 3),
-                matrix(3, 4),
-                &epilogue,
-                None,
-                &mut out,
-                &mut magnitude
-            ),
-            Err(errors::shape("post_op", [2, 4], [2, 3]))
-        );
+        let (a, w) = (matrix(2, 3), matrix(3, 4));
+        let found = reference::gemm::gemm(a, w, &epilogue, None, &mut out, &mut magnitude);
+        assert_eq!(found, Err(errors::shape("post_op", [2, 4], [2, 3])));
     }
 }

@@ -1,14 +1,11 @@
 //! Philox, the masks made from it, and the random numbers of a run.
 
-use crate::support::errors;
-use crate::support::{CREWS, POISON, Random, Strided, all_isas, bits};
+use crate::support::*;
 use proptest::prelude::*;
+use simdformer_kernels::Isa;
 use simdformer_kernels::train::{
     Dropout, Philox, dropout, dropout_add, normal, permutation, uniform,
 };
-use simdformer_kernels::{Isa, Matrix, MatrixMut, Parallelism};
-
-const SERIAL: Parallelism<'static> = Parallelism::Serial;
 
 /// The known answers of Random123, the reference implementation of the generator.
 #[test]
@@ -33,7 +30,7 @@ fn random_numbers_match_another_implementation() {
     let settings = Dropout { seed: 0x1_2345_6789, step: 7 + (1 << 32), site: 5, probability: 0.3 };
     for isa in all_isas() {
         let mut x = [1.0; 10];
-        let view = MatrixMut::new(&mut x, 1, 10).expect("a row");
+        let view = view_matrix_mut(&mut x, 1, 10);
         dropout(isa, &settings, &[11], &[3], view, SERIAL).expect("a fit");
         assert_eq!(x.map(|x| u8::from(x > 0.0)), [1, 1, 1, 1, 1, 1, 0, 0, 1, 1]);
     }
@@ -77,19 +74,19 @@ proptest! {
             kept(&settings, sentences[row], element)
         };
         // A dropped element is 0 even if it was NaN.
-        let x = Strided::new(rows, columns, (columns + gaps.0, 1), |row, column| {
+        let x = Strided::new(rows, columns, gaps.0, |row, column| {
             if is_kept(row, column) { random.value() } else { f32::NAN }
         });
-        let residual = Strided::new(rows, columns, (columns + gaps.1, 1), |_, _| random.value());
+        let residual = Strided::new(rows, columns, gaps.1, |_, _| random.value());
         for isa in all_isas() {
             let mut dropped = x.clone();
             dropout(isa, &settings, &sentences, &positions, dropped.view_mut(), SERIAL)
                 .expect("a fit");
-            dropped.check_gaps();
+            dropped.assert_gaps_untouched();
             let mut sum = residual.clone();
             let (from, to) = (x.view(), sum.view_mut());
             dropout_add(isa, &settings, &sentences, &positions, from, to, SERIAL).expect("a fit");
-            sum.check_gaps();
+            sum.assert_gaps_untouched();
             for row in 0..rows {
                 for column in 0..columns {
                     let expected = if is_kept(row, column) {
@@ -110,7 +107,7 @@ proptest! {
 /// The result of dropout on ones.
 fn mask(settings: &Dropout, sentences: &[u32], positions: &[u32], columns: usize) -> Vec<f32> {
     let mut x = vec![1.0; sentences.len() * columns];
-    let view = MatrixMut::new(&mut x, sentences.len(), columns).expect("space");
+    let view = view_matrix_mut(&mut x, sentences.len(), columns);
     dropout(Isa::best(), settings, sentences, positions, view, SERIAL).expect("a fit");
     x
 }
@@ -169,7 +166,7 @@ fn the_mask_of_a_sentence_depends_only_on_it() {
         for crew in CREWS {
             let mut x = vec![1.0; all.len()];
             crew.run(|parallelism| {
-                let view = MatrixMut::new(&mut x, tokens as usize, columns).expect("space");
+                let view = view_matrix_mut(&mut x, tokens as usize, columns);
                 dropout(isa, &SETTINGS, &sentences, &positions, view, parallelism).expect("a fit");
             });
             assert!(bits(&x) == bits(&all), "{isa}, {crew:?}");
@@ -189,12 +186,12 @@ fn without_a_probability_nothing_is_touched() {
     let x = [1.0, -0.0, f32::MIN_POSITIVE / 4.0, f32::INFINITY, POISON];
     for isa in all_isas() {
         let mut same = x;
-        let view = MatrixMut::new(&mut same, 1, 5).expect("a row");
+        let view = view_matrix_mut(&mut same, 1, 5);
         dropout(isa, &none, &[1], &[1], view, SERIAL).expect("a fit");
         assert_eq!(bits(&same), bits(&x));
         let mut sum = [0.5, 3.0, 0.0, 1.0, 2.0];
-        let to = MatrixMut::new(&mut sum, 1, 5).expect("a row");
-        let from = Matrix::new(&x, 1, 5).expect("a row");
+        let to = view_matrix_mut(&mut sum, 1, 5);
+        let from = view_matrix(&x, 1, 5);
         dropout_add(isa, &none, &[1], &[1], from, to, SERIAL).expect("a fit");
         assert_eq!(sum[..4], [1.5, 3.0, f32::MIN_POSITIVE / 4.0, f32::INFINITY]);
         assert!(sum[4].is_nan());
@@ -206,11 +203,11 @@ fn wrong_calls_are_errors_that_write_nothing() {
     let isa = Isa::best();
     let mut data = [0.5; 12];
     let mut call = |settings: &Dropout, sentences: &[u32], positions: &[u32]| {
-        let view = MatrixMut::new(&mut data, 3, 4).expect("space");
+        let view = view_matrix_mut(&mut data, 3, 4);
         let result = dropout(isa, settings, sentences, positions, view, SERIAL);
         let other = [2.0; 12];
-        let x = Matrix::new(&other, 3, 4).expect("space");
-        let view = MatrixMut::new(&mut data, 3, 4).expect("space");
+        let x = view_matrix(&other, 3, 4);
+        let view = view_matrix_mut(&mut data, 3, 4);
         let again = dropout_add(isa, settings, sentences, positions, x, view, SERIAL);
         assert_eq!(data, [0.5; 12]);
         let error = result.expect_err("refused");
@@ -229,12 +226,12 @@ fn wrong_calls_are_errors_that_write_nothing() {
     }
     let error = call(&Dropout { probability: f32::NAN, ..SETTINGS }, &rows, &rows);
     assert!(error.to_string().ends_with("found NaN"), "{error}");
-    let view = MatrixMut::new(&mut data, 4, 3).expect("space").transposed();
+    let view = view_matrix_mut(&mut data, 4, 3).transposed();
     let error = dropout(isa, &SETTINGS, &rows, &rows, view, SERIAL).expect_err("refused");
     assert_eq!(error, errors::strided("x", 3));
     let other = [2.0; 12];
-    let x = Matrix::new(&other, 4, 3).expect("space");
-    let view = MatrixMut::new(&mut data, 3, 4).expect("space");
+    let x = view_matrix(&other, 4, 3);
+    let view = view_matrix_mut(&mut data, 3, 4);
     let error = dropout_add(isa, &SETTINGS, &rows, &rows, x, view, SERIAL).expect_err("refused");
     assert_eq!(error, errors::shape("out", [4, 3], [3, 4]));
 }

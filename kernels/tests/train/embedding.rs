@@ -1,13 +1,10 @@
 //! The gradient of an embedding lookup compared with the f64 oracle.
 
-use crate::support::errors;
-use crate::support::{CREWS, POISON, Random, Strided, UNIT, all_isas, bits};
+use crate::support::*;
 use proptest::prelude::*;
 use simdformer_kernels::reference::{self, optimizer as oracle};
 use simdformer_kernels::train::{Lookup, embedding_gradient, embedding_gradient_scratch};
-use simdformer_kernels::{Expected, Isa, Matrix, MatrixMut, Parallelism};
-
-const SERIAL: Parallelism<'static> = Parallelism::Serial;
+use simdformer_kernels::{Expected, Isa};
 
 fn scratch(rows: usize, tokens: usize) -> Vec<u32> {
     vec![0xdead_beef; embedding_gradient_scratch(rows, tokens).expect("small")]
@@ -18,7 +15,7 @@ fn the_oracle_is_the_derivative_of_the_lookup() {
     let mut random = Random::new(2);
     let (ids, scale) = ([1u32, 3, 1, 0], 1.75f32);
     let (table, d_x) = (random.values(4 * 3), random.values(4 * 3));
-    let gradient = Matrix::new(&d_x, 4, 3).expect("space");
+    let gradient = view_matrix(&d_x, 4, 3);
     // A weighted sum of the results of the lookup.
     let loss = |table: &[f64]| -> f64 {
         let weight = |i: usize, c: usize| f64::from(gradient.at(i, c)) * f64::from(scale);
@@ -60,11 +57,11 @@ proptest! {
         let ids: Vec<u32> =
             (0..tokens).map(|_| (random.below(rows) / 2 * 2).min(rows - 1) as u32).collect();
         let skip = (skips && tokens > 0).then(|| ids[random.below(tokens)]);
-        let d_x = Strided::new(tokens, columns, (columns + gaps.0, 1), |token, _| {
+        let d_x = Strided::new(tokens, columns, gaps.0, |token, _| {
             if Some(ids[token]) == skip { POISON } else { random.value() }
         });
         let taught = |row: usize| ids.contains(&(row as u32)) && Some(row as u32) != skip;
-        let before = Strided::new(rows, columns, (columns + gaps.1, 1), |row, _| {
+        let before = Strided::new(rows, columns, gaps.1, |row, _| {
             if taught(row) { random.value() } else { POISON }
         });
         let mut first: Option<Vec<f32>> = None;
@@ -74,7 +71,7 @@ proptest! {
             let lookup = Lookup { ids: &ids, scale, skip };
             embedding_gradient(isa, lookup, d_x.view(), table.view_mut(), &mut buffer, SERIAL)
                 .expect("a fit");
-            table.check_gaps();
+            table.assert_gaps_untouched();
             for row in 0..rows {
                 for column in 0..columns {
                     let (found, was) = (table.at(row, column), before.at(row, column));
@@ -88,8 +85,7 @@ proptest! {
                     let exact = f64::from(was) + sum;
                     let n = ids.iter().filter(|&&id| id as usize == row).count() as f64;
                     let bound = (n + 1.0) * UNIT * (f64::from(was).abs() + absolute);
-                    let error = (f64::from(found) - exact).abs();
-                    assert!(error <= bound * 1.001, "{isa} ({row}, {column}): {found}, {exact}");
+                    assert_close(found, exact, bound * 1.001, format_args!("{isa} ({row}, {column})"));
                 }
             }
             let first = first.get_or_insert_with(|| table.data.clone());
@@ -119,8 +115,8 @@ fn bits_are_those_of_one_thread_in_the_order_of_the_tokens() {
                 let mut table = before.clone();
                 let mut buffer = scratch(rows, tokens);
                 crew.run(|parallelism| {
-                    let d_x = Matrix::new(&d_x, tokens, columns).expect("space");
-                    let view = MatrixMut::new(&mut table, rows, columns).expect("space");
+                    let d_x = view_matrix(&d_x, tokens, columns);
+                    let view = view_matrix_mut(&mut table, rows, columns);
                     let lookup = Lookup { ids: &ids, scale, skip: None };
                     embedding_gradient(isa, lookup, d_x, view, &mut buffer, parallelism)
                         .expect("a fit");
@@ -137,8 +133,8 @@ fn wrong_calls_are_errors_that_write_nothing() {
     let mut table = [0.25; 20];
     let mut buffer = [3; 8];
     let mut call = |ids: &[u32], shape: [usize; 2], words: usize| {
-        let d_x = Matrix::new(&d_x, shape[0], shape[1]).expect("space");
-        let view = MatrixMut::new(&mut table, 5, 4).expect("space");
+        let d_x = view_matrix(&d_x, shape[0], shape[1]);
+        let view = view_matrix_mut(&mut table, 5, 4);
         let buffer = &mut buffer[..words];
         let lookup = Lookup { ids, scale: 1.0, skip: None };
         let result = embedding_gradient(Isa::best(), lookup, d_x, view, buffer, SERIAL);
@@ -153,8 +149,8 @@ fn wrong_calls_are_errors_that_write_nothing() {
     let error = call(&[0, 5, 9], [3, 4], 8);
     assert_eq!(error, errors::item("id", ("token", 1), Expected::Below(5), 5));
     assert_eq!(call(&ids, [3, 4], 7), errors::min_len("scratch", 8, 7));
-    let d_x = Matrix::new(&d_x, 4, 3).expect("space").transposed();
-    let view = MatrixMut::new(&mut table, 5, 4).expect("space");
+    let d_x = view_matrix(&d_x, 4, 3).transposed();
+    let view = view_matrix_mut(&mut table, 5, 4);
     let lookup = Lookup { ids: &ids, scale: 1.0, skip: None };
     let error = embedding_gradient(Isa::best(), lookup, d_x, view, &mut buffer, SERIAL);
     assert_eq!(error, Err(errors::strided("d_x", 3)));

@@ -5,14 +5,13 @@
 //! around a call, and inputs and expectations are computed before.
 
 use crate::calls::{Size, everything};
-use crate::support::all_isas;
+use crate::support::gemm::Packed;
+use crate::support::pruned_argmax::Operands;
+use crate::support::*;
 use simdformer_kernels::position::{PositionEncoding, encode};
-use simdformer_kernels::pruned_argmax::{self, Product, PruningTable};
 use simdformer_kernels::relative::RelativeBuckets;
 use simdformer_kernels::train::{Schedule, WriteMode, clip_factor, normal, uniform};
-use simdformer_kernels::{
-    AttentionOptions, Epilogue, Executor, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, gemm,
-};
+use simdformer_kernels::{AttentionOptions, Epilogue, Isa, Parallelism, gemm};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 #[cfg(target_arch = "x86_64")]
@@ -69,31 +68,20 @@ fn changed<R>(work: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Two threads, both in the changed mode.
-struct Changed;
-
-impl Executor for Changed {
-    fn threads(&self) -> usize {
-        2
-    }
-
-    fn for_each(&self, tasks: usize, task: &(dyn Fn(usize) + Sync)) {
-        std::thread::scope(|scope| {
-            for first in [0, 1] {
-                scope.spawn(move || {
-                    changed(|| (first..tasks).step_by(2).for_each(task));
-                });
-            }
-        });
-    }
-}
-
 #[test]
 fn every_kernel_has_the_bits_of_the_default_mode() {
+    // Two threads, both in the changed mode.
+    let threads = Runs(2, |tasks: usize, task: &(dyn Fn(usize) + Sync)| {
+        std::thread::scope(|scope| {
+            for first in [0, 1] {
+                scope.spawn(move || changed(|| (first..tasks).step_by(2).for_each(task)));
+            }
+        });
+    });
     for isa in all_isas() {
-        let expected = everything(isa, Size::SHARED, Parallelism::Serial);
-        let alone = changed(|| everything(isa, Size::SHARED, Parallelism::Serial));
-        let pooled = everything(isa, Size::SHARED, Parallelism::Executor(&Changed));
+        let expected = everything(isa, Size::SHARED, SERIAL);
+        let alone = changed(|| everything(isa, Size::SHARED, SERIAL));
+        let pooled = everything(isa, Size::SHARED, Parallelism::Executor(&threads));
         for (index, (name, expected)) in expected.iter().enumerate() {
             assert!(alone[index].1 == *expected, "{isa}: {name}, on the calling thread");
             assert!(pooled[index].1 == *expected, "{isa}: {name}, on other threads");
@@ -107,14 +95,13 @@ fn subnormal_numbers_stay() {
     let tiny = f32::from_bits(3);
     let (x, weight) = ([1.0, tiny], [tiny, 1.0, 0.5, tiny]);
     for isa in all_isas() {
-        let mut buffer = vec![0.0; PackedMatrix::buffer_len(isa, 2, 2).expect("small")];
-        let weight = Matrix::new(&weight, 2, 2).expect("W");
-        let weight = PackedMatrix::pack(isa, weight, &mut buffer).expect("the length");
+        let weight = Packed::new(isa, view_matrix(&weight, 2, 2));
+        let weight = weight.get();
         let mut c = [0.0; 2];
         changed(|| {
-            let x = Matrix::new(&x, 1, 2).expect("X");
-            let c = MatrixMut::new(&mut c, 1, 2).expect("C");
-            gemm(x, &weight, &Epilogue::default(), c, Parallelism::Serial).expect("a fit");
+            let x = view_matrix(&x, 1, 2);
+            let c = view_matrix_mut(&mut c, 1, 2);
+            gemm(x, &weight, &Epilogue::default(), c, SERIAL).expect("a fit");
         });
         // 3 + 3 / 2 units of 2^-149 are halfway between two numbers and round to the even one.
         assert_eq!(c.map(f32::to_bits), [4, 1f32.to_bits()], "{isa}");
@@ -130,14 +117,14 @@ fn the_rest() -> Vec<u64> {
         PositionEncoding::HalfSplitClosed { offset: 2 },
         PositionEncoding::HalfSplitSingle { offset: 1 },
     ] {
-        let to = MatrixMut::new(&mut floats, 7, 9).expect("a table");
+        let to = view_matrix_mut(&mut floats, 7, 9);
         encode(encoding, 3, to).expect("a fit");
         all.extend(floats.iter().map(|x| u64::from(x.to_bits())));
     }
     let buckets = RelativeBuckets::new(32, 128, true).expect("buckets");
     let table: Vec<f32> = (0..799u32).map(|i| f32::from_bits(0x3f80_0000 | (i * 9973))).collect();
     let mut gradient = [0.0; 32];
-    let to = MatrixMut::new(&mut gradient, 32, 1).expect("a gradient");
+    let to = view_matrix_mut(&mut gradient, 32, 1);
     buckets.gradient(400, &table, WriteMode::Store, to).expect("a fit");
     all.extend(gradient.iter().map(|x| u64::from(x.to_bits())));
     normal(1, 2, 3, 0.02, &mut floats);
@@ -160,24 +147,10 @@ fn the_rest_has_the_bits_of_the_default_mode() {
 #[test]
 fn a_panic_restores_the_mode() {
     let isa = Isa::best();
-    let w: Vec<f32> = (0..24 * 200).map(|i| (i % 7) as f32).collect();
-    let mut packed = vec![0.0; PackedMatrix::buffer_len(isa, 24, 200).expect("small")];
-    let weight = Matrix::new(&w, 24, 200).expect("W");
-    let weight = PackedMatrix::pack(isa, weight, &mut packed).expect("the length");
-    let mut built = vec![0.0; PruningTable::buffer_len(24, 200).expect("small")];
-    let pruning_table = PruningTable::build(&weight, &mut built).expect("the length");
-    let product =
-        Product { weight: &weight, pruning_table: &pruning_table, bias: None, by_column: None };
-    let (x, mut scratch) =
-        ([1.0; 24], vec![0.0; pruned_argmax::argmax_scratch(1, 24).expect("small")]);
-    let x = Matrix::new(&x, 1, 24).expect("X");
-    let (mut column, mut value) = ([0], [0.0]);
-    let result = changed(|| {
-        catch_unwind(AssertUnwindSafe(|| {
-            let banned = |_: usize, _: u32| -> bool { panic!("meant") };
-            let to = (&mut column[..], &mut value[..]);
-            pruned_argmax::argmax(&product, x, &banned, to, &mut scratch, Parallelism::Serial)
-        }))
-    });
+    let operands = Operands::dense((1, 24, 200), |_, _| 1.0, |k, j| ((200 * k + j) % 7) as f32);
+    let built = operands.build(isa);
+    let banned = |_: usize, _: u32| -> bool { panic!("meant") };
+    let call = || built.argmax(operands.x.view(), &banned, SERIAL);
+    let result = changed(|| catch_unwind(AssertUnwindSafe(call)));
     assert!(result.is_err(), "the filter was asked");
 }

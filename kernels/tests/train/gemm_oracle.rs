@@ -1,7 +1,6 @@
 //! The oracles of the gradients of a linear layer compared with central differences of the layer.
 
-use crate::support::errors;
-use crate::support::{Random, Strided};
+use crate::support::*;
 use simdformer_kernels::Expected;
 use simdformer_kernels::Matrix;
 use simdformer_kernels::reference::gemm_gradient::{
@@ -72,13 +71,13 @@ fn the_oracles_are_the_derivatives_of_a_layer() {
         let low: Vec<f32> =
             d_y.iter().zip(&high).map(|(x, &h)| (x - f64::from(h)) as f32).collect();
         let (x, weight) = (single(&layer.x), single(&layer.weight));
-        let x = Matrix::new(&x, rows, inputs).expect("X");
-        let weight = Matrix::new(&weight, outputs, inputs).expect("W");
+        let x = view_matrix(&x, rows, inputs);
+        let weight = view_matrix(&weight, outputs, inputs);
         let gradient = |len: usize, one: Oracle<'_>| {
             let mut sums = vec![0.0; len];
             for part in [&high, &low] {
                 let (mut out, mut magnitude) = (vec![f64::NAN; len], vec![f64::NAN; len]);
-                one(Matrix::new(part, rows, outputs).expect("dY"), &mut out, &mut magnitude);
+                one(view_matrix(part, rows, outputs), &mut out, &mut magnitude);
                 assert!(out.iter().zip(&magnitude).all(|(x, m)| x.abs() <= m * (1.0 + 1e-12)));
                 sums.iter_mut().zip(out).for_each(|(sum, x)| *sum += x);
             }
@@ -108,11 +107,11 @@ fn the_oracles_are_the_derivatives_of_a_layer() {
 /// The earlier contents count in the sum and in its magnitude.
 #[test]
 fn the_oracles_add_to_what_is_there() {
-    let d_y = Matrix::new(&[2.0, -3.0], 1, 2).expect("dY");
-    let x = Matrix::new(&[-4.0], 1, 1).expect("X");
+    let d_y = view_matrix(&[2.0, -3.0], 1, 2);
+    let x = view_matrix(&[-4.0], 1, 1);
     let before = [1.0, 100.0];
     let (mut out, mut magnitude) = ([0.0; 2], [0.0; 2]);
-    let there = Matrix::new(&before, 2, 1).expect("dW");
+    let there = view_matrix(&before, 2, 1);
     weight_gradient(d_y, x, Some(there), &mut out, &mut magnitude).expect("a fit");
     assert_eq!((out, magnitude), ([-7.0, 112.0], [9.0, 112.0]));
     bias_gradient(d_y, Some(&before), &mut out, &mut magnitude).expect("a fit");
@@ -122,7 +121,7 @@ fn the_oracles_add_to_what_is_there() {
 #[test]
 fn the_oracles_have_the_errors_of_the_kernel() {
     let zeros = Strided::new(4, 4, (4, 1), |_, _| 0.0);
-    let of = |rows, columns| Matrix::new(&zeros.data, rows, columns).expect("small");
+    let of = |rows, columns| view_matrix(&zeros.data, rows, columns);
     let mut out = [0.0; 6];
     let mut magnitude = [0.0; 6];
     let mut run =

@@ -1,15 +1,13 @@
 //! Cross-entropy compared with the f64 oracle, and the oracle with central differences.
 
-use crate::support::errors;
-use crate::support::{CREWS, POISON, Random, Strided, UNIT, all_isas, bits};
+use crate::support::*;
 use proptest::prelude::*;
 use simdformer_kernels::reference::loss as oracle;
 use simdformer_kernels::train::{
     IGNORED, RowLoss, Smoothing, SmoothingOver, cross_entropy, cross_entropy_loss,
 };
-use simdformer_kernels::{Expected, Isa, Matrix, MatrixMut, Parallelism};
+use simdformer_kernels::{Expected, Isa, Parallelism};
 
-const SERIAL: Parallelism<'static> = Parallelism::Serial;
 const NONE: Smoothing = Smoothing { epsilon: 0.0, over: SmoothingOver::All };
 
 fn smoothing(epsilon: f32, over: SmoothingOver) -> Smoothing {
@@ -124,7 +122,7 @@ proptest! {
         let targets: Vec<u32> = (0..rows)
             .map(|_| if random.below(4) == 0 { IGNORED } else { random.below(columns) as u32 })
             .collect();
-        let logits = Strided::new(rows, columns, (columns + gap, 1), |row, column| {
+        let logits = Strided::new(rows, columns, gap, |row, column| {
             if targets[row] == IGNORED {
                 POISON
             } else if holes && column > 0 && random.below(4) == 0 {
@@ -138,15 +136,14 @@ proptest! {
             let mut losses = vec![RowLoss { loss: f64::NAN, nll: f64::NAN, correct: true }; rows];
             cross_entropy(isa, gradient.view_mut(), &targets, smoothing, scale, &mut losses, SERIAL)
                 .expect("a fit");
-            gradient.check_gaps();
+            gradient.assert_gaps_untouched();
             for row in 0..rows {
-                let start = row * (columns + gap);
-                let found = &gradient.data[start..start + columns];
+                let found = gradient.row(row);
                 if targets[row] == IGNORED {
                     assert!(found.iter().all(|x| x.to_bits() == 0));
                     assert_eq!(losses[row], RowLoss::default());
                 } else {
-                    let row_of = &logits.data[start..start + columns];
+                    let row_of = logits.row(row);
                     let (what, target) = (format!("{isa}, row {row}"), targets[row] as usize);
                     check_row(&what, row_of, target, smoothing, scale, (found, losses[row]));
                 }
@@ -159,11 +156,24 @@ proptest! {
     }
 }
 
+/// Replaces rows of logits by their gradient.
+fn replace(
+    isa: Isa,
+    logits: &mut [f32],
+    targets: &[u32],
+    smoothing: Smoothing,
+    scale: f32,
+) -> Vec<RowLoss> {
+    let mut losses = vec![RowLoss { loss: f64::NAN, nll: f64::NAN, correct: true }; targets.len()];
+    let rows = view_rows(logits, targets.len());
+    cross_entropy(isa, rows, targets, smoothing, scale, &mut losses, SERIAL).expect("a fit");
+    losses
+}
+
 /// The gradient of one row.
 fn one(isa: Isa, logits: &[f32], target: u32, smoothing: Smoothing) -> (Vec<f32>, RowLoss) {
-    let (mut gradient, mut losses) = (logits.to_vec(), [RowLoss::default()]);
-    let view = MatrixMut::new(&mut gradient, 1, logits.len()).expect("a row");
-    cross_entropy(isa, view, &[target], smoothing, 1.0, &mut losses, SERIAL).expect("a fit");
+    let mut gradient = logits.to_vec();
+    let losses = replace(isa, &mut gradient, &[target], smoothing, 1.0);
     (gradient, losses[0])
 }
 
@@ -259,11 +269,8 @@ fn nan_infinity_and_emptiness_make_their_row_nan_and_no_other() {
                         let mut rows = vec![rest; 2 * columns];
                         rows[at] = bad;
                         rows[columns..].copy_from_slice(&fine);
-                        let mut losses = [RowLoss::default(); 2];
-                        let view = MatrixMut::new(&mut rows, 2, columns).expect("rows");
                         let smoothing = smoothing(0.1, SmoothingOver::All);
-                        cross_entropy(isa, view, &[0, 0], smoothing, 1.0, &mut losses, SERIAL)
-                            .expect("a fit");
+                        let losses = replace(isa, &mut rows, &[0, 0], smoothing, 1.0);
                         let (first, second) = rows.split_at(columns);
                         assert!(
                             first.iter().all(|x| x.is_nan()),
@@ -292,10 +299,8 @@ fn trap_02_ignored_rows_are_as_if_absent() {
     for isa in all_isas() {
         for smoothing in [NONE, smoothing(0.1, SmoothingOver::All)] {
             let targets = [5, 36, 0, 7];
-            let (mut alone, mut expected) = (logits.clone(), [RowLoss::default(); 4]);
-            let view = MatrixMut::new(&mut alone, 4, columns).expect("rows");
-            cross_entropy(isa, view, &targets, smoothing, 0.25, &mut expected, SERIAL)
-                .expect("a fit");
+            let mut alone = logits.clone();
+            let expected = replace(isa, &mut alone, &targets, smoothing, 0.25);
             for padding in [0.0, 3.0, f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
                 // Two rows of padding after each of the others.
                 let (mut all, mut padded) = (Vec::new(), Vec::new());
@@ -304,10 +309,7 @@ fn trap_02_ignored_rows_are_as_if_absent() {
                     all.extend(vec![padding; 2 * columns]);
                     padded.extend([target, IGNORED, IGNORED]);
                 }
-                let mut losses = [RowLoss { loss: f64::NAN, nll: f64::NAN, correct: true }; 12];
-                let view = MatrixMut::new(&mut all, 12, columns).expect("rows");
-                cross_entropy(isa, view, &padded, smoothing, 0.25, &mut losses, SERIAL)
-                    .expect("a fit");
+                let losses = replace(isa, &mut all, &padded, smoothing, 0.25);
                 for (i, row) in all.chunks(columns).enumerate() {
                     if i % 3 == 0 {
                         assert_eq!(bits(row), bits(&alone[i / 3 * columns..][..columns]), "{isa}");
@@ -346,9 +348,8 @@ fn no_gradient_is_subnormal() {
     let row: Vec<f32> = (0..4000).map(|i| -0.025 * i as f32).collect();
     for isa in all_isas() {
         for scale in [1.0, 1e-4, 1e-20, 1e-37, 1e-40, 1e30] {
-            let (mut gradient, mut losses) = (row.clone(), [RowLoss::default()]);
-            let view = MatrixMut::new(&mut gradient, 1, row.len()).expect("a row");
-            cross_entropy(isa, view, &[7], NONE, scale, &mut losses, SERIAL).expect("a fit");
+            let mut gradient = row.clone();
+            replace(isa, &mut gradient, &[7], NONE, scale);
             assert!(gradient.iter().all(|x| *x == 0.0 || x.is_normal()), "{isa}, {scale}");
             assert!(scale < 1e-30 || gradient[0] > 0.0 && gradient[7] < 0.0);
         }
@@ -365,7 +366,7 @@ fn bits_depend_neither_on_threads_nor_on_other_rows_nor_on_the_vector_length() {
         let run = |isa, parallelism: Parallelism<'_>, range: core::ops::Range<usize>| {
             let mut gradient = logits[range.start * columns..range.end * columns].to_vec();
             let mut losses = vec![RowLoss::default(); range.len()];
-            let view = MatrixMut::new(&mut gradient, range.len(), columns).expect("rows");
+            let view = view_matrix_mut(&mut gradient, range.len(), columns);
             let targets = &targets[range];
             cross_entropy(isa, view, targets, smoothing, 0.01, &mut losses, parallelism)
                 .expect("a fit");
@@ -393,7 +394,7 @@ fn no_rows_and_no_columns_are_valid() {
     for isa in all_isas() {
         for (rows, columns) in [(0, 5), (3, 0), (0, 0)] {
             let mut losses = vec![RowLoss { loss: 1.0, nll: 1.0, correct: true }; rows];
-            let view = MatrixMut::new(&mut [], rows, columns).expect("nothing");
+            let view = view_matrix_mut(&mut [], rows, columns);
             let targets = vec![IGNORED; rows];
             cross_entropy(isa, view, &targets, NONE, 1.0, &mut losses, SERIAL).expect("a fit");
             assert!(losses.iter().all(|loss| *loss == RowLoss::default()));
@@ -408,10 +409,10 @@ fn wrong_calls_are_errors_that_write_nothing() {
     let mut losses = [RowLoss { loss: 7.0, nll: 7.0, correct: true }; 3];
     let before = losses;
     let mut call = |targets: &[u32], smoothing, count: usize| {
-        let view = MatrixMut::new(&mut data, 3, 4).expect("space");
+        let view = view_matrix_mut(&mut data, 3, 4);
         let result =
             cross_entropy(isa, view, targets, smoothing, 1.0, &mut losses[..count], SERIAL);
-        let view = Matrix::new(&data, 3, 4).expect("space");
+        let view = view_matrix(&data, 3, 4);
         let again = cross_entropy_loss(isa, view, targets, smoothing, &mut losses[..count], SERIAL);
         let error = result.expect_err("refused");
         assert_eq!(again.expect_err("refused").to_string(), error.to_string());
@@ -431,11 +432,11 @@ fn wrong_calls_are_errors_that_write_nothing() {
     assert!(error.to_string().ends_with("found NaN"), "{error}");
 
     let mut data = [0.25; 12];
-    let view = MatrixMut::new(&mut data, 4, 3).expect("space").transposed();
+    let view = view_matrix_mut(&mut data, 4, 3).transposed();
     let error =
         cross_entropy(isa, view, &fine, NONE, 1.0, &mut losses, SERIAL).expect_err("refused");
     assert_eq!(error, errors::strided("logits", 3));
-    let view = MatrixMut::new(&mut data, 3, 1).expect("space");
+    let view = view_matrix_mut(&mut data, 3, 1);
     let others = smoothing(0.1, SmoothingOver::Others);
     let error = cross_entropy(isa, view, &[0; 3], others, 1.0, &mut losses, SERIAL);
     assert_eq!(

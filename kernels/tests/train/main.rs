@@ -13,7 +13,6 @@ mod attention_rules;
 mod derivative;
 mod dropout;
 mod embedding;
-mod executors;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod float_mode;
 mod gemm_oracle;

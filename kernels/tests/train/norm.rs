@@ -61,8 +61,8 @@ impl Learned {
         let (keep, to) = (standard.view_mut(), out.view_mut());
         norm_forward_save(isa, self.norm(), x, keep, &mut scale, to, crew)
             .expect("shapes that fit");
-        standard.check_gaps();
-        out.check_gaps();
+        standard.assert_gaps_untouched();
+        out.assert_gaps_untouched();
         Passed { standard, scale, d_x: poison(out.rows, out.columns, gap), out }
     }
 
@@ -78,7 +78,7 @@ impl Learned {
     ) -> Strided {
         norm_backward(isa, self.norm(), saved, d_out, write, d_x.view_mut(), crew)
             .expect("shapes that fit");
-        d_x.check_gaps();
+        d_x.assert_gaps_untouched();
         d_x
     }
 
@@ -201,7 +201,7 @@ fn check(learned: &Learned, x: &Strided, d_out: &Strided, gap: usize) {
         let mut recompute = poison(rows, columns, gap + 2);
         norm_recompute(isa, learned.norm(), standard.view(), recompute.view_mut(), SERIAL)
             .expect("shapes that fit");
-        recompute.check_gaps();
+        recompute.assert_gaps_untouched();
         same(&dense(&recompute), &dense(&plain), "recompute");
         let k = (columns / 64) as f64 + 8.0;
         let k = if learned.norm == Norm::Layer { k } else { k / 2.0 + 8.0 };

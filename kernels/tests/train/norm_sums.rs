@@ -1,14 +1,11 @@
 //! The gradients of the weight and the bias of a norm: sums over rows, in reduction chunks.
 
-use crate::support::errors;
-use crate::support::{CREWS, POISON, Random, Strided, UNIT, all_isas, bits, difference};
+use crate::support::*;
 use proptest::prelude::*;
 use simdformer_kernels::train::{
     NormGradients, ReductionChunks, WriteMode, norm_parameters_backward,
 };
 use simdformer_kernels::{Isa, Matrix, Parallelism};
-
-const SERIAL: Parallelism<'_> = Parallelism::Serial;
 
 struct Operands {
     standard: Strided,
@@ -25,8 +22,7 @@ impl Operands {
             end = rows.min(end + 1 + random.below(longest));
             ends.push(end as u32);
         }
-        let mut matrix =
-            |gap: usize| Strided::new(rows, columns, (columns + gap, 1), |_, _| random.value());
+        let mut matrix = |gap: usize| Strided::new(rows, columns, gap, |_, _| random.value());
         Self { standard: matrix(gap), d_out: matrix(gap + 2), ends }
     }
 
@@ -95,8 +91,7 @@ impl Operands {
                     for which in 0..2 {
                         let chain = (chain + 1 - which) as f64;
                         let bound = UNIT * chain * (size[which] + before);
-                        let error = (f64::from(found[which]) - exact[which] - before).abs();
-                        assert!(error <= bound, "{isa}: off by {error:e}, bound {bound:e}");
+                        assert_close(found[which], exact[which] + before, bound, isa);
                     }
                 }
                 assert_eq!(bits(&found[0]), bits(&self.simulated(j, None)), "{isa}");
@@ -104,11 +99,9 @@ impl Operands {
             }
             // Without the bias.
             let chunks = ReductionChunks::new(&self.ends).expect("chunks");
-            let (standard, d_out) = (self.standard.view(), self.d_out.view());
-            let mut alone = vec![POISON; columns];
+            let (z, d, mut alone) = (self.standard.view(), self.d_out.view(), poisoned(columns));
             let to = NormGradients { weight: &mut alone, bias: None };
-            let store = WriteMode::Store;
-            norm_parameters_backward(isa, standard, d_out, chunks, store, to, SERIAL)
+            norm_parameters_backward(isa, z, d, chunks, WriteMode::Store, to, SERIAL)
                 .expect("shapes that fit");
             assert_eq!(difference(&alone, &weight), None, "{isa}");
         }
@@ -188,7 +181,7 @@ fn columns_do_not_affect_each_other() {
     let mut operands = Operands::random(8, 40, 71, 0, 9);
     let all = |operands: &Operands| operands.all(Isa::best(), WriteMode::Store, POISON, SERIAL);
     let clean = all(&operands);
-    operands.d_out.data[73 * 3 + 20] = f32::NAN;
+    *operands.d_out.at_mut(3, 20) = f32::NAN;
     let spoilt = all(&operands);
     for which in 0..2 {
         for j in 0..71 {
@@ -201,8 +194,7 @@ fn columns_do_not_affect_each_other() {
 #[test]
 fn wrong_calls_are_errors_and_write_nothing() {
     let data = [0.0; 12];
-    let (m, turned) =
-        (Matrix::new(&data, 3, 4).expect("m"), Matrix::new(&data, 4, 3).expect("turned"));
+    let (m, turned) = (view_matrix(&data, 3, 4), view_matrix(&data, 4, 3));
     let call = |standard: Matrix<'_>, ends: &[u32], weight: usize, bias: usize| {
         let chunks = ReductionChunks::new(ends).expect("chunks");
         let (mut d_weight, mut d_bias) = ([POISON; 5], [POISON; 5]);

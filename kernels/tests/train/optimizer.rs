@@ -1,15 +1,12 @@
 //! Adam, norms and averages compared with f64, and Adam with PyTorch.
 
-use crate::support::errors;
-use crate::support::{CREWS, Random, UNIT, all_isas, bits};
+use crate::support::*;
 use proptest::prelude::*;
 use simdformer_kernels::reference::optimizer as oracle;
 use simdformer_kernels::train::{
     Adam, Moments, adam, average, clip_factor, sum_of_squares, sum_of_squares_scratch,
 };
 use simdformer_kernels::{Error, Isa, Parallelism};
-
-const SERIAL: Parallelism<'static> = Parallelism::Serial;
 
 /// Parameters, gradients and moments.
 #[derive(Clone)]
@@ -110,8 +107,7 @@ fn trap_16_three_updates_are_pytorchs() {
             for (found, expected) in state.parameters.iter().zip(expected) {
                 // Two units in the last place of the sum.
                 let bound = 4.0 * UNIT * (expected.abs() + 3.0 * 0.01);
-                let error = (f64::from(*found) - expected).abs();
-                assert!(error <= bound, "{isa}, {beta2}: {found} for {expected}");
+                assert_close(*found, expected, bound, format_args!("{isa}, {beta2}"));
             }
         }
     }
@@ -171,19 +167,15 @@ proptest! {
                         + 8.9e-16 * rate / epsilon;
                     average += 0.01 * (exact[0] - average);
                     average_bound += 4.0 * UNIT * (average.abs() + exact[0].abs());
-                    let close = |found: f32, exact: f64, bound: f64, what| {
-                        let error = (f64::from(found) - exact).abs();
-                        assert!(error <= bound, "{what} is {found} for {exact}, bound {bound}");
-                    };
                     if t as u64 == steps {
                         let tiny = 1e-30;
-                        close(state.parameters[i], exact[0], bound, "parameter");
+                        assert_close(state.parameters[i], exact[0], bound, "parameter");
                         let bound1 = (3.0 * t + 5.0) * UNIT * absolute + tiny;
-                        close(state.first[i], exact[1], bound1 + 8.9e-16, "first");
+                        assert_close(state.first[i], exact[1], bound1 + 8.9e-16, "first");
                         let bound2 = (3.0 * t + 8.0) * UNIT * exact[2] + tiny;
-                        close(state.second[i], exact[2], bound2, "second");
+                        assert_close(state.second[i], exact[2], bound2, "second");
                         let kept = state.average.as_ref().expect("there is one")[i];
-                        close(kept, average, bound + average_bound, "average");
+                        assert_close(kept, average, bound + average_bound, "average");
                     }
                 }
             }
@@ -226,12 +218,9 @@ fn trap_18_moments_of_unused_rows_become_zero() {
     for isa in all_isas() {
         for beta2 in [0.9, 0.98] {
             let mut state = State::new(vec![0.5, -1.0, 1e-3, 0.0, 2.0]);
-            state.update(
-                isa,
-                &Adam { beta2, ..Adam::default() },
-                &[1e-2, -30.0, 1e-9, 1e-18, 1e-30],
-                SERIAL,
-            );
+            let (settings, gradients) =
+                (Adam { beta2, ..Adam::default() }, [1e-2, -30.0, 1e-9, 1e-18, 1e-30]);
+            state.update(isa, &settings, &gradients, SERIAL);
             let after = state.parameters[1];
             for step in 2..6000 {
                 state.update(isa, &Adam { beta2, step, ..Adam::default() }, &[0.0; 5], SERIAL);

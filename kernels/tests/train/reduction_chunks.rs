@@ -1,6 +1,6 @@
 //! Reduction chunks cover all rows, each row once.
 
-use crate::support::errors;
+use crate::support::*;
 use simdformer_kernels::Expected;
 use simdformer_kernels::train::ReductionChunks;
 

@@ -1,10 +1,9 @@
 //! The gradient of the learned weight of relative positions.
 
-use crate::support::errors;
-use crate::support::{POISON, Random, Strided, UNIT};
+use crate::support::*;
+use simdformer_kernels::Expected;
 use simdformer_kernels::relative::RelativeBuckets;
 use simdformer_kernels::train::WriteMode;
-use simdformer_kernels::{Expected, Matrix, MatrixMut};
 
 const BUCKETS: [(usize, usize, bool); 5] =
     [(32, 128, true), (32, 128, false), (4, 3, true), (2, 9, false), (7, 1000, true)];
@@ -33,7 +32,7 @@ fn each_bucket_sums_its_distances() {
                         });
                         let old = found.clone();
                         buckets.gradient(positions, &d_table, write, found.view_mut()).unwrap();
-                        found.check_gaps();
+                        found.assert_gaps_untouched();
                         for bucket in 0..count {
                             for head in 0..heads {
                                 let old = if add { old.at(bucket, head) } else { 0.0 };
@@ -58,9 +57,9 @@ fn the_gradient_is_the_adjoint_of_the_table() {
         let mut random = Random::new(1);
         let (weight, d_table) = (random.values(count * heads), random.values(len));
         let mut table = vec![f32::NAN; len];
-        buckets.fill(Matrix::new(&weight, count, heads).unwrap(), positions, &mut table).unwrap();
+        buckets.fill(view_matrix(&weight, count, heads), positions, &mut table).unwrap();
         let mut gradient = vec![f32::NAN; count * heads];
-        let view = MatrixMut::new(&mut gradient, count, heads).unwrap();
+        let view = view_matrix_mut(&mut gradient, count, heads);
         buckets.gradient(positions, &d_table, WriteMode::Store, view).unwrap();
         let dot = |a: &[f32], b: &[f32]| -> f64 {
             a.iter().zip(b).map(|(&a, &b)| f64::from(a) * f64::from(b)).sum()
@@ -79,9 +78,9 @@ fn tables_and_weights_of_another_size_are_errors() {
         (4, 9, errors::len("d_table", 10, 9)),
         (4, 11, errors::len("d_table", 10, 11)),
     ] {
-        let view = MatrixMut::new(&mut gradient, rows, 2).unwrap();
+        let view = view_matrix_mut(&mut gradient, rows, 2);
         let found = buckets.gradient(3, &[0.0; 11][..floats], WriteMode::Store, view);
         assert_eq!(found, Err(expected));
     }
-    assert!(gradient.iter().all(|x| x.to_bits() == POISON.to_bits()));
+    assert!(is_poison(&gradient));
 }

@@ -3,22 +3,14 @@
 use crate::attention::{Case, Gradients, Saved};
 use crate::support::batch::Batch;
 use crate::support::stack::{ATTENTION, OTHERS, check};
-use crate::support::{Random, all_isas};
+use crate::support::*;
 use simdformer_kernels::train::{
     Adam, AttentionGradients, AttentionInputs, Dropout, Lookup, Moments, RowLoss, SavedAttention,
     Smoothing, SmoothingOver, adam, attention_backward, attention_backward_scratch,
     attention_forward_save, average, cross_entropy, cross_entropy_loss, dropout, dropout_add,
     embedding_gradient, normal, permutation, sum_of_squares,
 };
-use simdformer_kernels::{Matrix, MatrixMut, Parallelism, Qkv, attention_scratch};
-
-const SERIAL: Parallelism<'static> = Parallelism::Serial;
-
-/// `data` in `rows` rows.
-fn view(data: &mut [f32], rows: usize) -> MatrixMut<'_> {
-    let columns = data.len() / rows;
-    MatrixMut::new(data, rows, columns).expect("a matrix")
-}
+use simdformer_kernels::{Qkv, attention_scratch};
 
 #[test]
 fn updates() {
@@ -32,24 +24,24 @@ fn updates() {
         let mut words = vec![0; 2 * rows];
         let mut losses = vec![RowLoss::default(); rows];
         let mut partials = vec![0.0; x.len()];
-        let matrix = Matrix::new(&x, rows, columns).expect("a matrix");
+        let matrix = view_matrix(&x, rows, columns);
         let smoothing = Smoothing { epsilon: 0.1, over: SmoothingOver::All };
         let drop = Dropout { seed: 1, step: 1, site: 1, probability: 0.1 };
         for isa in all_isas() {
             check(isa, "a loss", OTHERS, || {
-                let logits = view(&mut out, rows);
+                let logits = view_rows(&mut out, rows);
                 cross_entropy(isa, logits, &ids, smoothing, 1.0, &mut losses, SERIAL)
                     .expect("a fit");
                 cross_entropy_loss(isa, matrix, &ids, smoothing, &mut losses, SERIAL)
                     .expect("a fit");
             });
             check(isa, "a dropout", OTHERS, || {
-                dropout(isa, &drop, &ids, &ids, view(&mut out, rows), SERIAL).expect("a fit");
-                dropout_add(isa, &drop, &ids, &ids, matrix, view(&mut out, rows), SERIAL)
+                dropout(isa, &drop, &ids, &ids, view_rows(&mut out, rows), SERIAL).expect("a fit");
+                dropout_add(isa, &drop, &ids, &ids, matrix, view_rows(&mut out, rows), SERIAL)
                     .expect("a fit");
             });
             check(isa, "the gradient of a lookup", OTHERS, || {
-                let table = view(&mut out, rows);
+                let table = view_rows(&mut out, rows);
                 let lookup = Lookup { ids: &ids, scale: 2.0, skip: None };
                 embedding_gradient(isa, lookup, matrix, table, &mut words, SERIAL).expect("a fit");
             });

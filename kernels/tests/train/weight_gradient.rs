@@ -1,17 +1,14 @@
 //! The gradients of a linear layer compared with their oracles: small integers, for which every bit must be
 //! right, and real numbers within the documented bound, in every layout, with poison around every operand.
 
-use crate::support::errors;
 use crate::support::gemm::{Packed, product, strides};
-use crate::support::{POISON, Random, Strided, UNIT, all_isas, brief, chosen, property};
+use crate::support::*;
 use proptest::prelude::*;
 use simdformer_kernels::train::{
     ReductionChunks, WriteMode, weight_gradient, weight_gradient_scratch,
 };
-use simdformer_kernels::{Error, Expected, Isa, Matrix, MatrixMut, Parallelism, reference};
+use simdformer_kernels::{Error, Isa, Matrix, MatrixMut, Parallelism, reference};
 use std::collections::BTreeSet;
-
-const SERIAL: Parallelism<'static> = Parallelism::Serial;
 
 /// Operands, and results that are stored or added to.
 #[derive(Clone)]
@@ -41,29 +38,38 @@ impl Call {
 
     /// With a scratch of exactly the documented length, which holds poison.
     pub(crate) fn run(&mut self, isa: Isa, write: WriteMode, parallelism: Parallelism<'_>) {
-        let leaves = ReductionChunks::new(&self.ends).expect("leaves");
-        let longest = leaves.ranges().map(|rows| rows.len()).max().unwrap_or(0);
-        let floats = weight_gradient_scratch(isa, longest, self.d_y.columns, self.x.columns);
-        let mut scratch = vec![POISON; floats.expect("small")];
-        weight_gradient(
-            isa,
-            self.d_y.view(),
-            self.x.view(),
-            leaves,
-            write,
-            self.d_weight.view_mut(),
-            Some(&mut self.d_bias),
-            &mut scratch,
-            parallelism,
-        )
-        .expect("a fit");
+        let mut scratch = poisoned(self.scratch(isa));
+        let (to, bias) = (self.d_weight.view_mut(), Some(&mut self.d_bias[..]));
+        let operands = (self.d_y.view(), self.x.view());
+        gradient(isa, operands, &self.ends, write, (to, bias), &mut scratch, parallelism);
+    }
+
+    /// The documented length.
+    pub(crate) fn scratch(&self, isa: Isa) -> usize {
+        let chunks = ReductionChunks::new(&self.ends).expect("chunks");
+        let longest = chunks.ranges().map(|rows| rows.len()).max().unwrap_or(0);
+        weight_gradient_scratch(isa, longest, self.d_y.columns, self.x.columns).expect("small")
     }
 
     /// The gradient of the weight without gaps.
     pub(crate) fn weight(&self) -> Vec<f32> {
-        let (rows, columns) = (self.d_weight.rows, self.d_weight.columns);
-        (0..rows * columns).map(|i| self.d_weight.at(i / columns, i % columns)).collect()
+        self.d_weight.dense()
     }
+}
+
+/// `weight_gradient` of operands that fit.
+pub(crate) fn gradient(
+    isa: Isa,
+    (d_y, x): (Matrix<'_>, Matrix<'_>),
+    ends: &[u32],
+    write: WriteMode,
+    (d_weight, d_bias): (MatrixMut<'_>, Option<&mut [f32]>),
+    scratch: &mut [f32],
+    parallelism: Parallelism<'_>,
+) {
+    let chunks = ReductionChunks::new(ends).expect("chunks");
+    weight_gradient(isa, d_y, x, chunks, write, d_weight, d_bias, scratch, parallelism)
+        .expect("a fit");
 }
 
 /// Reduction chunks that end at up to `cuts` random rows.
@@ -152,7 +158,7 @@ fn forward_and_gradients_are_adjoint() {
         {
             let mut call = Call::new(shape, &ends(&mut random, rows, 2), || random.integer(4));
             let w = random.integers(outputs * inputs, 4);
-            let weight = Matrix::new(&w, outputs, inputs).expect("W");
+            let weight = view_matrix(&w, outputs, inputs);
             let (d_y, x) = (&call.d_y.data[..rows * outputs], &call.x.data[..rows * inputs]);
             let forward = Packed::new(isa, weight.transposed());
             let backward = Packed::new(isa, weight);
@@ -224,7 +230,7 @@ fn check_case(isa: Isa, case: &Case) {
     }
     let before = call.clone();
     call.run(isa, write, SERIAL);
-    call.d_weight.check_gaps();
+    call.d_weight.assert_gaps_untouched();
 
     let (mut exact, mut magnitude) = (vec![0.0; outputs * inputs], vec![0.0; outputs * inputs]);
     let there = (!store).then(|| before.d_weight.view());
@@ -235,17 +241,15 @@ fn check_case(isa: Isa, case: &Case) {
     let longest = leaves.ranges().map(|rows| rows.len()).max().unwrap_or(0);
     let roundings = 2.0 * (longest + leaves.len() + 2) as f64 * UNIT;
     for (at, &found) in call.weight().iter().enumerate() {
-        let error = (f64::from(found) - exact[at]).abs();
         let bound = roundings * magnitude[at] + 1e-37;
-        assert!(error <= bound, "{isa}, {case:?}: dW {at} is off by {error:e}, not {bound:e}");
+        assert_close(found, exact[at], bound, format_args!("{isa}, {case:?}: dW {at}"));
     }
     let (mut exact, mut magnitude) = (vec![0.0; outputs], vec![0.0; outputs]);
     let there = (!store).then_some(&before.d_bias[..]);
     reference::gemm_gradient::bias_gradient(d_y, there, &mut exact, &mut magnitude).expect("a fit");
     for (at, &found) in call.d_bias.iter().enumerate() {
-        let error = (f64::from(found) - exact[at]).abs();
         let bound = roundings * magnitude[at] + 1e-37;
-        assert!(error <= bound, "{isa}, {case:?}: db {at} is off by {error:e}, not {bound:e}");
+        assert_close(found, exact[at], bound, format_args!("{isa}, {case:?}: db {at}"));
     }
 }
 
@@ -282,52 +286,36 @@ fn zero_sizes_write_what_the_formula_says() {
 #[test]
 fn operands_that_do_not_fit_are_errors_and_nothing_is_written() {
     let data = [1.0f32; 64];
-    let matrix = |rows, columns| Matrix::new(&data, rows, columns).expect("small");
+    let matrix = |rows, columns| view_matrix(&data, rows, columns);
     for isa in all_isas() {
         let expected = weight_gradient_scratch(isa, 2, 3, 4).expect("small");
         let run = |x, ends: &[u32], (rows, columns), bias: usize, floats| {
             let (mut d_weight, mut d_bias) = ([POISON; 20], [POISON; 5]);
             let mut scratch = vec![POISON; floats];
-            let found = weight_gradient(
-                isa,
-                matrix(4, 3),
-                x,
-                ReductionChunks::new(ends).expect("leaves"),
-                WriteMode::Store,
-                MatrixMut::new(&mut d_weight, rows, columns).expect("dW"),
-                Some(&mut d_bias[..bias]),
-                &mut scratch,
-                SERIAL,
-            );
+            let chunks = ReductionChunks::new(ends).expect("leaves");
+            let (to, bias) =
+                (view_matrix_mut(&mut d_weight, rows, columns), Some(&mut d_bias[..bias]));
+            let (d_y, store) = (matrix(4, 3), WriteMode::Store);
+            let found = weight_gradient(isa, d_y, x, chunks, store, to, bias, &mut scratch, SERIAL);
             if found.is_err() {
-                let written = |x: &f32| x.to_bits() != POISON.to_bits();
-                assert!(!d_weight.iter().chain(&d_bias).chain(&scratch).any(written));
+                let all = [&d_weight[..], &d_bias, &scratch];
+                assert!(all.into_iter().all(is_poison), "{found:?}: something was written");
             }
             found
         };
         let (x, ends) = (matrix(4, 4), [2, 4]);
         assert_eq!(run(x, &ends, (3, 4), 3, expected), Ok(()));
-        let mut messages = BTreeSet::new();
-        for (found, wanted) in [
-            (
-                run(matrix(5, 4), &ends, (3, 4), 3, expected),
-                errors::size("rows", "x", Expected::Exactly(4), 5),
-            ),
-            (
-                run(x, &[2, 3], (3, 4), 3, expected),
-                errors::size("rows", "chunks", Expected::Exactly(4), 3),
-            ),
-            (run(x, &ends, (4, 3), 3, expected), errors::shape("d_weight", [3, 4], [4, 3])),
-            (run(x, &ends, (3, 4), 2, expected), errors::len("d_bias", 3, 2)),
-            (
-                run(x, &ends, (3, 4), 3, expected - 1),
-                errors::min_len("scratch", expected, expected - 1),
-            ),
+        let less = expected - 1;
+        for (x, ends, shape, bias, floats, text) in [
+            (matrix(5, 4), &ends, (3, 4), 3, expected, "rows of x: expected 4, found 5".to_owned()),
+            (x, &[2, 3], (3, 4), 3, expected, "rows of chunks: expected 4, found 3".to_owned()),
+            (x, &ends, (4, 3), 3, expected, "shape of d_weight: expected [3, 4], found [4, 3]; the axes are swapped: call `transposed()` on its matrix".to_owned()),
+            (x, &ends, (3, 4), 2, expected, "length of d_bias: expected 3, found 2".to_owned()),
+            (x, &ends, (3, 4), 3, less, format!("length of scratch: expected at least {expected}, found {less}")),
         ] {
-            assert_eq!(found, Err(wanted));
-            messages.insert(wanted.to_string());
+            let found = run(x, ends, shape, bias, floats);
+            assert_eq!(found.map_err(|error| error.to_string()), Err(text));
         }
-        assert_eq!(messages.len(), 5, "every message is distinct: {messages:?}");
         // The longest reduction chunk counts, not all rows.
         let three = weight_gradient_scratch(isa, 3, 3, 4).expect("small");
         let wanted = errors::min_len("scratch", three, expected);

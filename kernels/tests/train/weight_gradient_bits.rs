@@ -1,13 +1,14 @@
 //! The bits of the gradients of a linear layer do not depend on how they are computed.
 
-use super::weight_gradient::{Call, ends};
-use crate::support::{CREWS, POISON, Random, Strided, all_isas, brief, difference};
-use simdformer_kernels::train::{
-    ReductionChunks, WriteMode, weight_gradient, weight_gradient_scratch,
-};
-use simdformer_kernels::{Matrix, MatrixMut, Parallelism};
+use super::weight_gradient::{Call, ends, gradient};
+use crate::support::*;
+use simdformer_kernels::train::{ReductionChunks, WriteMode};
 
-const SERIAL: Parallelism<'static> = Parallelism::Serial;
+#[track_caller]
+fn assert_same(found: &Call, expected: &Call, what: &str) {
+    assert_eq!(difference(&found.weight(), &expected.weight()), None, "{what}");
+    assert_eq!(difference(&found.d_bias, &expected.d_bias), None, "{what}");
+}
 
 /// Sums over rows by their definition, with one rounding for each multiply-add.
 #[test]
@@ -52,12 +53,11 @@ fn instruction_sets_give_the_same_bits() {
             let mut call = call.clone();
             call.run(isa, WriteMode::Store, SERIAL);
             call.run(isa, WriteMode::Add, SERIAL);
-            results.push((isa, call.weight(), call.d_bias));
+            results.push((isa, call));
         }
         for pair in results.windows(2) {
             let what = format!("{} and {}: {shape:?}", pair[0].0, pair[1].0);
-            assert_eq!(difference(&pair[0].1, &pair[1].1), None, "{what}");
-            assert_eq!(difference(&pair[0].2, &pair[1].2), None, "{what}");
+            assert_same(&pair[0].1, &pair[1].1, &what);
         }
     }
 }
@@ -85,10 +85,7 @@ fn calls_that_add_whole_chunks_equal_one_call() {
                     let own: Vec<u32> = ends[chunk..cut].iter().map(|end| end - row).collect();
                     let count = own[own.len() - 1] as usize;
                     let block = |from: &Strided| {
-                        let start = row as usize * from.columns;
-                        Strided::new(count, from.columns, (from.columns, 1), |i, j| {
-                            from.data[start + i * from.columns + j]
-                        })
+                        Strided::new(count, from.columns, 0, |i, j| from.at(row as usize + i, j))
                     };
                     let mut part = Call {
                         d_y: block(&whole.d_y),
@@ -101,9 +98,7 @@ fn calls_that_add_whole_chunks_equal_one_call() {
                     (parts.d_weight, parts.d_bias) = (part.d_weight, part.d_bias);
                     (chunk, row) = (cut, ends[cut - 1]);
                 }
-                let what = format!("{isa}: {cuts:?}, {write:?}");
-                assert_eq!(difference(&parts.weight(), &whole.weight()), None, "{what}");
-                assert_eq!(difference(&parts.d_bias, &whole.d_bias), None, "{what}");
+                assert_same(&parts, &whole, &format!("{isa}: {cuts:?}, {write:?}"));
             }
         }
     }
@@ -121,9 +116,7 @@ fn trap_19_threads_do_not_change_a_bit() {
             for crew in CREWS {
                 let mut found = call.clone();
                 crew.run(|parallelism| found.run(isa, WriteMode::Store, parallelism));
-                let what = format!("{isa}: {shape:?}, {crew:?}");
-                assert_eq!(difference(&found.weight(), &serial.weight()), None, "{what}");
-                assert_eq!(difference(&found.d_bias, &serial.d_bias), None, "{what}");
+                assert_same(&found, &serial, &format!("{isa}: {shape:?}, {crew:?}"));
             }
         }
     }
@@ -157,22 +150,14 @@ fn neither_a_missing_bias_nor_the_address_of_the_scratch_changes_a_bit() {
         let mut random = Random::new(9);
         let mut call = Call::new([rows, outputs, inputs], &[50], || random.value());
         call.run(isa, WriteMode::Store, SERIAL);
-        let floats = weight_gradient_scratch(isa, rows, outputs, inputs).expect("small");
-        let mut buffer = vec![POISON; floats + 16];
+        let floats = call.scratch(isa);
+        let mut buffer = poisoned(floats + 16);
         for offset in 0..16 {
-            let mut d_weight = vec![POISON; outputs * inputs];
-            weight_gradient(
-                isa,
-                call.d_y.view(),
-                call.x.view(),
-                ReductionChunks::new(&call.ends).expect("chunks"),
-                WriteMode::Store,
-                MatrixMut::new(&mut d_weight, outputs, inputs).expect("dW"),
-                None,
-                &mut buffer[offset..][..floats],
-                SERIAL,
-            )
-            .expect("a fit");
+            let mut d_weight = poisoned(outputs * inputs);
+            let to = view_matrix_mut(&mut d_weight, outputs, inputs);
+            let (operands, scratch) =
+                ((call.d_y.view(), call.x.view()), &mut buffer[offset..][..floats]);
+            gradient(isa, operands, &call.ends, WriteMode::Store, (to, None), scratch, SERIAL);
             assert_eq!(difference(&d_weight, &call.weight()), None, "{isa}: {offset}");
         }
     }
@@ -194,22 +179,13 @@ fn everything_stays_between_guard_pages() {
             for wall in walls {
                 let d_y = wall(&expected.d_y.data[..rows * outputs]);
                 let x = wall(&expected.x.data[..rows * inputs]);
-                let floats = weight_gradient_scratch(isa, rows, outputs, inputs).expect("small");
-                let mut scratch = wall(&vec![POISON; floats]);
-                let mut d_weight = wall(&vec![POISON; outputs * inputs]);
-                let mut d_bias = wall(&vec![POISON; outputs]);
-                weight_gradient(
-                    isa,
-                    Matrix::new(&d_y, rows, outputs).expect("dY"),
-                    Matrix::new(&x, rows, inputs).expect("X"),
-                    ReductionChunks::new(&expected.ends).expect("chunks"),
-                    WriteMode::Store,
-                    MatrixMut::new(&mut d_weight, outputs, inputs).expect("dW"),
-                    Some(&mut d_bias),
-                    &mut scratch,
-                    SERIAL,
-                )
-                .expect("a fit");
+                let mut scratch = wall(&poisoned(expected.scratch(isa)));
+                let mut d_weight = wall(&poisoned(outputs * inputs));
+                let mut d_bias = wall(&poisoned(outputs));
+                let operands = (view_matrix(&d_y, rows, outputs), view_matrix(&x, rows, inputs));
+                let to = (view_matrix_mut(&mut d_weight, outputs, inputs), Some(&mut d_bias[..]));
+                let ends = &expected.ends;
+                gradient(isa, operands, ends, WriteMode::Store, to, &mut scratch, SERIAL);
                 assert_eq!(d_weight.to_vec(), expected.weight(), "{isa}: {shape:?}");
                 assert_eq!(d_bias.to_vec(), expected.d_bias, "{isa}: {shape:?}");
             }
