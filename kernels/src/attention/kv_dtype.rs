@@ -5,7 +5,7 @@
 //! [`KvFormat`], and each dtype is a separate function where a call enters the kernels.
 
 use crate::gemm::{F16Operand, F32Operand, Panels, Rows, Tile, TileOperand, multiply_one};
-use crate::prefetch::{PerStep, attention_steps};
+use crate::prefetch::{CacheLevel, PerPeriod, PerStep, Prefetch, attention_steps};
 use crate::simd::half::{F16, narrow_f16};
 use crate::simd::{MAX_LANES, MAX_MR, SimdF32};
 
@@ -157,6 +157,8 @@ pub(super) trait KvFormat: Copy {
             Vector = S::F32,
             Sum = S::F32,
         >;
+    /// The prefetches of [`KvFormat::prefetch_lines`].
+    type Lines: Prefetch;
     /// Most rows of a tile of queries. Where a load also converts, taller tiles have no registers for it, and each
     /// height would be compiled once more.
     const MAX_MR: usize;
@@ -166,7 +168,7 @@ pub(super) trait KvFormat: Copy {
     fn prefetch_panel<S: SimdF32>(panel: Panels<Self::KvElement, 1>, count: usize) -> PerStep;
     /// Prefetches, at each step, as many lines as `count` vectors have. The lines follow each other from `at`, and
     /// vectors are `stride` elements apart. The address may be invalid.
-    fn prefetch_lines(at: *const Self::KvElement, count: usize, stride: usize) -> PerStep;
+    fn prefetch_lines(at: *const Self::KvElement, count: usize, stride: usize) -> Self::Lines;
 }
 
 /// Loads a vector of elements as f32.
@@ -194,7 +196,7 @@ pub(super) fn line_by_line<T, S: SimdF32, const NV: usize>(at: *const T) -> Pane
 #[inline(always)]
 pub(super) unsafe fn tile_prefetched<S: SimdF32, N: KvFormat, const MR: usize, const NV: usize>(
     s: S,
-    mut acc: Tile<S, MR, NV>,
+    acc: Tile<S, MR, NV>,
     depth: usize,
     rows: Rows<f32>,
     panel: Panels<N::KvElement, 1>,
@@ -202,16 +204,14 @@ pub(super) unsafe fn tile_prefetched<S: SimdF32, N: KvFormat, const MR: usize, c
 ) -> Tile<S, MR, NV> {
     let ahead = attention_steps(MR);
     let start = depth.saturating_sub(ahead);
-    // A tile is compiled once for both parts.
-    for part in 0..2 {
-        let (from, to, prefetched) =
-            if part == 1 { (start, depth, next) } else { (0, start, panel.skip(ahead)) };
-        let prefetch = N::prefetch_panel::<S>(prefetched, NV);
-        let (rows, panel) = (rows.skip(from), panel.skip(from));
-        // SAFETY: the `# Safety` contract of `tile_prefetched` holds; `from <= to <= depth`.
-        acc = unsafe { multiply_one(N::operand(s), acc, to - from, rows, panel, prefetch) };
+    let first = N::prefetch_panel::<S>(panel.skip(ahead), NV);
+    let last = N::prefetch_panel::<S>(next, NV);
+    let (rows_left, panel_left) = (rows.skip(start), panel.skip(start));
+    // SAFETY: the `# Safety` contract of `tile_prefetched` holds; `start <= depth`.
+    unsafe {
+        let acc = multiply_one(N::operand(s), acc, start, rows, panel, first);
+        multiply_one(N::operand(s), acc, depth - start, rows_left, panel_left, last)
     }
-    acc
 }
 
 /// f32.
@@ -221,6 +221,7 @@ pub(super) struct F32Kv;
 impl KvFormat for F32Kv {
     type KvElement = f32;
     type Operand<S: SimdF32> = F32Operand<S>;
+    type Lines = PerStep;
     const MAX_MR: usize = MAX_MR;
 
     #[inline(always)]
@@ -237,13 +238,15 @@ impl KvFormat for F32Kv {
     }
 }
 
-/// f16. Two vectors share a cache line: it is requested twice, which costs almost nothing.
+/// f16. Two vectors share a cache line. A tile of several queries requests it twice, which costs almost nothing there; a
+/// single query, whose tile is mostly loads, requests it once.
 #[derive(Clone, Copy)]
 pub(super) struct F16Kv;
 
 impl KvFormat for F16Kv {
     type KvElement = u16;
     type Operand<S: SimdF32> = F16Operand<S, F16, 1>;
+    type Lines = PerPeriod<2>;
     const MAX_MR: usize = 4;
 
     #[inline(always)]
@@ -255,8 +258,8 @@ impl KvFormat for F16Kv {
         PerStep::new(panel.at[0].cast(), panel.step / 2, count, panel.vector / 2)
     }
     #[inline(always)]
-    fn prefetch_lines(at: *const u16, count: usize, stride: usize) -> PerStep {
-        PerStep::new(at.cast(), count * stride / 2, count.div_ceil(2), stride)
+    fn prefetch_lines(at: *const u16, count: usize, stride: usize) -> PerPeriod<2> {
+        PerPeriod { at: at.cast(), apart: stride, count, cache: CacheLevel::L1 }
     }
 }
 
