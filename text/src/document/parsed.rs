@@ -22,7 +22,7 @@ impl Document {
     ///
     /// [`DocumentError::Syntax`] if JSON or a message catalog cannot be read: a string without an end, half a surrogate pair
     /// in an escape, a line of a catalog that is neither a comment nor a keyword with a string; if Markdown has too many
-    /// quotations and lists in each other; if the text has 4 GiB or more. All other formats accept every other text.
+    /// quotations and lists in each other; if the text has 4 GiB or more; if a text has no place of its own after the text before it. All other formats accept every other text.
     pub fn parse(source: &str, format: Format) -> Result<Self, DocumentError> {
         Self::parse_with(source, format, ParseOptions::default())
     }
@@ -53,7 +53,10 @@ impl Document {
             Format::Json => json_strings::parse(source, start, &mut places)?,
             Format::Gettext => gettext::parse(source, start, &mut places)?,
         }
-        let (segments, places) = places.into_parts(format)?;
+        let (segments, places) = places.into_parts().map_err(|line| {
+            let expected = "a text after the one before it";
+            DocumentError::Syntax { format, line, expected }
+        })?;
         let newline = match source.find('\n') {
             Some(at) if source.as_bytes()[..at].ends_with(b"\r") => "\r\n",
             _ => "\n",

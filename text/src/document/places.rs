@@ -2,7 +2,6 @@
 
 use super::inline::Found;
 use super::markdown_writer::Context;
-use super::{DocumentError, Format};
 use crate::marked_text::MarkedText;
 use std::ops::Range;
 use std::time::Duration;
@@ -174,16 +173,11 @@ impl<'s> Places<'s> {
     /// The segments and their places.
     ///
     /// # Errors
-    /// A segment of a document of this format has no place of its own, so that its translation could not be written.
-    pub(super) fn into_parts(
-        self,
-        format: Format,
-    ) -> Result<(Vec<MarkedText>, Vec<Place>), DocumentError> {
+    /// A segment has no place of its own, so that its translation could not be written: its line, from 1.
+    pub(super) fn into_parts(self) -> Result<(Vec<MarkedText>, Vec<Place>), usize> {
         let Some(range) = self.misplaced else { return Ok((self.segments, self.places)) };
         let before = self.source.as_bytes().get(..range.start).unwrap_or(self.source.as_bytes());
-        let line = before.iter().filter(|&&byte| byte == b'\n').count() + 1;
-        let expected = "a text after the one before it";
-        Err(DocumentError::Syntax { format, line, expected })
+        Err(before.iter().filter(|&&byte| byte == b'\n').count() + 1)
     }
 }
 
