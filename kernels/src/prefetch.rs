@@ -167,10 +167,10 @@ impl<A: Prefetch, const N: usize> Prefetch for [A; N] {
     }
 }
 
-/// The same lines in each step: `count` lines, `apart` floats between two of them, and `step` floats further at each
-/// step. `count` is a compile-time constant at every use.
+/// The same lines in each step, or in the first of each `EVERY` steps: `count` lines, `apart` floats between two of
+/// them, and `step` floats further at each time. `count` is a compile-time constant at every use.
 #[derive(Clone, Copy)]
-pub(crate) struct PerStep {
+pub(crate) struct PerStep<const EVERY: usize = 1> {
     /// Address of the first line. Any address is valid.
     at: *const f32,
     step: usize,
@@ -216,11 +216,23 @@ impl PerStep {
         let turn = Some((at.wrapping_add(all), all.wrapping_sub(step)));
         Self { at, step: count * floats, count, apart: floats, cache: CacheLevel::L2, turn }
     }
+
+    /// The same lines in every second step.
+    #[inline(always)]
+    pub(crate) fn every_second(self) -> PerStep<2> {
+        let Self { at, step, count, apart, cache, turn } = self;
+        PerStep { at, step, count, apart, cache, turn }
+    }
 }
 
-impl Prefetch for PerStep {
+impl<const EVERY: usize> Prefetch for PerStep<EVERY> {
+    const PERIOD: usize = EVERY;
+
     #[inline(always)]
-    fn issue<S: SimdF32>(&mut self, s: S, _: usize) {
+    fn issue<S: SimdF32>(&mut self, s: S, step: usize) {
+        if step > 0 {
+            return;
+        }
         for line in 0..self.count {
             self.cache.prefetch(s, self.at.wrapping_add(line * self.apart));
         }

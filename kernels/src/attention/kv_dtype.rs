@@ -5,7 +5,7 @@
 //! [`KvFormat`], and each dtype is a separate function where a call enters the kernels.
 
 use crate::gemm::{F16Operand, F32Operand, Panels, Rows, Tile, TileOperand, multiply_one};
-use crate::prefetch::{CacheLevel, PerPeriod, PerStep, Prefetch, attention_steps};
+use crate::prefetch::{PerStep, Prefetch, attention_steps};
 use crate::simd::half::{F16, narrow_f16};
 use crate::simd::{MAX_LANES, MAX_MR, SimdF32};
 
@@ -246,7 +246,7 @@ pub(super) struct F16Kv;
 impl KvFormat for F16Kv {
     type KvElement = u16;
     type Operand<S: SimdF32> = F16Operand<S, F16, 1>;
-    type Lines = PerPeriod<2>;
+    type Lines = PerStep<2>;
     const MAX_MR: usize = 4;
 
     #[inline(always)]
@@ -258,8 +258,8 @@ impl KvFormat for F16Kv {
         PerStep::new(panel.at[0].cast(), panel.step / 2, count, panel.vector / 2)
     }
     #[inline(always)]
-    fn prefetch_lines(at: *const u16, count: usize, stride: usize) -> PerPeriod<2> {
-        PerPeriod { at: at.cast(), apart: stride, count, cache: CacheLevel::L1 }
+    fn prefetch_lines(at: *const u16, count: usize, stride: usize) -> PerStep<2> {
+        PerStep::running(at.cast(), count, stride).every_second()
     }
 }
 
