@@ -13,7 +13,7 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 use simdformer_kernels::norm::{LayerNorm, Norm, NormInput, norm};
 use simdformer_kernels::{
     Activation, AttentionOptions, CacheMut, CacheShape, CachedSequence, Epilogue, Error, Executor,
-    Heads, HeadsMut, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, Qkv, PostOp, Sequence,
+    Heads, HeadsMut, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, PostOp, Qkv, Sequence,
     SlotTable, attention, attention_cached, attention_decode, attention_scratch, gemm,
     gemm_unpacked, gemm_unpacked_scratch,
 };
