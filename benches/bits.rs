@@ -27,7 +27,7 @@ use simdformer::checkpoint::Checkpoint;
 use simdformer::config::Family;
 use simdformer::kernels::pruned_argmax::{self, Product, PruningTable};
 use simdformer::kernels::{
-    Activation, Epilogue, Input, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, PostOp,
+    Activation, Epilogue, Exec, Input, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, PostOp,
     SoftmaxOptions, gemm, norm, softmax,
 };
 use simdformer::search::{BeamOptions, Hooks, SampleOptions, SearchOptions, Strategy};
@@ -272,12 +272,11 @@ fn kernels(isa: Isa) {
         let out = MatrixMut::new(&mut y, rows, columns).expect("a matrix");
         let view = Matrix::new(&x, rows, columns).expect("a matrix");
         let input = norm::NormInput::Matrix(view);
-        norm::norm(isa, layer, input, out, Parallelism::Serial).expect("normed");
+        norm::norm(Exec::serial(isa), layer, input, out).expect("normed");
         digest.floats(&y);
         let view = MatrixMut::new(&mut x, rows, columns).expect("a matrix");
         let options = SoftmaxOptions::default();
-        softmax::softmax(isa, Input::Output, options, view, Parallelism::Serial)
-            .expect("a softmax");
+        softmax::softmax(Exec::serial(isa), Input::Output, options, view).expect("a softmax");
         digest.floats(&x);
     }
     println!("{isa} norm and softmax {:016x}", digest.0);

@@ -20,7 +20,7 @@ use simdformer::kernels::position::{PositionEncoding, encode};
 use simdformer::kernels::softmax::{SoftmaxOptions, log_sum_exp, softmax};
 use simdformer::kernels::topk::top_k;
 use simdformer::kernels::{
-    AttentionOptions, Bias, Cache, CacheShape, Epilogue, Heads, HeadsMut, Input, Isa, Matrix,
+    AttentionOptions, Bias, Cache, CacheShape, Epilogue, Exec, Heads, HeadsMut, Input, Isa, Matrix,
     MatrixMut, Parallelism, Qkv, SlotTable, attention_decode, gemm_unpacked, gemm_unpacked_scratch,
 };
 use simdformer::search::{
@@ -91,7 +91,7 @@ fn kernels() {
     let mut unpacked = |b: Matrix<'_>, c: [usize; 2], epilogue: Epilogue<'_>, floats: usize| {
         let c = MatrixMut::new(&mut more, c[0], c[1]).expect("space");
         let mut scratch = vec![0.0; floats];
-        gemm_unpacked(isa, x, b, &epilogue, c, &mut scratch, serial)
+        gemm_unpacked(Exec::serial(isa), x, b, &epilogue, c, &mut scratch)
     };
     let (b, plain) = (Matrix::new(&data, 5, 2).expect("space"), Epilogue::default());
     let needed = gemm_unpacked_scratch(isa, 5, 2).expect("small");
@@ -111,48 +111,48 @@ fn kernels() {
         MatrixMut::new(vec![0.0; 64].leak(), rows, columns).expect("space")
     };
     said.of(
-        norm(isa, layer(-1.0), NormInput::Matrix(x), out(3, 5), serial),
+        norm(Exec::serial(isa), layer(-1.0), NormInput::Matrix(x), out(3, 5)),
         "eps: expected finite and at least 0, found -1",
     );
     said.of(
-        norm(isa, layer(0.1), NormInput::Matrix(turned), out(3, 5), serial),
+        norm(Exec::serial(isa), layer(0.1), NormInput::Matrix(turned), out(3, 5)),
         "column stride of x: expected 1, found 3",
     );
     let residual = Matrix::new(&data, 2, 5).expect("space");
     said.of(
-        norm(isa, layer(0.1), NormInput::Sum { x, residual }, out(3, 5), serial),
+        norm(Exec::serial(isa), layer(0.1), NormInput::Sum { x, residual }, out(3, 5)),
         "shape of residual: expected [3, 5], found [2, 5]",
     );
     said.of(
-        apply(isa, Activation::Relu, out(4, 2).transposed(), serial),
+        apply(Exec::serial(isa), Activation::Relu, out(4, 2).transposed()),
         "column stride of x: expected 1, found 2",
     );
 
     let positions = |table, rows| Some(embedding::Positions { table, rows });
     let ids = [0, 1, 2];
     said.of(
-        embed(isa, x, &[0, 3, 1], 1.0, None, out(3, 5), serial),
+        embed(Exec::serial(isa), x, &[0, 3, 1], 1.0, None, out(3, 5)),
         "id of token 1: expected less than 3, found 3",
     );
     said.of(
-        embed(isa, x, &ids, 1.0, None, out(2, 5), serial),
+        embed(Exec::serial(isa), x, &ids, 1.0, None, out(2, 5)),
         "shape of out: expected [3, 5], found [2, 5]",
     );
     said.of(
-        embed(isa, x, &ids, 1.0, positions(x, &[0, 1]), out(3, 5), serial),
+        embed(Exec::serial(isa), x, &ids, 1.0, positions(x, &[0, 1]), out(3, 5)),
         "length of positions.rows: expected 3, found 2",
     );
     said.of(
-        embed(isa, x, &ids, 1.0, positions(x, &[0, 1, 9]), out(3, 5), serial),
+        embed(Exec::serial(isa), x, &ids, 1.0, positions(x, &[0, 1, 9]), out(3, 5)),
         "position of token 2: expected less than 3, found 9",
     );
     let narrow = Matrix::new(&data, 3, 4).expect("space");
     said.of(
-        embed(isa, x, &ids, 1.0, positions(narrow, &ids), out(3, 5), serial),
+        embed(Exec::serial(isa), x, &ids, 1.0, positions(narrow, &ids), out(3, 5)),
         "columns of positions.table: expected 5, found 4",
     );
     said.of(
-        embed(isa, turned, &ids, 1.0, None, out(3, 5), serial),
+        embed(Exec::serial(isa), turned, &ids, 1.0, None, out(3, 5)),
         "column stride of table: expected 1, found 3",
     );
     let learned = PositionEncoding::Learned { table: x, offset: 2 };
@@ -165,37 +165,40 @@ fn kernels() {
 
     let options = |lengths| SoftmaxOptions { lengths, ..SoftmaxOptions::default() };
     said.of(
-        softmax(isa, Input::Matrix(x), options(None), out(3, 4), serial),
+        softmax(Exec::serial(isa), Input::Matrix(x), options(None), out(3, 4)),
         "shape of out: expected [3, 5], found [3, 4]",
     );
     said.of(
-        softmax(isa, Input::Matrix(turned), options(None), out(3, 5), serial),
+        softmax(Exec::serial(isa), Input::Matrix(turned), options(None), out(3, 5)),
         "column stride of scores: expected 1, found 3",
     );
     said.of(
-        softmax(isa, Input::Matrix(x), options(Some(&[1])), out(3, 5), serial),
+        softmax(Exec::serial(isa), Input::Matrix(x), options(Some(&[1])), out(3, 5)),
         "length of lengths: expected 3, found 1",
     );
     said.of(
-        softmax(isa, Input::Matrix(x), options(Some(&[5, 6, 5])), out(3, 5), serial),
+        softmax(Exec::serial(isa), Input::Matrix(x), options(Some(&[5, 6, 5])), out(3, 5)),
         "length of row 1: expected at most 5, found 6",
     );
-    said.of(log_sum_exp(isa, x, None, &mut [0.0; 2], serial), "length of out: expected 3, found 2");
+    said.of(
+        log_sum_exp(Exec::serial(isa), x, None, &mut [0.0; 2]),
+        "length of out: expected 3, found 2",
+    );
     let (mut values, mut indices) = ([0.0; 6], [0; 6]);
     said.of(
-        top_k(isa, x, 6, &mut values, &mut indices, serial),
+        top_k(Exec::serial(isa), x, 6, &mut values, &mut indices),
         "columns of scores: expected at least 6, found 5",
     );
     said.of(
-        top_k(isa, x, 2, &mut values[..4], &mut indices, serial),
+        top_k(Exec::serial(isa), x, 2, &mut values[..4], &mut indices),
         "length of values: expected 6, found 4",
     );
     said.of(
-        top_k(isa, x, 2, &mut values, &mut indices[..4], serial),
+        top_k(Exec::serial(isa), x, 2, &mut values, &mut indices[..4]),
         "length of indices: expected 6, found 4",
     );
     said.of(
-        top_k(isa, x.transposed(), 2, &mut values, &mut indices, serial),
+        top_k(Exec::serial(isa), x.transposed(), 2, &mut values, &mut indices),
         "column stride of scores: expected 1, found 5",
     );
 

@@ -60,8 +60,7 @@ fn kernels_on_buffers_and_threads_of_ones_own() {
 fn decode_steps_with_a_fork_have_the_bits_of_a_prefill() {
     use decode::{HEAD_DIM, HEADS, WIDTH, projections};
     use simdformer::kernels::{
-        AttentionOptions, Heads, HeadsMut, Isa, Parallelism, Qkv, Sequence, attention,
-        attention_scratch,
+        AttentionOptions, Exec, Heads, HeadsMut, Isa, Qkv, Sequence, attention, attention_scratch,
     };
 
     let (common, tails) = ([4, 9, 2, 6, 6], [&[1, 8, 3][..], &[7, 7, 5]]);
@@ -77,13 +76,12 @@ fn decode_steps_with_a_fork_have_the_bits_of_a_prefill() {
         let floats = attention_scratch(isa, &sequences, HEADS, HEAD_DIM).expect("a size");
         let (mut scratch, mut out) = (vec![0.0; floats], vec![0.0; tokens.len() * WIDTH]);
         attention(
-            isa,
+            Exec::serial(isa),
             Qkv { query: heads(&query), key: heads(&key), value: heads(&value) },
             &sequences,
             &AttentionOptions { causal: true, ..AttentionOptions::new(HEAD_DIM) },
             HeadsMut::new(&mut out, dims).expect("heads").into(),
             &mut scratch,
-            Parallelism::Serial,
         )
         .expect("attention");
         assert_eq!(out[out.len() - WIDTH..].as_chunks().0, [found]);

@@ -9,7 +9,7 @@ use simdformer::kernels::pruned_argmax::PruningTable;
 use simdformer::kernels::softmax::{SoftmaxOptions, softmax};
 use simdformer::kernels::topk::{argmax, top_k};
 use simdformer::kernels::{
-    AttentionOptions, CacheMut, CacheShape, CachedSequence, Dtype, Epilogue, Heads, HeadsMut,
+    AttentionOptions, CacheMut, CacheShape, CachedSequence, Dtype, Epilogue, Exec, Heads, HeadsMut,
     Input, Isa, Matrix, MatrixMut, PackOptions, PackedMatrix, Parallelism, PostOp, Qkv,
     QuantizedMatrix, Sequence, SlotTable, attention, attention_cached, attention_decode,
     attention_scratch, gemm,
@@ -100,13 +100,12 @@ fn wrong_operands_of_kernels_are_errors() {
         let out = HeadsMut::new(&mut out, [rows, 2, 3]).expect("heads");
         let (query, key) = (heads(tokens), heads(tokens));
         error_text(attention(
-            isa,
+            Exec::serial(isa),
             Qkv { query, key, value: key },
             sequences,
             &options,
             out.into(),
             &mut scratch,
-            serial,
         ))
     };
     let packed = Sequence::packed;
@@ -196,7 +195,7 @@ fn wrong_operands_of_kernels_are_errors() {
     let norm =
         |weight, bias| LayerNorm { weight: &data[..weight], bias: Some(&data[..bias]), eps: 0.1 };
     let norm_of = |layer: LayerNorm<'_>, x: Matrix<'_>, out: MatrixMut<'_>| {
-        error_text(norm::norm(isa, Norm::Layer(layer), NormInput::Matrix(x), out, serial))
+        error_text(norm::norm(Exec::serial(isa), Norm::Layer(layer), NormInput::Matrix(x), out))
     };
     let x = matrix(3, 5);
     let (a, b, c) = (norm(4, 5), norm(5, 6), norm(5, 5));
@@ -208,14 +207,14 @@ fn wrong_operands_of_kernels_are_errors() {
     let soft = |lengths: &'static [usize]| {
         move |out: MatrixMut| {
             let options = SoftmaxOptions { lengths: Some(lengths), ..SoftmaxOptions::default() };
-            error_text(softmax(isa, Input::Matrix(x), options, out, serial))
+            error_text(softmax(Exec::serial(isa), Input::Matrix(x), options, out))
         }
     };
     seen.check("a length too few", square(3, 5, &soft(&[1, 2])), &["3", "2"]);
     seen.check("a length past the row", square(3, 5, &soft(&[1, 2, 6])), &["row 2", "6"]);
     seen.check(
         "a foreign id",
-        square(2, 5, &|out| error_text(embed(isa, x, &[1, 3], 1.0, None, out, serial))),
+        square(2, 5, &|out| error_text(embed(Exec::serial(isa), x, &[1, 3], 1.0, None, out))),
         &["3"],
     );
     let encoding = PositionEncoding::HalfSplitClosed { offset: 0 };
@@ -227,22 +226,22 @@ fn wrong_operands_of_kernels_are_errors() {
     let (mut values, mut indices) = ([0.0; 6], [0; 6]);
     seen.check(
         "more than there are",
-        error_text(top_k(isa, x, 6, &mut values, &mut indices, serial)),
+        error_text(top_k(Exec::serial(isa), x, 6, &mut values, &mut indices)),
         &["columns", "at least 6", "found 5"],
     );
     seen.check(
         "no space for values",
-        error_text(top_k(isa, x, 2, &mut values[..5], &mut indices, serial)),
+        error_text(top_k(Exec::serial(isa), x, 2, &mut values[..5], &mut indices)),
         &["values", "6", "5"],
     );
     seen.check(
         "no space for indices",
-        error_text(top_k(isa, x, 2, &mut values, &mut indices[..4], serial)),
+        error_text(top_k(Exec::serial(isa), x, 2, &mut values, &mut indices[..4])),
         &["indices", "6", "4"],
     );
     seen.check(
         "the best of nothing",
-        error_text(argmax(isa, matrix(3, 0), &mut indices[..3], serial)),
+        error_text(argmax(Exec::serial(isa), matrix(3, 0), &mut indices[..3])),
         &["columns", "at least 1", "found 0"],
     );
     seen.check("an unknown set", error_text(Isa::from_name("sse9")), &["unknown", "scalar"]);

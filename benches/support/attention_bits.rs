@@ -3,8 +3,8 @@
 use crate::Digest;
 use crate::random_model::Random;
 use simdformer::kernels::{
-    AttentionOptions, AttentionOutput, AttentionWeights, Bias, FullyMasked, Heads, HeadsMut, Isa,
-    Parallelism, Qkv, Sequence, attention, attention_scratch,
+    AttentionOptions, AttentionOutput, AttentionWeights, Bias, Exec, FullyMasked, Heads, HeadsMut,
+    Isa, Parallelism, Qkv, Sequence, attention, attention_scratch,
 };
 
 pub(crate) fn attention_bits(isa: Isa, random: &mut Random, digest: &mut Digest) {
@@ -74,7 +74,10 @@ pub(crate) fn attention_bits(isa: Isa, random: &mut Random, digest: &mut Digest)
         });
         let context = HeadsMut::new(&mut out, [tokens, heads, head_dim]).expect("heads");
         attention(
-            isa,
+            Exec::new(
+                isa,
+                if random.below(2) == 0 { Parallelism::Serial } else { Parallelism::Rayon },
+            ),
             Qkv {
                 query: Heads::new(&query, [tokens, heads, head_dim]).expect("heads"),
                 key: Heads::new(&key, [keys, kv_heads, head_dim]).expect("heads"),
@@ -84,7 +87,6 @@ pub(crate) fn attention_bits(isa: Isa, random: &mut Random, digest: &mut Digest)
             &options,
             AttentionOutput { weights, ..context.into() },
             &mut scratch,
-            if random.below(2) == 0 { Parallelism::Serial } else { Parallelism::Rayon },
         )
         .expect("attention");
         digest.floats(&out);

@@ -4,8 +4,8 @@ use crate::buffer::Buffer;
 use crate::matmul::Shape;
 use crate::work::Work;
 use simdformer_kernels::{
-    Epilogue, Isa, Matrix, MatrixMut, Parallelism, Quantization, QuantizedActivations,
-    QuantizedMatrix, gemm_int8,
+    Epilogue, Exec, Isa, Matrix, MatrixMut, Quantization, QuantizedActivations, QuantizedMatrix,
+    gemm_int8,
 };
 use std::hint::black_box;
 
@@ -25,8 +25,8 @@ pub(crate) fn product(isa: Isa, shape: Shape, precision: Quantization, copies: u
     let len = QuantizedActivations::buffer_len(m, k, precision).expect("length");
     let buffer = Box::leak(Box::new(Buffer::zeros(len)));
     let rows = Matrix::new(&a, m, k).expect("a");
-    let rows = QuantizedActivations::quantize(isa, rows, precision, buffer, Parallelism::Serial)
-        .expect("rows");
+    let rows =
+        QuantizedActivations::quantize(Exec::serial(isa), rows, precision, buffer).expect("rows");
     let digits = if precision == Quantization::W8A16 { 2.0 } else { 1.0 };
     let flops = copies as f64 * digits * shape.flops();
     Work::new(flops, (copies * bytes(shape)) as f64, move |parallelism| {
@@ -52,7 +52,7 @@ pub(crate) fn rounding(isa: Isa, rows: usize, depth: usize, precision: Quantizat
     Work::new(0.0, rounding_bytes(rows, depth) as f64, move |parallelism| {
         let a = Matrix::new(black_box(&a), rows, depth).expect("a");
         black_box(
-            QuantizedActivations::quantize(isa, a, precision, &mut buffer, parallelism)
+            QuantizedActivations::quantize(Exec::new(isa, parallelism), a, precision, &mut buffer)
                 .expect("rows"),
         );
     })

@@ -5,8 +5,8 @@ use crate::work::Work;
 #[cfg(feature = "train")]
 use simdformer_kernels::train;
 use simdformer_kernels::{
-    AttentionOptions, Bias, Cache, CacheMut, CacheShape, CachedSequence, Dtype, Heads, HeadsMut,
-    Isa, Qkv, Sequence, SlotTable, attention, attention_cached, attention_decode,
+    AttentionOptions, Bias, Cache, CacheMut, CacheShape, CachedSequence, Dtype, Exec, Heads,
+    HeadsMut, Isa, Qkv, Sequence, SlotTable, attention, attention_cached, attention_decode,
     attention_scratch,
 };
 use std::hint::black_box;
@@ -124,7 +124,7 @@ pub(crate) fn prefill(isa: Isa, shape: Shape, mask: Mask, under: Under) -> Work 
         let bias = under.bias(shape, &table);
         let options = AttentionOptions { causal, bias, ..AttentionOptions::new(head_dim) };
         attention(
-            isa,
+            Exec::new(isa, parallelism),
             Qkv {
                 query: Heads::new(black_box(&query), shape.tokens(queries)).expect("query"),
                 key: Heads::new(&key, shape.tokens(keys)).expect("key"),
@@ -134,7 +134,6 @@ pub(crate) fn prefill(isa: Isa, shape: Shape, mask: Mask, under: Under) -> Work 
             &options,
             HeadsMut::new(&mut out, shape.tokens(queries)).expect("out").into(),
             &mut scratch,
-            parallelism,
         )
         .expect("attention");
     })
@@ -181,8 +180,14 @@ pub(crate) fn training(isa: Isa, shape: Shape, mask: Mask, under: Under, part: P
         if !kept || part != Part::Gradient {
             let context = HeadsMut::new(&mut context, tokens).expect("context");
             let (sums, scratch) = (&mut sums, &mut scratch);
-            train::attention_forward_save(isa, &inputs, context, sums, scratch, parallelism)
-                .expect("attention");
+            train::attention_forward_save(
+                Exec::new(isa, parallelism),
+                &inputs,
+                context,
+                sums,
+                scratch,
+            )
+            .expect("attention");
             kept = true;
         }
         if part == Part::Forward {
@@ -194,13 +199,12 @@ pub(crate) fn training(isa: Isa, shape: Shape, mask: Mask, under: Under, part: P
             ..train::AttentionGradients::fused(&mut gradient, tokens).expect("gradients")
         };
         train::attention_backward(
-            isa,
+            Exec::new(isa, parallelism),
             &inputs,
             train::SavedAttention { context, sums: &sums },
             Heads::new(&d_context, tokens).expect("gradient"),
             gradients,
             &mut backward_scratch,
-            parallelism,
         )
         .expect("gradient");
     })

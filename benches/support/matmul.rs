@@ -7,7 +7,8 @@ use crate::work::Work;
 #[cfg(feature = "train")]
 use simdformer_kernels::{Activation, train};
 use simdformer_kernels::{
-    Dtype, Epilogue, Isa, Matrix, MatrixMut, PackOptions, PackedMatrix, Parallelism, PostOp, gemm,
+    Dtype, Epilogue, Exec, Isa, Matrix, MatrixMut, PackOptions, PackedMatrix, Parallelism, PostOp,
+    gemm,
 };
 use std::hint::black_box;
 
@@ -173,7 +174,7 @@ pub(crate) fn weight_gradient(isa: Isa, (rows, outputs, inputs): (usize, usize, 
     let mut scratch = Buffer::zeros(floats.expect("length"));
     Shape(rows, outputs, inputs).work(move |parallelism| {
         train::weight_gradient(
-            isa,
+            Exec::new(isa, parallelism),
             Matrix::new(black_box(&d_y), rows, outputs).expect("dY"),
             Matrix::new(black_box(&x), rows, inputs).expect("X"),
             train::ReductionChunks::new(&ends).expect("chunks"),
@@ -181,7 +182,6 @@ pub(crate) fn weight_gradient(isa: Isa, (rows, outputs, inputs): (usize, usize, 
             MatrixMut::new(&mut d_weight, outputs, inputs).expect("dW"),
             Some(&mut d_bias),
             &mut scratch,
-            parallelism,
         )
         .expect("gradient");
     })

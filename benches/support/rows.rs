@@ -7,7 +7,7 @@ use simdformer_kernels::norm::{self, LayerNorm, Norm, NormInput, RmsNorm};
 use simdformer_kernels::softmax;
 #[cfg(feature = "train")]
 use simdformer_kernels::train;
-use simdformer_kernels::{Input, Isa, Matrix, MatrixMut, SoftmaxOptions};
+use simdformer_kernels::{Exec, Input, Isa, Matrix, MatrixMut, SoftmaxOptions};
 use std::hint::black_box;
 
 /// After this number of calls an activation gets its input anew. Applied to its own output more often, its
@@ -29,7 +29,8 @@ pub(crate) fn add_layer_norm(isa: Isa, rows: usize, columns: usize) -> Work {
         let x = Matrix::new(black_box(&x), rows, columns).expect("x");
         let residual = Matrix::new(&residual, rows, columns).expect("residual");
         let out = MatrixMut::new(&mut out, rows, columns).expect("out");
-        norm::norm(isa, norm, NormInput::Sum { x, residual }, out, parallelism).expect("norm");
+        norm::norm(Exec::new(isa, parallelism), norm, NormInput::Sum { x, residual }, out)
+            .expect("norm");
     })
 }
 
@@ -43,7 +44,8 @@ pub(crate) fn add_rms_norm(isa: Isa, rows: usize, columns: usize) -> Work {
         let x = Matrix::new(black_box(&x), rows, columns).expect("x");
         let residual = Matrix::new(&residual, rows, columns).expect("residual");
         let out = MatrixMut::new(&mut out, rows, columns).expect("out");
-        norm::norm(isa, norm, NormInput::Sum { x, residual }, out, parallelism).expect("norm");
+        norm::norm(Exec::new(isa, parallelism), norm, NormInput::Sum { x, residual }, out)
+            .expect("norm");
     })
 }
 
@@ -74,7 +76,8 @@ pub(crate) fn softmax(isa: Isa, rows: usize, columns: usize, place: Scores) -> W
         let x = Matrix::new(black_box(&x), rows, columns).expect("x");
         let out = MatrixMut::new(&mut out, rows, columns).expect("out");
         let options = SoftmaxOptions::default();
-        softmax::softmax(isa, Input::Matrix(x), options, out, parallelism).expect("softmax");
+        softmax::softmax(Exec::new(isa, parallelism), Input::Matrix(x), options, out)
+            .expect("softmax");
     })
 }
 
@@ -86,7 +89,8 @@ pub(crate) fn log_softmax(isa: Isa, rows: usize, columns: usize) -> Work {
         let x = Matrix::new(black_box(&x), rows, columns).expect("x");
         let out = MatrixMut::new(&mut out, rows, columns).expect("out");
         let options = SoftmaxOptions { logarithm: true, ..SoftmaxOptions::default() };
-        softmax::softmax(isa, Input::Matrix(x), options, out, parallelism).expect("softmax");
+        softmax::softmax(Exec::new(isa, parallelism), Input::Matrix(x), options, out)
+            .expect("softmax");
     })
 }
 
@@ -101,7 +105,7 @@ pub(crate) fn activation(isa: Isa, rows: usize, columns: usize, activation: Acti
         }
         calls += 1;
         let x = MatrixMut::new(black_box(&mut x), rows, columns).expect("x");
-        activation::apply(isa, activation, x, parallelism).expect("activation");
+        activation::apply(Exec::new(isa, parallelism), activation, x).expect("activation");
     })
 }
 
@@ -119,7 +123,8 @@ pub(crate) fn layer_norm_backward(isa: Isa, rows: usize, columns: usize) -> Work
         let saved = train::SavedNorm { standard, scale: &scale };
         let store = train::WriteMode::Store;
         let d_out = Input::Matrix(d_out);
-        train::norm_backward(isa, norm, saved, d_out, store, d_x, parallelism).expect("gradient");
+        train::norm_backward(Exec::new(isa, parallelism), norm, saved, d_out, store, d_x)
+            .expect("gradient");
     })
 }
 
@@ -131,13 +136,12 @@ pub(crate) fn layer_norm_parameters_backward(isa: Isa, rows: usize, columns: usi
     let ends: Vec<u32> = (1..=rows.div_ceil(512)).map(|i| rows.min(i * 512) as u32).collect();
     Work::new(0.0, bytes(rows, columns, 2) as f64, move |parallelism| {
         train::norm_parameters_backward(
-            isa,
+            Exec::new(isa, parallelism),
             Matrix::new(black_box(&standard), rows, columns).expect("standard"),
             Matrix::new(&d_out, rows, columns).expect("dy"),
             train::ReductionChunks::new(&ends).expect("chunks"),
             train::WriteMode::Store,
             train::NormGradients { weight: &mut d_weight, bias: Some(&mut d_bias) },
-            parallelism,
         )
         .expect("gradient");
     })
@@ -161,6 +165,7 @@ pub(crate) fn activation_backward(
         calls += 1;
         let pre = Matrix::new(black_box(&pre), rows, columns).expect("pre");
         let d = MatrixMut::new(&mut d, rows, columns).expect("d");
-        train::activation_backward(isa, activation, pre, d, parallelism).expect("gradient");
+        train::activation_backward(Exec::new(isa, parallelism), activation, pre, d)
+            .expect("gradient");
     })
 }

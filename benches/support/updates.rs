@@ -8,7 +8,7 @@ use simdformer_kernels::train::{
     Adam, Dropout, Lookup, Moments, RowLoss, Smoothing, SmoothingOver, adam, cross_entropy,
     dropout, dropout_add, embedding_gradient, sum_of_squares, sum_of_squares_scratch,
 };
-use simdformer_kernels::{Isa, Matrix, MatrixMut};
+use simdformer_kernels::{Exec, Isa, Matrix, MatrixMut};
 use std::hint::black_box;
 
 /// After this number of calls the logits are written anew. Replaced by their own gradients, they would all
@@ -33,7 +33,7 @@ pub(crate) fn loss(isa: Isa, rows: usize, columns: usize) -> Work {
         }
         calls += 1;
         let logits = MatrixMut::new(black_box(&mut logits), rows, columns).expect("logits");
-        cross_entropy(isa, logits, &targets, smoothing, 1e-3, &mut losses, parallelism)
+        cross_entropy(Exec::new(isa, parallelism), logits, &targets, smoothing, 1e-3, &mut losses)
             .expect("a loss");
     })
 }
@@ -50,7 +50,8 @@ pub(crate) fn lookups(isa: Isa, rows: usize, tokens: usize, columns: usize) -> W
         let d_x = Matrix::new(black_box(&d_x), tokens, columns).expect("d_x");
         let table = MatrixMut::new(&mut table, rows, columns).expect("table");
         let lookup = Lookup { ids: &ids, scale: 1e-6, skip: None };
-        embedding_gradient(isa, lookup, d_x, table, &mut scratch, parallelism).expect("a gradient");
+        embedding_gradient(Exec::new(isa, parallelism), lookup, d_x, table, &mut scratch)
+            .expect("a gradient");
     })
 }
 
@@ -69,7 +70,8 @@ pub(crate) fn drop(isa: Isa, rows: usize, columns: usize) -> Work {
     let (sentences, positions) = tokens(rows);
     Work::new(0.0, bytes(rows, columns, 2) as f64, move |parallelism| {
         let x = MatrixMut::new(black_box(&mut x), rows, columns).expect("x");
-        dropout(isa, &settings(0.1), &sentences, &positions, x, parallelism).expect("a dropout");
+        dropout(Exec::new(isa, parallelism), &settings(0.1), &sentences, &positions, x)
+            .expect("a dropout");
     })
 }
 
@@ -81,7 +83,7 @@ pub(crate) fn drop_add(isa: Isa, rows: usize, columns: usize) -> Work {
     Work::new(0.0, bytes(rows, columns, 3) as f64, move |parallelism| {
         let x = Matrix::new(black_box(&x), rows, columns).expect("x");
         let out = MatrixMut::new(&mut out, rows, columns).expect("out");
-        dropout_add(isa, &settings(0.1), &sentences, &positions, x, out, parallelism)
+        dropout_add(Exec::new(isa, parallelism), &settings(0.1), &sentences, &positions, x, out)
             .expect("a dropout");
     })
 }
@@ -103,13 +105,12 @@ pub(crate) fn update(isa: Isa, len: usize, used: bool) -> Work {
     Work::new(0.0, (ADAM * len) as f64, move |parallelism| {
         let gradients = black_box(&gradients);
         adam(
-            isa,
+            Exec::new(isa, parallelism),
             &adam_settings,
             &mut parameters,
             gradients,
             Moments { first: &mut first, second: &mut second },
             None,
-            parallelism,
         )
         .expect("an update");
         adam_settings.step += 1;
@@ -121,7 +122,7 @@ pub(crate) fn norm(isa: Isa, len: usize) -> Work {
     let x = Buffer::random(len, 1);
     let mut partials = vec![0.0; sum_of_squares_scratch(len).expect("a length")];
     Work::new(0.0, (4 * len) as f64, move |parallelism| {
-        let sum = sum_of_squares(isa, black_box(&x), &mut partials, parallelism);
+        let sum = sum_of_squares(Exec::new(isa, parallelism), black_box(&x), &mut partials);
         black_box(sum.expect("a sum"));
     })
 }

@@ -8,12 +8,10 @@ use simdformer::kernels::norm::{LayerNorm, Norm, NormInput, norm};
 use simdformer::kernels::position::{PositionEncoding, encode};
 use simdformer::kernels::softmax::{FullyMasked, SoftmaxOptions, softmax};
 use simdformer::kernels::{
-    AttentionOptions, AttentionOutput, AttentionWeights, Bias, Epilogue, Heads, HeadsMut, Input,
-    Isa, Matrix, MatrixMut, Parallelism, Qkv, Sequence, attention, attention_scratch,
-    gemm_unpacked, gemm_unpacked_scratch, reference,
+    AttentionOptions, AttentionOutput, AttentionWeights, Bias, Epilogue, Exec, Heads, HeadsMut,
+    Input, Isa, Matrix, MatrixMut, Qkv, Sequence, attention, attention_scratch, gemm_unpacked,
+    gemm_unpacked_scratch, reference,
 };
-
-const SERIAL: Parallelism<'static> = Parallelism::Serial;
 
 fn view(x: &Tensor) -> Result<Matrix<'_>, Failure> {
     Ok(Matrix::new(&x.data, x.rows(), x.columns())?)
@@ -27,7 +25,7 @@ pub(crate) fn product(a: &Tensor, b: &Tensor, scale: f32) -> Result<Tensor, Fail
     let (rows, columns) = (out.rows(), out.columns());
     let c = MatrixMut::new(&mut out.data, rows, columns)?;
     let epilogue = Epilogue { scale, ..Epilogue::default() };
-    gemm_unpacked(isa, view(a)?, view(b)?, &epilogue, c, &mut scratch, SERIAL)?;
+    gemm_unpacked(Exec::serial(isa), view(a)?, view(b)?, &epilogue, c, &mut scratch)?;
     Ok(out)
 }
 
@@ -62,7 +60,7 @@ pub(crate) fn softmax_rows(
     let (rows, columns) = (scores.rows(), scores.columns());
     let view_mut = MatrixMut::new(&mut out.data, rows, columns)?;
     let options = SoftmaxOptions { lengths, fully_masked, ..SoftmaxOptions::default() };
-    softmax(Isa::best(), Input::Matrix(view(scores)?), options, view_mut, SERIAL)?;
+    softmax(Exec::serial(Isa::best()), Input::Matrix(view(scores)?), options, view_mut)?;
     Ok(out)
 }
 
@@ -80,7 +78,7 @@ pub(crate) fn embedded(table: &Tensor, ids: &[u32]) -> Result<Tensor, Failure> {
         Tensor::new(&[ids.len(), table.columns()], vec![0.0; ids.len() * table.columns()]);
     let (rows, columns) = (out.rows(), out.columns());
     let view_mut = MatrixMut::new(&mut out.data, rows, columns)?;
-    embed(Isa::best(), view(table)?, ids, 1.0, None, view_mut, SERIAL)?;
+    embed(Exec::serial(Isa::best()), view(table)?, ids, 1.0, None, view_mut)?;
     Ok(out)
 }
 
@@ -91,7 +89,7 @@ pub(crate) fn normalized(x: &Tensor) -> Result<Tensor, Failure> {
     let (rows, columns) = (x.rows(), x.columns());
     let layer = Norm::Layer(LayerNorm { weight: &ones, bias: None, eps: 0.0 });
     let to = MatrixMut::new(&mut out.data, rows, columns)?;
-    norm(Isa::best(), layer, NormInput::Matrix(view(x)?), to, SERIAL)?;
+    norm(Exec::serial(Isa::best()), layer, NormInput::Matrix(view(x)?), to)?;
     Ok(out)
 }
 
@@ -147,7 +145,7 @@ pub(crate) fn attend(
     let mut scratch = vec![0.0; attention_scratch(isa, &[sequence], heads, d)?];
     let qkv =
         Qkv { query: heads_first(query)?, key: heads_first(key)?, value: heads_first(value)? };
-    attention(isa, qkv, &[sequence], &options, output, &mut scratch, SERIAL)?;
+    attention(Exec::serial(isa), qkv, &[sequence], &options, output, &mut scratch)?;
 
     let mut exact = vec![0.0; context.data.len()];
     let mut exact_weights = vec![0.0; weights.data.len()];

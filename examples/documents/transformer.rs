@@ -10,7 +10,7 @@ use simdformer::checkpoint::TensorId;
 use simdformer::config::{Config, Dimensions};
 use simdformer::kernels::softmax::FullyMasked;
 use simdformer::kernels::topk::argmax;
-use simdformer::kernels::{Isa, Matrix, Parallelism};
+use simdformer::kernels::{Exec, Isa, Matrix};
 
 pub(crate) fn page(data: &Value) -> Result<Page, Failure> {
     let mut page = Page::new(
@@ -271,7 +271,7 @@ fn training(page: &mut Page, data: &Value) -> Result<(), Failure> {
     let targets = Tensor::from_fn(ids.len(), 6, |i, j| f32::from(u8::from(ids[i] == j)));
     page.show("target rows: I, am, a, student, <eos>", &targets, 0);
     let mut best = vec![0; ids.len()];
-    argmax(Isa::best(), Matrix::new(&targets.data, ids.len(), 6)?, &mut best, Parallelism::Serial)?;
+    argmax(Exec::serial(Isa::best()), Matrix::new(&targets.data, ids.len(), 6)?, &mut best)?;
     let again: Vec<&str> = best.iter().map(|&id| vocabulary[id as usize].as_str()).collect();
     page.compare_text(
         "the words at the ones of the rows",

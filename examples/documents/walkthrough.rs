@@ -11,7 +11,7 @@ use crate::tensor::{Tensor, number, words};
 use serde_json::Value;
 use simdformer::kernels::softmax::FullyMasked;
 use simdformer::kernels::topk::argmax;
-use simdformer::kernels::{Isa, Matrix, Parallelism};
+use simdformer::kernels::{Exec, Isa, Matrix};
 
 const DECIMALS: usize = 4;
 /// Half of the last printed digit.
@@ -609,7 +609,7 @@ fn prediction(page: &mut Page, data: &Value) -> Result<(), Failure> {
 
     page.section("4-2", "The best word of each row", "");
     let mut best = vec![0u32; 10];
-    argmax(Isa::best(), Matrix::new(&printed.data, 10, 9)?, &mut best, Parallelism::Serial)?;
+    argmax(Exec::serial(Isa::best()), Matrix::new(&printed.data, 10, 9)?, &mut best)?;
     let ours = Tensor::new(&[2, 5], best.iter().map(|&id| id as f32).collect());
     page.compare(
         "argmax",

@@ -2,7 +2,7 @@
 //! without a model, a session or rayon. The caller owns the memory, and functions return the scratch sizes.
 
 use simdformer_kernels::{
-    Activation, AttentionOptions, Epilogue, HeadsMut, Isa, Matrix, MatrixMut, PackedMatrix,
+    Activation, AttentionOptions, Epilogue, Exec, HeadsMut, Isa, Matrix, MatrixMut, PackedMatrix,
     Parallelism, Qkv, Sequence, ThreadPool, attention, attention_scratch, gemm,
 };
 use std::error::Error;
@@ -40,13 +40,12 @@ pub(crate) fn run(threads: usize) -> Result<f32, Box<dyn Error>> {
     let mut scratch = vec![0.0; attention_scratch(isa, &sentences, HEADS, HEAD_DIM)?];
     let mut context = vec![0.0; TOKENS * WIDTH];
     attention(
-        isa,
+        Exec::new(isa, parallelism),
         Qkv::fused(&fused, shape)?,
         &sentences,
         &AttentionOptions { causal: true, ..AttentionOptions::new(HEAD_DIM) },
         HeadsMut::new(&mut context, shape)?.into(),
         &mut scratch,
-        parallelism,
     )?;
     Ok(context.into_iter().fold(f32::NEG_INFINITY, f32::max))
 }

@@ -5,7 +5,7 @@ use simdformer::checkpoint::TensorId;
 use simdformer::config::{Config, Dimensions, SpecialTokens, TiedWeights};
 use simdformer::kernels::softmax::softmax;
 use simdformer::kernels::train::{IGNORED, RowLoss, cross_entropy};
-use simdformer::kernels::{Input, Matrix, MatrixMut, Parallelism, SoftmaxOptions};
+use simdformer::kernels::{Exec, Input, Matrix, MatrixMut, SoftmaxOptions};
 use simdformer::search::Hooks;
 use simdformer::train::{
     Example, Initial, Schedule, Smoothing, StepOptions, Totals, TrainLimits, Trainer, Update,
@@ -192,7 +192,7 @@ fn predict(
         let mut out = vec![0.0; logits.len()];
         let to = MatrixMut::new(&mut out, rows, columns)?;
         let from = Input::Matrix(Matrix::new(&logits, rows, columns)?);
-        softmax(isa, from, SoftmaxOptions::default(), to, Parallelism::Serial)?;
+        softmax(Exec::serial(isa), from, SoftmaxOptions::default(), to)?;
         predicted.probabilities.push(out.chunks(columns).map(<[f32]>::to_vec).collect());
 
         // The padded rectangle of textbooks; the padding is NaN, so that any use of it is detected.
@@ -202,7 +202,7 @@ fn predict(
         let mut losses = vec![RowLoss::default(); longest];
         let scale = 1.0 / totals.tokens as f32;
         let view = MatrixMut::new(&mut logits, longest, columns)?;
-        cross_entropy(isa, view, &labels, smoothing, scale, &mut losses, Parallelism::Serial)?;
+        cross_entropy(Exec::serial(isa), view, &labels, smoothing, scale, &mut losses)?;
         predicted.padded.push(losses);
         predicted.gradients.push(logits.chunks(columns).map(<[f32]>::to_vec).collect());
     }

@@ -2,9 +2,7 @@
 
 use super::page::{Section, beside, four};
 use simdformer::kernels::softmax::softmax;
-use simdformer::kernels::{
-    FullyMasked, Input, Isa, Matrix, MatrixMut, Parallelism, SoftmaxOptions,
-};
+use simdformer::kernels::{Exec, FullyMasked, Input, Isa, Matrix, MatrixMut, SoftmaxOptions};
 use std::error::Error;
 
 /// The number of visible keys of each query, always the first ones; 0 for a padding query.
@@ -49,11 +47,10 @@ impl Mask {
         let (rows, columns) = (self.visible.len(), self.keys);
         let lengths = Some(&self.visible[..]);
         softmax(
-            Isa::best(),
+            Exec::serial(Isa::best()),
             Input::Matrix(Matrix::new(scores, rows, columns)?),
             SoftmaxOptions { lengths, fully_masked, ..SoftmaxOptions::default() },
             MatrixMut::new(&mut out, rows, columns)?,
-            Parallelism::Serial,
         )?;
         Ok(out)
     }

@@ -11,7 +11,7 @@ use libfuzzer_sys::fuzz_target;
 use simdformer_fuzz::wild::WildAttention;
 use simdformer_fuzz::{GAP, Rng, Values, pick_isa, pool, same_bits};
 use simdformer_kernels::{
-    AttentionOptions, Bias, FullyMasked, Heads, HeadsMut, Isa, Parallelism, Qkv, Sequence,
+    AttentionOptions, Bias, Exec, FullyMasked, Heads, HeadsMut, Isa, Parallelism, Qkv, Sequence,
     attention, attention_scratch,
 };
 
@@ -169,13 +169,12 @@ fn batch(isa: Isa, case: &Case) {
         let mut scratch = vec![GAP; needed];
         let mut out = untouched.clone();
         attention(
-            isa,
+            Exec::new(isa, parallelism),
             Qkv { query: query.view(), key: key.view(), value: value.view() },
             sequences,
             &options,
             out.view_mut().into(),
             &mut scratch,
-            parallelism,
         )
         .expect("shapes that fit");
         out

@@ -11,8 +11,8 @@ use libfuzzer_sys::fuzz_target;
 use simdformer_fuzz::wild::WildProduct;
 use simdformer_fuzz::{Add, GAP, Layout, Rng, Strided, Values, pick_isa, pool, same_bits};
 use simdformer_kernels::{
-    Activation, Epilogue, Executor, Isa, PackedMatrix, Parallelism, PostOp, gemm, gemm_unpacked,
-    gemm_unpacked_scratch,
+    Activation, Epilogue, Exec, Executor, Isa, PackedMatrix, Parallelism, PostOp, gemm,
+    gemm_unpacked, gemm_unpacked_scratch,
 };
 
 #[derive(Arbitrary, Debug)]
@@ -169,7 +169,7 @@ fn product(isa: Isa, case: &Case) {
         let executor = Arbitrarily(case.seed);
         let parallelism = Parallelism::Executor(&executor);
         let to = loose.view_mut();
-        gemm_unpacked(isa, a.view(), w.view(), &epilogue, to, &mut scratch, parallelism)
+        gemm_unpacked(Exec::new(isa, parallelism), a.view(), w.view(), &epilogue, to, &mut scratch)
             .expect("shapes that fit");
         for (one, other) in c.data.iter().zip(&loose.data) {
             assert!(same_bits(*one, *other), "{isa}: {one:e} packed, {other:e} not packed");

@@ -10,8 +10,8 @@ use libfuzzer_sys::fuzz_target;
 use simdformer_fuzz::{Add, GAP, Layout, Rng, Strided, Values, pick_isa, pool};
 use simdformer_kernels::reference::gemm_int8::gemm_int8 as oracle;
 use simdformer_kernels::{
-    Activation, Epilogue, Isa, Matrix, MatrixMut, Parallelism, Quantization, QuantizedActivations,
-    QuantizedMatrix, gemm_int8,
+    Activation, Epilogue, Exec, Isa, Matrix, MatrixMut, Parallelism, Quantization,
+    QuantizedActivations, QuantizedMatrix, gemm_int8,
 };
 
 #[derive(Arbitrary, Debug)]
@@ -83,9 +83,13 @@ fn product(isa: Isa, case: &Case) {
     let multiply = |parallelism: Parallelism<'_>| {
         let mut buffer =
             vec![GAP; QuantizedActivations::buffer_len(rows, depth, precision).expect("small")];
-        let read =
-            QuantizedActivations::quantize(isa, x.view(), precision, &mut buffer, parallelism)
-                .expect("that length");
+        let read = QuantizedActivations::quantize(
+            Exec::new(isa, parallelism),
+            x.view(),
+            precision,
+            &mut buffer,
+        )
+        .expect("that length");
         let mut c = before.clone();
         gemm_int8(&read, &weight, &epilogue, c.view_mut(), parallelism).expect("shapes that fit");
         c.check_gaps();
@@ -138,7 +142,7 @@ fn foreign(isa: Isa, case: &Case) {
     let precision = precision(case);
     let mut buffer =
         vec![GAP; QuantizedActivations::buffer_len(rows, depth, precision).expect("small")];
-    let read = QuantizedActivations::quantize(isa, x, precision, &mut buffer, Parallelism::Serial)
+    let read = QuantizedActivations::quantize(Exec::serial(isa), x, precision, &mut buffer)
         .expect("that length");
     let mut c = vec![GAP; rows * columns];
     let out = MatrixMut::new(&mut c, rows, columns).expect("a dense matrix");

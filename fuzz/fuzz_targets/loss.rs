@@ -11,7 +11,7 @@ use simdformer_fuzz::{GAP, Layout, Rng, Strided, Values, pick_isa, pool};
 use simdformer_kernels::train::{
     IGNORED, RowLoss, Smoothing, SmoothingOver, cross_entropy, cross_entropy_loss,
 };
-use simdformer_kernels::{Error, Isa, Matrix, Parallelism};
+use simdformer_kernels::{Error, Exec, Isa, Matrix, Parallelism};
 
 #[derive(Arbitrary, Debug)]
 struct Case {
@@ -74,8 +74,14 @@ fuzz_target!(|case: Case| {
         let mut gradient = logits.clone();
         let mut losses = vec![UNTOUCHED; rows];
         let view = gradient.view_mut();
-        let result =
-            cross_entropy(isa, view, &targets, smoothing, case.scale, &mut losses, parallelism);
+        let result = cross_entropy(
+            Exec::new(isa, parallelism),
+            view,
+            &targets,
+            smoothing,
+            case.scale,
+            &mut losses,
+        );
         gradient.check_gaps();
         (result, gradient, losses)
     };
@@ -84,7 +90,7 @@ fuzz_target!(|case: Case| {
     let data = logits.data.get(logits.offset..).unwrap_or_default();
     let view = Matrix::strided(data, rows, columns, logits.row_stride, logits.column_stride)
         .expect("a valid view");
-    let read = cross_entropy_loss(isa, view, &targets, smoothing, &mut again, Parallelism::Serial);
+    let read = cross_entropy_loss(Exec::serial(isa), view, &targets, smoothing, &mut again);
     assert_eq!(read.is_ok(), result.is_ok());
     if let Err(error) = result {
         assert_eq!(bits(&gradient), bits(&logits));

@@ -10,7 +10,7 @@ use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
 use simdformer_fuzz::{GAP, Layout, Rng, Strided, Values, pick_isa, pool, same_bits};
 use simdformer_kernels::norm::{LayerNorm, Norm, NormInput, RmsNorm, norm};
-use simdformer_kernels::{Isa, MatrixMut, Parallelism, reference};
+use simdformer_kernels::{Exec, Isa, MatrixMut, Parallelism, reference};
 
 #[derive(Arbitrary, Debug)]
 struct Case {
@@ -35,7 +35,7 @@ enum Kind {
 }
 
 fn run(isa: Isa, of: Norm<'_>, input: NormInput<'_>, out: MatrixMut<'_>, p: Parallelism<'_>) {
-    norm(isa, of, input, out, p).expect("shapes that fit");
+    norm(Exec::new(isa, p), of, input, out).expect("shapes that fit");
 }
 
 fn assert_same(isa: Isa, what: &str, one: &Strided, other: &Strided) {
@@ -139,7 +139,7 @@ fuzz_target!(|case: Case| {
 
     // Any layout: an error and nothing is written, or right.
     let mut any = Strided::empty(count, columns, wide);
-    if norm(isa, of, NormInput::Matrix(x.view()), any.view_mut(), serial).is_ok() {
+    if norm(Exec::serial(isa), of, NormInput::Matrix(x.view()), any.view_mut()).is_ok() {
         any.check_gaps();
         assert_same(isa, "any layout", &any, &out);
     } else {

@@ -10,9 +10,9 @@ use crate::{GAP, check_largest, same_bits};
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use simdformer_kernels::pruned_argmax::{self, Product, PruningTable, UNDECIDED};
 use simdformer_kernels::{
-    AttentionOptions, Epilogue, FullyMasked, Heads, HeadsMut, Isa, Matrix, MatrixMut, PackedMatrix,
-    Parallelism, PostOp, Qkv, Sequence, attention, attention_scratch, gemm, gemm_unpacked,
-    gemm_unpacked_scratch,
+    AttentionOptions, Epilogue, Exec, FullyMasked, Heads, HeadsMut, Isa, Matrix, MatrixMut,
+    PackedMatrix, Parallelism, PostOp, Qkv, Sequence, attention, attention_scratch, gemm,
+    gemm_unpacked, gemm_unpacked_scratch,
 };
 
 /// A length: often 0 or 1, never much more than a vector.
@@ -131,7 +131,7 @@ impl WildProduct {
         let mut scratch = vec![GAP; floats];
         let c = MatrixMut::strided(&mut again, rows, columns, c_strides[0], c_strides[1]);
         let c = c.expect("accepted before");
-        assert_eq!(gemm_unpacked(isa, a, w, &epilogue, c, &mut scratch, serial), result);
+        assert_eq!(gemm_unpacked(Exec::serial(isa), a, w, &epilogue, c, &mut scratch), result);
         if result.is_err() {
             return false;
         }
@@ -246,8 +246,9 @@ impl WildAttention {
         let needed = needed.min(1 << 20) >> u32::from(one_in(16, self.scratch));
         let mut scratch = vec![GAP; needed];
         let qkv = Qkv { query, key, value };
-        let serial = Parallelism::Serial;
-        if attention(isa, qkv, &sequences, &options, out.into(), &mut scratch, serial).is_err() {
+        if attention(Exec::serial(isa), qkv, &sequences, &options, out.into(), &mut scratch)
+            .is_err()
+        {
             return false;
         }
 
@@ -264,7 +265,7 @@ impl WildAttention {
         let [query, key, value] = [dense(query_shape, q), dense(key_shape, k), dense(key_shape, v)];
         let mut plain = vec![GAP; queries * heads * head_dim];
         attention(
-            isa,
+            Exec::serial(isa),
             Qkv {
                 query: Heads::new(&query, query_shape).expect("dense"),
                 key: Heads::new(&key, key_shape).expect("dense"),
@@ -274,7 +275,6 @@ impl WildAttention {
             &options,
             HeadsMut::new(&mut plain, query_shape).expect("dense").into(),
             &mut scratch,
-            serial,
         )
         .expect("accepted with other strides");
         let mut expected = vec![GAP; FLOATS];

@@ -5,10 +5,9 @@
 //! NaN.
 
 use crate::error::Error;
-use crate::isa::Isa;
 use crate::math;
 use crate::matrix::MatrixMut;
-use crate::parallel::Parallelism;
+use crate::parallel::Exec;
 use crate::row_tasks::{RowPtrs, for_rows};
 use crate::rows::map_slice;
 use crate::simd::{SimdF32, simd_op};
@@ -220,26 +219,22 @@ simd_op!(
 ///
 /// ```
 /// use simdformer_kernels::activation::{self, Activation};
-/// use simdformer_kernels::{Isa, MatrixMut, Parallelism};
+/// use simdformer_kernels::{Exec, Isa, MatrixMut};
 ///
 /// let mut x = [-1.0, 0.0, 2.0];
 /// let view = MatrixMut::new(&mut x, 1, 3)?;
-/// activation::apply(Isa::detect()?, Activation::Relu, view, Parallelism::Serial)?;
+/// activation::apply(Exec::serial(Isa::detect()?), Activation::Relu, view)?;
 /// assert_eq!(x, [0.0, 0.0, 2.0]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub fn apply(
-    isa: Isa,
-    activation: Activation,
-    mut x: MatrixMut<'_>,
-    parallelism: Parallelism<'_>,
-) -> Result<(), Error> {
+pub fn apply(exec: Exec<'_>, activation: Activation, mut x: MatrixMut<'_>) -> Result<(), Error> {
+    let Exec { isa, threads } = exec;
     let shape @ [rows, columns] = [x.rows(), x.columns()];
     let x = RowPtrs::written("x", &mut x, shape)?;
     if columns == 0 || activation == Activation::Identity {
         return Ok(());
     }
-    for_rows(parallelism.workers(), rows, columns, &|rows| {
+    for_rows(threads.workers(), rows, columns, &|rows| {
         isa.dispatch(map_rows(activation, rows, columns, x, x));
     });
     Ok(())

@@ -2,9 +2,8 @@
 
 use crate::debug_slice::Elements;
 use crate::error::{Error, Expected};
-use crate::isa::Isa;
 use crate::matrix::{Matrix, MatrixMut};
-use crate::parallel::Parallelism;
+use crate::parallel::Exec;
 use crate::row_tasks::{RowPtrs, for_rows};
 use crate::simd::simd_op;
 use core::fmt;
@@ -91,25 +90,25 @@ simd_op!(
 ///
 /// ```
 /// use simdformer_kernels::embedding::embed;
-/// use simdformer_kernels::{Isa, Matrix, MatrixMut, Parallelism};
+/// use simdformer_kernels::{Exec, Isa, Matrix, MatrixMut};
 ///
 /// let table = [0.0, 1.0, 10.0, 11.0, 20.0, 21.0];
 /// let table = Matrix::new(&table, 3, 2)?;
 /// let mut out = [0.0; 4];
 /// let view = MatrixMut::new(&mut out, 2, 2)?;
-/// embed(Isa::detect()?, table, &[2, 0], 2.0, None, view, Parallelism::Serial)?;
+/// embed(Exec::serial(Isa::detect()?), table, &[2, 0], 2.0, None, view)?;
 /// assert_eq!(out, [40.0, 42.0, 0.0, 2.0]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn embed(
-    isa: Isa,
+    exec: Exec<'_>,
     table: Matrix<'_>,
     ids: &[u32],
     scale: f32,
     positions: Option<Positions<'_>>,
     mut out: MatrixMut<'_>,
-    parallelism: Parallelism<'_>,
 ) -> Result<(), Error> {
+    let Exec { isa, threads } = exec;
     let columns = table.columns();
     let out = RowPtrs::written("out", &mut out, [ids.len(), columns])?;
     table.check_contiguous_rows("table")?;
@@ -124,7 +123,7 @@ pub fn embed(
     if columns == 0 {
         return Ok(());
     }
-    for_rows(parallelism.workers(), ids.len(), columns, &|tokens| {
+    for_rows(threads.workers(), ids.len(), columns, &|tokens| {
         isa.dispatch(look_up(table, ids, scale, positions, out, tokens));
     });
     Ok(())

@@ -10,7 +10,7 @@ use core::fmt;
 /// ```
 /// use simdformer_kernels::norm::{LayerNorm, Norm, NormInput, norm};
 /// use simdformer_kernels::{
-///     Epilogue, Error, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, gemm,
+///     Epilogue, Error, Exec, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, gemm,
 /// };
 ///
 /// fn project_and_norm(
@@ -19,7 +19,7 @@ use core::fmt;
 ///     let (rows, columns, serial) = (x.rows(), w.columns(), Parallelism::Serial);
 ///     gemm(x, w, &Epilogue::default(), MatrixMut::new(h, rows, columns)?, serial)?;
 ///     let input = NormInput::Matrix(Matrix::new(h, rows, columns)?);
-///     norm(w.isa(), Norm::Layer(layer), input, y, serial)
+///     norm(Exec::serial(w.isa()), Norm::Layer(layer), input, y)
 /// }
 ///
 /// let (weight, mut h, mut y) = ([1.0; 6], [0.0; 3], [0.0; 3]); // The weight is [in 2, out 3].

@@ -15,8 +15,8 @@
 //! ```
 //!
 //! All other kernels are safe functions on checked views ([`Matrix`], [`Heads`]) of the caller's memory. The caller passes
-//! an [`Isa`] (the instruction set) and a [`Parallelism`] (the threads). If a kernel needs scratch memory, a function
-//! returns its size. Each kernel is written once, over a small vector trait, and runs on four instruction sets:
+//! an [`Exec`]: an [`Isa`] (the instruction set) and a [`Parallelism`] (the threads). If a kernel needs scratch memory, a
+//! function returns its size. Each kernel is written once, over a small vector trait, and runs on four instruction sets:
 //!
 //! | kernel | AVX-512 | AVX2 + FMA | NEON | scalar |
 //! |---|---|---|---|---|
@@ -174,7 +174,7 @@ pub use matrix::{Matrix, MatrixMut};
 pub use parallel::Team;
 #[cfg(feature = "std")]
 pub use parallel::ThreadPool;
-pub use parallel::{Executor, Parallelism};
+pub use parallel::{Exec, Executor, Parallelism};
 pub use softmax::{FullyMasked, SoftmaxOptions};
 
 /// Whether this crate was compiled with optimization; `None` if it was not compiled by cargo.

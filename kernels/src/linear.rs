@@ -8,7 +8,7 @@ use crate::gemm::{
 };
 use crate::isa::Isa;
 use crate::matrix::{Matrix, MatrixMut};
-use crate::parallel::Parallelism;
+use crate::parallel::{Exec, Parallelism};
 use crate::simd::CACHE_LINE_F32;
 use std::vec;
 use std::vec::Vec;
@@ -177,7 +177,8 @@ impl Linear {
             }
             Format::Int8(bits) => {
                 let weight = QuantizedMatrix::from_quantized(inputs, outputs, packed)?;
-                let x = QuantizedActivations::quantize(isa, x, bits, scratch, parallelism)?;
+                let x =
+                    QuantizedActivations::quantize(Exec::new(isa, parallelism), x, bits, scratch)?;
                 gemm_int8(&x, &weight, &epilogue, y, parallelism)
             }
         }

@@ -395,7 +395,7 @@ impl<'a> MatrixMut<'a> {
     ///
     /// ```
     /// use simdformer_kernels::activation::{self, Activation};
-    /// use simdformer_kernels::{Isa, MatrixMut, Parallelism};
+    /// use simdformer_kernels::{Exec, Isa, MatrixMut};
     ///
     /// let isa = Isa::best();
     /// // Two halves of every row, each written by its own thread.
@@ -410,7 +410,7 @@ impl<'a> MatrixMut<'a> {
     /// };
     /// std::thread::scope(|scope| {
     ///     for half in halves {
-    ///         scope.spawn(move || activation::apply(isa, Activation::Relu, half, Parallelism::Serial));
+    ///         scope.spawn(move || activation::apply(Exec::serial(isa), Activation::Relu, half));
     ///     }
     /// });
     /// assert_eq!(data, [0.0; 32]);

@@ -23,9 +23,8 @@ pub(crate) mod train;
 pub use parameters::{LayerNorm, Norm, RmsNorm};
 
 use crate::error::Error;
-use crate::isa::Isa;
 use crate::matrix::{Matrix, MatrixMut};
-use crate::parallel::Parallelism;
+use crate::parallel::Exec;
 use crate::row_tasks::{RowPtrs, for_rows};
 use passes::NormRows;
 
@@ -74,19 +73,19 @@ pub enum NormInput<'a> {
 ///
 /// ```
 /// use simdformer_kernels::norm::{LayerNorm, Norm, NormInput, RmsNorm, norm};
-/// use simdformer_kernels::{Isa, Matrix, MatrixMut, Parallelism};
+/// use simdformer_kernels::{Exec, Isa, Matrix, MatrixMut};
 ///
-/// let (isa, serial) = (Isa::detect()?, Parallelism::Serial);
+/// let exec = Exec::serial(Isa::detect()?);
 /// let layer = Norm::Layer(LayerNorm { weight: &[2.0, 2.0], bias: Some(&[0.5, 0.5]), eps: 0.0 });
 /// let x = [1.0, 3.0, 7.0, 7.0];
 /// let mut y = [0.0; 4];
 /// let out = MatrixMut::new(&mut y, 2, 2)?;
-/// norm(isa, layer, NormInput::Matrix(Matrix::new(&x, 2, 2)?), out, serial)?;
+/// norm(exec, layer, NormInput::Matrix(Matrix::new(&x, 2, 2)?), out)?;
 /// assert_eq!(y, [-1.5, 2.5, 0.5, 0.5]);
 ///
 /// let rms = Norm::Rms(RmsNorm { weight: &[0.5; 4], eps: 0.0 });
 /// let mut x = [2.0, -2.0, 2.0, 2.0];
-/// norm(isa, rms, NormInput::Output, MatrixMut::new(&mut x, 1, 4)?, serial)?;
+/// norm(exec, rms, NormInput::Output, MatrixMut::new(&mut x, 1, 4)?)?;
 /// assert_eq!(x, [0.5, -0.5, 0.5, 0.5]);
 ///
 /// let layer = Norm::Layer(LayerNorm { weight: &[1.0, 1.0], bias: None, eps: 0.0 });
@@ -95,17 +94,17 @@ pub enum NormInput<'a> {
 ///     x: Matrix::new(&[4.0, 7.0], 1, 2)?,
 ///     residual: MatrixMut::new(&mut stream, 1, 2)?,
 /// };
-/// norm(isa, layer, input, MatrixMut::new(&mut normed, 1, 2)?, serial)?;
+/// norm(exec, layer, input, MatrixMut::new(&mut normed, 1, 2)?)?;
 /// assert_eq!((stream, normed), ([5.0, 9.0], [-1.0, 1.0]));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn norm(
-    isa: Isa,
+    exec: Exec<'_>,
     norm: Norm<'_>,
     input: NormInput<'_>,
     mut out: MatrixMut<'_>,
-    parallelism: Parallelism<'_>,
 ) -> Result<(), Error> {
+    let Exec { isa, threads } = exec;
     let shape @ [rows, columns] = [out.rows(), out.columns()];
     let to = RowPtrs::written("out", &mut out, shape)?;
     let read = |operand, m| RowPtrs::read(operand, m, shape);
@@ -126,7 +125,7 @@ pub fn norm(
     if rows == 0 || columns == 0 {
         return Ok(());
     }
-    for_rows(parallelism.workers(), rows, columns, &|range| {
+    for_rows(threads.workers(), rows, columns, &|range| {
         let [x, residual, sum, out] = [x, residual, sum, to].map(|ptr| ptr.from(range.start));
         let rows = range.len();
         macro_rules! run {

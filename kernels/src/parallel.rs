@@ -4,6 +4,7 @@
 //! number of threads, so the thread that runs a task cannot change a bit of the result. Only `ThreadPool::new` starts
 //! threads.
 
+use crate::isa::Isa;
 use crate::sync_ptr::SharedMut;
 use core::fmt;
 
@@ -109,6 +110,40 @@ impl fmt::Debug for Parallelism<'_> {
             Self::Team(team) => team.fmt(f),
             Self::Executor(_) => write!(f, "Executor({} threads)", self.threads()),
         }
+    }
+}
+
+/// The instruction set and the threads of a call: the first argument of each kernel that needs both.
+///
+/// A kernel on an operand that was prepared for an instruction set needs only the threads: `gemm`, `gemm_int8`,
+/// `attention_cached`, `attention_decode` and `pruned_argmax::argmax` have a [`Parallelism`] as their last argument. What
+/// runs on the calling thread needs only an [`Isa`]: sizes of buffers, packing, views of packed memory.
+///
+/// ```
+/// use simdformer_kernels::{Exec, Input, Isa, MatrixMut, SoftmaxOptions, softmax::softmax};
+///
+/// let (exec, mut scores) = (Exec::serial(Isa::best()), [0.0; 4]);
+/// softmax(exec, Input::Output, SoftmaxOptions::default(), MatrixMut::new(&mut scores, 2, 2)?)?;
+/// assert_eq!(scores, [0.5; 4]);
+/// # Ok::<(), simdformer_kernels::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Exec<'a> {
+    /// The instruction set. The bits of results do not depend on it.
+    pub isa: Isa,
+    /// The threads. The bits of results do not depend on them.
+    pub threads: Parallelism<'a>,
+}
+
+impl<'a> Exec<'a> {
+    /// `isa` on `threads`.
+    pub const fn new(isa: Isa, threads: Parallelism<'a>) -> Self {
+        Self { isa, threads }
+    }
+
+    /// `isa` on the calling thread alone.
+    pub const fn serial(isa: Isa) -> Self {
+        Self { isa, threads: Parallelism::Serial }
     }
 }
 

@@ -20,9 +20,8 @@ pub(crate) use passes::block_max;
 
 use crate::error::{Error, Expected};
 use crate::input::Input;
-use crate::isa::Isa;
 use crate::matrix::{Matrix, MatrixMut};
-use crate::parallel::Parallelism;
+use crate::parallel::Exec;
 use crate::row_tasks::{RowPtrs, for_rows};
 use crate::sync_ptr::SharedMut;
 use passes::{SoftmaxRows, log_sum_exp_rows};
@@ -47,29 +46,29 @@ fn check_lengths(lengths: Option<&[usize]>, rows: usize, columns: usize) -> Resu
 ///
 /// ```
 /// use simdformer_kernels::softmax::{SoftmaxOptions, softmax};
-/// use simdformer_kernels::{Input, Isa, Matrix, MatrixMut, Parallelism};
+/// use simdformer_kernels::{Exec, Input, Isa, Matrix, MatrixMut};
 ///
-/// let (isa, serial) = (Isa::detect()?, Parallelism::Serial);
+/// let exec = Exec::serial(Isa::detect()?);
 /// let scores = [0.0, 0.0, f32::NAN, 5.0, 5.0, 5.0];
 /// let mut p = [0.0; 6];
 /// let options = SoftmaxOptions { lengths: Some(&[2, 0]), ..SoftmaxOptions::default() };
 /// let input = Input::Matrix(Matrix::new(&scores, 2, 3)?);
-/// softmax(isa, input, options, MatrixMut::new(&mut p, 2, 3)?, serial)?;
+/// softmax(exec, input, options, MatrixMut::new(&mut p, 2, 3)?)?;
 /// assert_eq!(p, [0.5, 0.5, 0.0, 0.0, 0.0, 0.0]);
 ///
 /// let mut logs = [1000.0, 1000.0];
 /// let options = SoftmaxOptions { logarithm: true, ..SoftmaxOptions::default() };
-/// softmax(isa, Input::Output, options, MatrixMut::new(&mut logs, 1, 2)?, serial)?;
+/// softmax(exec, Input::Output, options, MatrixMut::new(&mut logs, 1, 2)?)?;
 /// assert!((logs[0] + 2.0f32.ln()).abs() < 1e-6);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn softmax(
-    isa: Isa,
+    exec: Exec<'_>,
     scores: Input<'_>,
     options: SoftmaxOptions<'_>,
     mut out: MatrixMut<'_>,
-    parallelism: Parallelism<'_>,
 ) -> Result<(), Error> {
+    let Exec { isa, threads } = exec;
     let shape @ [rows, columns] = match &scores {
         Input::Matrix(scores) => scores.shape(),
         Input::Output => [out.rows(), out.columns()],
@@ -80,7 +79,7 @@ pub fn softmax(
     if columns == 0 {
         return Ok(());
     }
-    for_rows(parallelism.workers(), rows, columns, &|rows| {
+    for_rows(threads.workers(), rows, columns, &|rows| {
         isa.dispatch(SoftmaxRows { options, from, to, rows, columns });
     });
     Ok(())
@@ -96,21 +95,21 @@ pub fn softmax(
 ///
 /// ```
 /// use simdformer_kernels::softmax::log_sum_exp;
-/// use simdformer_kernels::{Isa, Matrix, Parallelism};
+/// use simdformer_kernels::{Exec, Isa, Matrix};
 ///
 /// let scores = Matrix::new(&[0.0, 0.0, 88.0, 88.0], 2, 2)?;
 /// let mut sums = [0.0; 2];
-/// log_sum_exp(Isa::best(), scores, None, &mut sums, Parallelism::Serial)?;
+/// log_sum_exp(Exec::serial(Isa::best()), scores, None, &mut sums)?;
 /// assert!((sums[1] - sums[0] - 88.0).abs() < 1e-5);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn log_sum_exp(
-    isa: Isa,
+    exec: Exec<'_>,
     scores: Matrix<'_>,
     lengths: Option<&[usize]>,
     out: &mut [f32],
-    parallelism: Parallelism<'_>,
 ) -> Result<(), Error> {
+    let Exec { isa, threads } = exec;
     let shape @ [rows, columns] = scores.shape();
     let scores = RowPtrs::read("scores", &scores, shape)?;
     check_lengths(lengths, rows, columns)?;
@@ -120,7 +119,7 @@ pub fn log_sum_exp(
         return Ok(());
     }
     let out = SharedMut::new(out);
-    for_rows(parallelism.workers(), rows, columns, &|rows| {
+    for_rows(threads.workers(), rows, columns, &|rows| {
         // SAFETY: `out` has one element for each row, and each task has its own rows.
         let out = unsafe { out.part(rows.start, rows.len()) };
         isa.dispatch(log_sum_exp_rows(scores, rows, columns, lengths, out));

@@ -8,9 +8,8 @@
 //! vectors that exceed it.
 
 use crate::error::{Error, Expected};
-use crate::isa::Isa;
 use crate::matrix::Matrix;
-use crate::parallel::Parallelism;
+use crate::parallel::Exec;
 use crate::row_tasks::{RowPtrs, for_rows};
 use crate::simd::{SimdF32, simd_op};
 use crate::softmax::block_max;
@@ -73,25 +72,21 @@ simd_op!(
 ///
 /// ```
 /// use simdformer_kernels::topk::argmax;
-/// use simdformer_kernels::{Isa, Matrix, Parallelism};
+/// use simdformer_kernels::{Exec, Isa, Matrix};
 ///
 /// let scores = Matrix::new(&[1.0, 7.0, 7.0, f32::NAN, -2.0, -3.0], 2, 3)?;
 /// let mut indices = [0; 2];
-/// argmax(Isa::detect()?, scores, &mut indices, Parallelism::Serial)?;
+/// argmax(Exec::serial(Isa::detect()?), scores, &mut indices)?;
 /// assert_eq!(indices, [1, 1]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub fn argmax(
-    isa: Isa,
-    scores: Matrix<'_>,
-    indices: &mut [u32],
-    parallelism: Parallelism<'_>,
-) -> Result<(), Error> {
+pub fn argmax(exec: Exec<'_>, scores: Matrix<'_>, indices: &mut [u32]) -> Result<(), Error> {
+    let Exec { isa, threads } = exec;
     let from = checked(&scores, 1)?;
     let (rows, columns) = (scores.rows(), scores.columns());
     Error::check_len("indices", rows, indices)?;
     let indices = SharedMut::new(indices);
-    for_rows(parallelism.workers(), rows, columns, &|range| {
+    for_rows(threads.workers(), rows, columns, &|range| {
         // SAFETY: `indices` has one element for each row, and each task has its own rows.
         let out = unsafe { indices.part(range.start, range.len()) };
         for (row, index) in range.zip(out) {
@@ -212,22 +207,22 @@ unsafe fn any_above<S: SimdF32>(s: S, from: *const f32, len: usize, bound: f32) 
 ///
 /// ```
 /// use simdformer_kernels::topk::top_k;
-/// use simdformer_kernels::{Isa, Matrix, Parallelism};
+/// use simdformer_kernels::{Exec, Isa, Matrix};
 ///
 /// let scores = Matrix::new(&[1.0, 7.0, f32::NAN, 7.0, 3.0], 1, 5)?;
 /// let (mut values, mut indices) = ([0.0; 3], [0; 3]);
-/// top_k(Isa::detect()?, scores, 3, &mut values, &mut indices, Parallelism::Serial)?;
+/// top_k(Exec::serial(Isa::detect()?), scores, 3, &mut values, &mut indices)?;
 /// assert_eq!((values, indices), ([7.0, 7.0, 3.0], [1, 3, 4]));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn top_k(
-    isa: Isa,
+    exec: Exec<'_>,
     scores: Matrix<'_>,
     k: usize,
     values: &mut [f32],
     indices: &mut [u32],
-    parallelism: Parallelism<'_>,
 ) -> Result<(), Error> {
+    let Exec { isa, threads } = exec;
     let from = checked(&scores, k)?;
     let (rows, columns) = (scores.rows(), scores.columns());
     // The product can overflow only if rows share memory: otherwise it is at most the number of elements of a view.
@@ -238,7 +233,7 @@ pub fn top_k(
         return Ok(());
     }
     let (values, indices) = (SharedMut::new(values), SharedMut::new(indices));
-    for_rows(parallelism.workers(), rows, columns, &|range| {
+    for_rows(threads.workers(), rows, columns, &|range| {
         for row in range {
             // SAFETY: both outputs have `k` elements for each row, and each task has its own rows.
             let heap = unsafe {

@@ -7,7 +7,7 @@ mod support;
 use simdformer_kernels::norm::{LayerNorm, Norm, NormInput, RmsNorm, norm};
 use simdformer_kernels::pruned_argmax::{Product, PruningTable};
 use simdformer_kernels::{
-    AttentionOptions, Bias, Cache, CacheMut, CacheShape, CachedSequence, Epilogue, Isa,
+    AttentionOptions, Bias, Cache, CacheMut, CacheShape, CachedSequence, Epilogue, Exec, Isa,
     PackedMatrix, Parallelism, PostOp, Qkv, Quantization, QuantizedActivations, QuantizedMatrix,
     Sequence, SlotTable, Team, ThreadPool, attention, attention_cached, attention_decode,
     attention_scratch, gemm, gemm_int8, gemm_unpacked, pruned_argmax,
@@ -147,11 +147,17 @@ impl Bench {
             gemm(input, &packed, &epilogue, to, parallelism).expect("a fit");
         }
         let (to, scratch) = (view_rows(output, TOKENS), &mut self.unpacked);
-        gemm_unpacked(isa, input, weight, &epilogue, to, scratch, parallelism).expect("a fit");
+        gemm_unpacked(Exec::new(isa, parallelism), input, weight, &epilogue, to, scratch)
+            .expect("a fit");
         let in_bytes = QuantizedMatrix::quantize(isa, weight, &mut self.bytes).expect("space");
         for precision in [Quantization::W8A8, Quantization::W8A16] {
             let words = &mut self.rounded;
-            let rows = QuantizedActivations::quantize(isa, input, precision, words, parallelism);
+            let rows = QuantizedActivations::quantize(
+                Exec::new(isa, parallelism),
+                input,
+                precision,
+                words,
+            );
             let to = view_rows(output, TOKENS);
             gemm_int8(&rows.expect("space"), &in_bytes, &epilogue, to, parallelism).expect("a fit");
         }
@@ -161,17 +167,19 @@ impl Bench {
         let mut out = view_matrix_mut(out, TOKENS, WIDTH);
         let weight_of_norm = &self.weight[..WIDTH];
         let plain = Norm::Layer(LayerNorm { weight: weight_of_norm, bias: None, eps: 1e-5 });
-        norm(isa, plain, NormInput::Matrix(x), sum.reborrow(), parallelism).expect("a fit");
+        norm(Exec::new(isa, parallelism), plain, NormInput::Matrix(x), sum.reborrow())
+            .expect("a fit");
         let biased = Norm::Layer(LayerNorm {
             weight: weight_of_norm,
             bias: Some(weight_of_norm),
             eps: 1e-5,
         });
         let both = NormInput::AddTo { x, residual: sum.reborrow() };
-        norm(isa, biased, both, out.reborrow(), parallelism).expect("a fit");
+        norm(Exec::new(isa, parallelism), biased, both, out.reborrow()).expect("a fit");
         let rms = Norm::Rms(RmsNorm { weight: weight_of_norm, eps: 1e-6 });
-        norm(isa, rms, NormInput::Matrix(x), out.reborrow(), parallelism).expect("a fit");
-        norm(isa, rms, NormInput::SumWithOutput { x }, sum, parallelism).expect("a fit");
+        norm(Exec::new(isa, parallelism), rms, NormInput::Matrix(x), out.reborrow())
+            .expect("a fit");
+        norm(Exec::new(isa, parallelism), rms, NormInput::SumWithOutput { x }, sum).expect("a fit");
         let pruning_table = PruningTable::build(&packed, &mut self.pruning_table).expect("space");
         let product = Product {
             weight: &packed,
@@ -191,7 +199,7 @@ impl Bench {
         for options in [&options, &biased] {
             let (qkv, to) =
                 (Qkv { query: input, key: input, value: input }, view_heads_mut(output, shape));
-            attention(isa, qkv, &SEQUENCES, options, to.into(), scratch, parallelism)
+            attention(Exec::new(isa, parallelism), qkv, &SEQUENCES, options, to.into(), scratch)
                 .expect("a fit");
         }
         let mut cache = CacheMut::new(isa, SHAPE, &mut self.cache).expect("the length");

@@ -5,9 +5,9 @@ use crate::support::*;
 use simdformer_kernels::reference::dtype::stored;
 use simdformer_kernels::{
     AttentionOptions, AttentionOutput, AttentionWeights, Bias, Cache, CacheMut, CacheShape,
-    CachedSequence, Dtype, Error, FullyMasked, Heads, HeadsMut, Isa, Qkv, Sequence, SlotTable,
-    attention, attention_cached, attention_decode, attention_scratch, attention_scratch_bound,
-    reference,
+    CachedSequence, Dtype, Error, Exec, FullyMasked, Heads, HeadsMut, Isa, Qkv, Sequence,
+    SlotTable, attention, attention_cached, attention_decode, attention_scratch,
+    attention_scratch_bound, reference,
 };
 
 const ZEROS: [f32; 4096] = [0.0; 4096];
@@ -72,7 +72,7 @@ impl Call<'_> {
             AttentionOutput { weights: weights_to, ..view_heads_mut(&mut out, self.out).into() };
         let qkv = Qkv { query: self.query, key: self.key, value: self.value };
         let (sequences, options) = (&self.sequences, &self.options);
-        let result = attention(isa, qkv, sequences, options, output, &mut scratch, SERIAL);
+        let result = attention(Exec::serial(isa), qkv, sequences, options, output, &mut scratch);
         if result.is_err() {
             let all = [&out[..], &weights, &scratch];
             assert!(all.into_iter().all(is_poison), "{result:?}: something was written");
@@ -408,7 +408,8 @@ fn absurd_sizes_do_not_panic() {
             let qkv = Qkv { query: none, key: none, value: none };
             let sequences = [Sequence::default(); 2];
             let options = AttentionOptions::new(8);
-            let result = attention(isa, qkv, &sequences, &options, out.into(), &mut [], SERIAL);
+            let result =
+                attention(Exec::serial(isa), qkv, &sequences, &options, out.into(), &mut []);
             assert!(
                 matches!(result, Ok(()) | Err(Error::TooLarge { .. })),
                 "{isa}: {heads} heads of {head_dim}: {result:?}"
@@ -436,7 +437,7 @@ fn absurd_sizes_do_not_panic() {
             let output = AttentionOutput { weights: Some(weights), context };
             let qkv = Qkv { query: view(2, 4, 8), key: none, value: none };
             let sequences = [Sequence { query_len: 2, ..Sequence::default() }];
-            let result = attention(isa, qkv, &sequences, &options, output, &mut [], SERIAL);
+            let result = attention(Exec::serial(isa), qkv, &sequences, &options, output, &mut []);
             if result.is_ok() {
                 assert!(out.iter().all(|&x| x == 0.0), "{isa}: {out:?}");
             }

@@ -4,7 +4,7 @@ use crate::support::*;
 use proptest::prelude::*;
 use simdformer_kernels::embedding::{Positions, embed};
 use simdformer_kernels::position::{PositionEncoding, encode};
-use simdformer_kernels::{Expected, Isa, Parallelism, reference};
+use simdformer_kernels::{Exec, Expected, Isa, Parallelism, reference};
 
 const U: f64 = 5.960_464_477_539_063e-8;
 
@@ -34,7 +34,7 @@ proptest! {
         let positions = with_positions.then(|| Positions { table: places.view(), rows: &rows });
         for isa in Isa::available() {
             let mut out = Strided::nan(tokens, columns, gap + 2);
-            embed(isa, table.view(), &ids, scale, positions, out.view_mut(), SERIAL).unwrap();
+            embed(Exec::serial(isa), table.view(), &ids, scale, positions, out.view_mut()).unwrap();
             out.assert_gaps_untouched();
             for token in 0..tokens {
                 for column in 0..columns {
@@ -96,7 +96,7 @@ fn an_id_outside_the_table_is_an_error_that_names_it() {
         ),
     ] {
         let to = view_matrix_mut(&mut out, rows, columns);
-        let error = embed(Isa::best(), table, &ids, 1.0, positions, to, SERIAL).unwrap_err();
+        let error = embed(Exec::serial(Isa::best()), table, &ids, 1.0, positions, to).unwrap_err();
         assert_eq!(error.to_string(), text);
         assert_eq!(out, [7.0; 8]);
     }
@@ -113,7 +113,7 @@ fn the_same_bits_on_any_threads() {
         let all = |parallelism: Parallelism<'_>| {
             let mut out = vec![f32::NAN; 200 * 333];
             let view = view_matrix_mut(&mut out, 200, 333);
-            embed(isa, table, &ids, 3.3, None, view, parallelism).unwrap();
+            embed(Exec::new(isa, parallelism), table, &ids, 3.3, None, view).unwrap();
             out
         };
         let want = all(SERIAL);

@@ -5,7 +5,7 @@ use crate::calls::{self, Results, Size};
 use crate::support::pruned_argmax::Operands;
 use crate::support::*;
 use simdformer_kernels::topk::argmax;
-use simdformer_kernels::{Executor, Isa, Matrix, Parallelism, ThreadPool};
+use simdformer_kernels::{Exec, Executor, Isa, Matrix, Parallelism, ThreadPool};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Barrier, Mutex};
@@ -174,14 +174,14 @@ fn kernels_keep_their_part_of_the_contract() {
     let row = Random::new(3).values(1 << 14);
     let scores = Matrix::strided(&row, 2500, row.len(), 0, 1).expect("one row");
     let mut columns = vec![u32::MAX; 2500];
-    argmax(isa, scores, &mut columns, Parallelism::Executor(&witness)).expect("a fit");
+    argmax(Exec::new(isa, Parallelism::Executor(&witness)), scores, &mut columns).expect("a fit");
     assert!(columns.iter().all(|&column| column == columns[0]), "every row once");
     assert_eq!(*all.lock().expect("no panic"), [1024]);
     assert!(calls.iter().all(|&tasks| (2..=1024).contains(&tasks)), "{calls:?}");
     // A small call stays on the calling thread.
     let never = Runs(64, |tasks: usize, _: Task<'_>| panic!("asked to run {tasks} tasks"));
     let small = view_matrix(&[1.0; 4], 2, 2);
-    argmax(isa, small, &mut [0; 2], Parallelism::Executor(&never)).expect("a fit");
+    argmax(Exec::new(isa, Parallelism::Executor(&never)), small, &mut [0; 2]).expect("a fit");
 }
 
 /// The panic of a small pruned argmax whose `banned` panics for one row.

@@ -7,7 +7,7 @@ use crate::support::gemm::{
 use crate::support::*;
 use simdformer_kernels::reference::gemm_int8::{Rounded, gemm_int8 as oracle, levels};
 use simdformer_kernels::{
-    Activation, Epilogue, Expected, Isa, Matrix, Parallelism, PostOp, Quantization,
+    Activation, Epilogue, Exec, Expected, Isa, Matrix, Parallelism, PostOp, Quantization,
     QuantizedActivations, QuantizedMatrix, activation, gemm_int8,
 };
 
@@ -330,7 +330,7 @@ fn every_epilogue_and_layout_is_equal() {
                                 oracle(xs, ws, precision, &inner, None, &mut right)
                                     .expect("shapes that fit");
                                 let view = view_matrix_mut(&mut right, rows, columns);
-                                activation::apply(isa, activation, view, SERIAL)
+                                activation::apply(Exec::serial(isa), activation, view)
                                     .expect("rows of an output");
                                 for (at, y) in right.iter_mut().enumerate() {
                                     let (i, j) = (at / columns, at % columns);
@@ -498,7 +498,7 @@ fn rows_are_read_by_several_products() {
         let precision = Quantization::W8A8;
         let mut words =
             poisoned(QuantizedActivations::buffer_len(rows, depth, precision).expect("small"));
-        let read = QuantizedActivations::quantize(isa, view, precision, &mut words, SERIAL)
+        let read = QuantizedActivations::quantize(Exec::serial(isa), view, precision, &mut words)
             .expect("the length");
         assert_eq!((read.rows(), read.depth(), read.precision()), (rows, depth, precision));
         let largest = x[..depth].iter().fold(0.0f32, |most, x| most.max(x.abs()));
@@ -541,9 +541,13 @@ fn nothing_outside_the_operands_is_touched() {
                     let weight =
                         QuantizedMatrix::quantize(isa, w, &mut weight).expect("the length");
                     let view = view_matrix(&x, rows, depth);
-                    let read =
-                        QuantizedActivations::quantize(isa, view, precision, &mut words, SERIAL)
-                            .expect("the length");
+                    let read = QuantizedActivations::quantize(
+                        Exec::serial(isa),
+                        view,
+                        precision,
+                        &mut words,
+                    )
+                    .expect("the length");
                     let out = view_matrix_mut(&mut c, rows, columns);
                     gemm_int8(&read, &weight, &Epilogue::default(), out, SERIAL).expect("a fit");
                     assert!(c.iter().all(|y| y.is_finite()));
@@ -606,7 +610,7 @@ fn every_error_is_reached_and_nothing_is_written() {
         let mut short = vec![POISON; need - 1];
         let wanted = errors::min_len("buffer", need, need - 1);
         let found =
-            QuantizedActivations::quantize(isa, matrix(3, 5), precision, &mut short, SERIAL);
+            QuantizedActivations::quantize(Exec::serial(isa), matrix(3, 5), precision, &mut short);
         assert_eq!(found.err(), Some(wanted));
         assert!(is_poison(&short));
         assert!(wanted.to_string().contains(&need.to_string()));

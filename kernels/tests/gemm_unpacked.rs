@@ -5,7 +5,7 @@
 use crate::support::gemm::{Packed, exact_product, multiply_unpacked, strides};
 use crate::support::*;
 use simdformer_kernels::{
-    Activation, Epilogue, Isa, PackedMatrix, Parallelism, PostOp, gemm_unpacked,
+    Activation, Epilogue, Exec, Isa, PackedMatrix, Parallelism, PostOp, gemm_unpacked,
     gemm_unpacked_scratch,
 };
 
@@ -121,7 +121,7 @@ fn operands_that_do_not_fit_are_errors_and_nothing_is_written() {
     let mut run = |a, b, epilogue: &Epilogue<'_>, columns, floats| {
         let mut scratch = vec![0.0; floats];
         let c = view_matrix_mut(&mut c, 2, columns);
-        gemm_unpacked(isa, a, b, epilogue, c, &mut scratch, SERIAL)
+        gemm_unpacked(Exec::serial(isa), a, b, epilogue, c, &mut scratch)
     };
     let plain = Epilogue::default();
     let bias = Epilogue { bias: Some(&data[..5]), ..plain };

@@ -5,8 +5,8 @@ use crate::support::gemm::{Packed, multiply};
 use crate::support::*;
 use simdformer_kernels::{
     AttentionOptions, AttentionOutput, AttentionWeights, Bias, Cache, CacheMut, CacheShape, Dtype,
-    Epilogue, FullyMasked, Heads, HeadsMut, Matrix, MatrixMut, PackedMatrix, PostOp, Qkv, Sequence,
-    attention, attention_scratch, gemm,
+    Epilogue, Exec, FullyMasked, Heads, HeadsMut, Matrix, MatrixMut, PackedMatrix, PostOp, Qkv,
+    Sequence, attention, attention_scratch, gemm,
 };
 
 #[cfg(unix)]
@@ -96,8 +96,15 @@ mod guard {
                                 ..view_heads_mut(&mut out, batch.query.shape).into()
                             };
                             let (qkv, sequences) = (Qkv { query, key, value }, &batch.sequences);
-                            attention(isa, qkv, sequences, &options, output, &mut scratch, SERIAL)
-                                .expect("a fit");
+                            attention(
+                                Exec::serial(isa),
+                                qkv,
+                                sequences,
+                                &options,
+                                output,
+                                &mut scratch,
+                            )
+                            .expect("a fit");
                             assert!(out.iter().chain(&*weights).all(|x| x.is_finite()));
                             if bias.is_none() {
                                 assert_eq!(difference(&out, &expected.data), None, "{isa}");
@@ -237,7 +244,7 @@ fn any_alignment_gives_the_same_bits() {
             let qkv = Qkv { query: view(0, 9), key: view(1, 40), value: view(2, 40) };
             let to = view_heads_mut(&mut out[shift..], [9, 1, 16]).into();
             let (sequences, options) = (&batch.sequences, batch.options());
-            attention(isa, qkv, sequences, &options, to, &mut scratch[shift..], SERIAL)
+            attention(Exec::serial(isa), qkv, sequences, &options, to, &mut scratch[shift..])
                 .expect("a fit");
             let found = (bits(&c[shift..]), bits(&out[shift..]));
             assert!(*first.get_or_insert(found.clone()) == found, "{isa}: {shift} floats off");

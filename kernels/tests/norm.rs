@@ -3,7 +3,7 @@
 use crate::support::{Random, Strided as Grid, assert_close, errors};
 use proptest::prelude::*;
 use simdformer_kernels::norm::{LayerNorm, Norm, NormInput, RmsNorm, norm};
-use simdformer_kernels::{Error, Isa, Matrix, MatrixMut, Parallelism, reference};
+use simdformer_kernels::{Error, Exec, Isa, Matrix, MatrixMut, Parallelism, reference};
 
 const SERIAL: Parallelism<'_> = Parallelism::Serial;
 const U: f64 = 5.960_464_477_539_063e-8;
@@ -59,7 +59,7 @@ fn check_row(isa: Isa, norm: Norm<'_>, x: &[f32], y: &[f32]) {
 }
 
 fn run(isa: Isa, of: Norm<'_>, input: NormInput<'_>, out: MatrixMut<'_>) {
-    norm(isa, of, input, out, SERIAL).unwrap();
+    norm(Exec::serial(isa), of, input, out).unwrap();
 }
 
 fn one_row(isa: Isa, x: &[f32], of: Norm<'_>) -> Vec<f32> {
@@ -224,7 +224,7 @@ fn a_row_has_the_same_bits_alone_in_a_batch_and_on_any_threads() {
                 let all = |parallelism: Parallelism<'_>| {
                     let mut y = vec![f32::NAN; data.len()];
                     let view = MatrixMut::new(&mut y, rows, columns).unwrap();
-                    norm(isa, of, NormInput::Matrix(matrix), view, parallelism).unwrap();
+                    norm(Exec::new(isa, parallelism), of, NormInput::Matrix(matrix), view).unwrap();
                     y
                 };
                 let batch = all(SERIAL);
@@ -283,7 +283,7 @@ fn wrong_calls_are_errors() {
     let call = |of: Norm<'_>, input: NormInput<'_>, rows: usize, columns: usize| -> Error {
         let mut out = [7.0; 12];
         let view = MatrixMut::new(&mut out, rows, columns).unwrap();
-        let error = norm(Isa::best(), of, input, view, SERIAL).unwrap_err();
+        let error = norm(Exec::serial(Isa::best()), of, input, view).unwrap_err();
         assert_eq!(out, [7.0; 12]);
         error
     };

@@ -14,7 +14,7 @@ use simdformer_kernels::norm::{LayerNorm, Norm, NormInput, RmsNorm, norm};
 use simdformer_kernels::position::{PositionEncoding, encode};
 use simdformer_kernels::softmax::{SoftmaxOptions, log_sum_exp, softmax};
 use simdformer_kernels::topk::{argmax, top_k};
-use simdformer_kernels::{Activation, Dtype, Epilogue, Input, Isa, PostOp, math};
+use simdformer_kernels::{Activation, Dtype, Epilogue, Exec, Input, Isa, PostOp, math};
 
 /// Runs `work` on every set and compares all results.
 #[derive(Default)]
@@ -144,7 +144,7 @@ fn norms_of_every_width() {
                     (Norm::Rms(RmsNorm { weight: &weight, eps }), third),
                 ] {
                     let to = view_rows(to, 3);
-                    norm(isa, of, NormInput::Matrix(x), to, SERIAL).expect("normed");
+                    norm(Exec::serial(isa), of, NormInput::Matrix(x), to).expect("normed");
                 }
                 y
             });
@@ -167,9 +167,9 @@ fn softmaxes_of_every_width() {
             for (logarithm, to) in [(false, &mut p), (true, &mut log)] {
                 let options = SoftmaxOptions { lengths, logarithm, ..SoftmaxOptions::default() };
                 let to = view_rows(to, 2);
-                softmax(isa, Input::Matrix(x), options, to, SERIAL).expect("a softmax");
+                softmax(Exec::serial(isa), Input::Matrix(x), options, to).expect("a softmax");
             }
-            log_sum_exp(isa, x, lengths, &mut sums, SERIAL).expect("a sum");
+            log_sum_exp(Exec::serial(isa), x, lengths, &mut sums).expect("a sum");
             [p, log, sums].concat()
         });
     }
@@ -187,7 +187,8 @@ fn activations_and_exponentials() {
     for activation in Activation::ALL {
         all.same("an activation", |isa| {
             let mut y = x.clone();
-            apply(isa, activation, view_matrix_mut(&mut y, 1, x.len()), SERIAL).expect("applied");
+            apply(Exec::serial(isa), activation, view_matrix_mut(&mut y, 1, x.len()))
+                .expect("applied");
             y
         });
     }
@@ -216,17 +217,17 @@ fn zeros_of_both_signs() {
                 for (logarithm, to) in [(false, first), (true, second)] {
                     let options = SoftmaxOptions { logarithm, ..SoftmaxOptions::default() };
                     let to = view_rows(to, 2);
-                    softmax(isa, Input::Matrix(x), options, to, SERIAL).expect("a softmax");
+                    softmax(Exec::serial(isa), Input::Matrix(x), options, to).expect("a softmax");
                 }
                 let weight = vec![-0.0; columns];
                 let layer = Norm::Layer(LayerNorm { weight: &weight, bias: None, eps: 1e-5 });
                 let to = view_rows(third, 2);
-                norm(isa, layer, NormInput::Matrix(x), to, SERIAL).expect("normed");
+                norm(Exec::serial(isa), layer, NormInput::Matrix(x), to).expect("normed");
                 let mut sums = vec![POISON; 2];
-                log_sum_exp(isa, x, None, &mut sums, SERIAL).expect("a sum");
+                log_sum_exp(Exec::serial(isa), x, None, &mut sums).expect("a sum");
                 let k = columns.min(4);
                 let (mut values, mut indices) = (vec![POISON; 2 * k], vec![0; 2 * k]);
-                top_k(isa, x, k, &mut values, &mut indices, SERIAL).expect("selected");
+                top_k(Exec::serial(isa), x, k, &mut values, &mut indices).expect("selected");
                 values.extend(indices.iter().map(|&index| index as f32));
                 [y, sums, values].concat()
             });
@@ -256,16 +257,16 @@ fn embeddings_and_selections() {
             let mut y = vec![POISON; 5 * columns];
             let positions = Positions { table: view_matrix(&places, 9, columns), rows: &rows };
             let (table, to) = (view_matrix(&table, 40, columns), view_rows(&mut y, 5));
-            embed(isa, table, &ids, 11.3, Some(positions), to, SERIAL).expect("embedded");
+            embed(Exec::serial(isa), table, &ids, 11.3, Some(positions), to).expect("embedded");
             y
         });
         all.same("a selection", |isa| {
             let scores = view_matrix(&table, 40, columns);
             let k = columns.min(5);
             let (mut values, mut indices) = (vec![POISON; 40 * k], vec![0; 40 * k]);
-            top_k(isa, scores, k, &mut values, &mut indices, SERIAL).expect("selected");
+            top_k(Exec::serial(isa), scores, k, &mut values, &mut indices).expect("selected");
             let mut best = vec![0; 40];
-            argmax(isa, scores, &mut best, SERIAL).expect("selected");
+            argmax(Exec::serial(isa), scores, &mut best).expect("selected");
             values.extend(indices.iter().chain(&best).map(|&index| index as f32));
             values
         });

@@ -3,7 +3,7 @@
 use crate::support::{Random, Strided as Grid, assert_close, errors};
 use proptest::prelude::*;
 use simdformer_kernels::softmax::{FullyMasked, SoftmaxOptions, log_sum_exp, softmax};
-use simdformer_kernels::{Expected, Input, Isa, Matrix, MatrixMut, Parallelism, reference};
+use simdformer_kernels::{Exec, Expected, Input, Isa, Matrix, MatrixMut, Parallelism, reference};
 
 const SERIAL: Parallelism<'_> = Parallelism::Serial;
 /// The probabilities of whole rows, and their logarithms.
@@ -75,11 +75,11 @@ proptest! {
             let plain = SoftmaxOptions { lengths, fully_masked: masked, ..PLAIN };
             let logarithm = SoftmaxOptions { logarithm: true, ..plain };
             let mut p = Grid::nan(rows, columns, gap + 1);
-            softmax(isa, from, plain, p.view_mut(), SERIAL).unwrap();
+            softmax(Exec::serial(isa), from, plain, p.view_mut()).unwrap();
             let mut log = Grid::nan(rows, columns, gap);
-            softmax(isa, from, logarithm, log.view_mut(), SERIAL).unwrap();
+            softmax(Exec::serial(isa), from, logarithm, log.view_mut()).unwrap();
             let mut total = vec![f32::NAN; rows];
-            log_sum_exp(isa, scores.view(), lengths, &mut total, SERIAL).unwrap();
+            log_sum_exp(Exec::serial(isa), scores.view(), lengths, &mut total).unwrap();
             let lengths = lengths.unwrap();
             for row in 0..rows {
                 // The reference does not read masked columns either.
@@ -97,7 +97,7 @@ proptest! {
 
             for (options, expected) in [(plain, &p), (logarithm, &log)] {
                 let mut same = scores.clone();
-                softmax(isa, Input::Output, options, same.view_mut(), SERIAL).unwrap();
+                softmax(Exec::serial(isa), Input::Output, options, same.view_mut()).unwrap();
                 same.assert_same_rows(expected);
             }
         }
@@ -117,9 +117,9 @@ fn long_rows_are_as_accurate_as_short_ones() {
             for isa in Isa::available() {
                 let (mut p, mut log) = (vec![f32::NAN; columns], vec![f32::NAN; columns]);
                 let view = MatrixMut::new(&mut p, 1, columns).unwrap();
-                softmax(isa, matrix, PLAIN, view, SERIAL).unwrap();
+                softmax(Exec::serial(isa), matrix, PLAIN, view).unwrap();
                 let view = MatrixMut::new(&mut log, 1, columns).unwrap();
-                softmax(isa, matrix, LOG, view, SERIAL).unwrap();
+                softmax(Exec::serial(isa), matrix, LOG, view).unwrap();
                 let d = depth(columns);
                 for (i, &x) in row.iter().enumerate() {
                     let want = f64::from(x) - exact;
@@ -143,7 +143,7 @@ fn rescaling_at_every_block_keeps_the_bound() {
     let matrix = Matrix::new(&row, 1, columns).unwrap();
     for isa in Isa::available() {
         let mut out = [f32::NAN];
-        log_sum_exp(isa, matrix, None, &mut out, SERIAL).unwrap();
+        log_sum_exp(Exec::serial(isa), matrix, None, &mut out).unwrap();
         let exact = reference::log_sum_exp(&row);
         assert_close(out[0], exact, (depth(columns) + 4.0 + exact.abs()) * U, "log-sum-exp");
     }
@@ -156,9 +156,9 @@ fn row_of(isa: Isa, scores: &[f32], masked: FullyMasked) -> (Vec<f32>, Vec<f32>,
     for (logarithm, to) in [(false, &mut p), (true, &mut log)] {
         let options = SoftmaxOptions { logarithm, fully_masked: masked, ..PLAIN };
         let to = MatrixMut::new(to, 1, n).unwrap();
-        softmax(isa, Input::Matrix(matrix), options, to, SERIAL).unwrap();
+        softmax(Exec::serial(isa), Input::Matrix(matrix), options, to).unwrap();
     }
-    log_sum_exp(isa, matrix, None, &mut total, SERIAL).unwrap();
+    log_sum_exp(Exec::serial(isa), matrix, None, &mut total).unwrap();
     (p, log, total[0])
 }
 
@@ -191,7 +191,7 @@ fn a_fully_masked_row_gives_zeros_or_the_mean_of_all() {
         let view = MatrixMut::new(&mut p, 2, 2).unwrap();
         let matrix = Input::Matrix(Matrix::new(&scores, 2, 2).unwrap());
         let options = SoftmaxOptions { lengths: Some(&[0, 2]), ..PLAIN };
-        softmax(isa, matrix, options, view, SERIAL).unwrap();
+        softmax(Exec::serial(isa), matrix, options, view).unwrap();
         assert_eq!(p[..2], [0.0, 0.0]);
         assert_eq!(p[2..], row_of(isa, &[1.0, 2.0], FullyMasked::Zeros).0);
     }
@@ -207,7 +207,7 @@ fn masked_nan_and_infinity_do_not_leak() {
             let view = MatrixMut::new(&mut p, 1, 40).unwrap();
             let matrix = Input::Matrix(Matrix::new(&row, 1, 40).unwrap());
             let options = SoftmaxOptions { lengths: Some(&[21]), ..PLAIN };
-            softmax(isa, matrix, options, view, SERIAL).unwrap();
+            softmax(Exec::serial(isa), matrix, options, view).unwrap();
             assert!(p[..21].iter().all(|&p| p == 1.0 / 21.0) && p[21..] == [0.0; 19]);
         }
     }
@@ -226,7 +226,7 @@ fn a_nan_makes_its_row_nan_and_no_other() {
                         let mut p = vec![9.0; 2 * n];
                         let view = MatrixMut::new(&mut p, 2, n).unwrap();
                         let matrix = Input::Matrix(Matrix::new(&scores, 2, n).unwrap());
-                        softmax(isa, matrix, PLAIN, view, SERIAL).unwrap();
+                        softmax(Exec::serial(isa), matrix, PLAIN, view).unwrap();
                         assert!(p[..n].iter().all(|p| p.is_nan()), "{isa} {n} {bad} {at}");
                         assert_eq!(p[n..], row_of(isa, &scores[n..], FullyMasked::Zeros).0);
                     }
@@ -274,7 +274,7 @@ fn a_row_has_the_same_bits_alone_in_a_batch_and_on_any_threads() {
             let all = |parallelism: Parallelism<'_>| {
                 let mut p = vec![f32::NAN; data.len()];
                 let view = MatrixMut::new(&mut p, rows, columns).unwrap();
-                softmax(isa, matrix, PLAIN, view, parallelism).unwrap();
+                softmax(Exec::new(isa, parallelism), matrix, PLAIN, view).unwrap();
                 p
             };
             let batch = all(SERIAL);
@@ -310,10 +310,10 @@ fn wrong_calls_are_errors() {
         (scores.transposed(), PLAIN, [4, 3], errors::strided("scores", 4)),
     ] {
         let view = MatrixMut::new(&mut out, rows, columns).unwrap();
-        let found = softmax(isa, Input::Matrix(scores), options, view, SERIAL);
+        let found = softmax(Exec::serial(isa), Input::Matrix(scores), options, view);
         assert_eq!(found, Err(expected));
     }
-    let error = log_sum_exp(isa, scores, None, &mut out[..2], SERIAL).unwrap_err();
+    let error = log_sum_exp(Exec::serial(isa), scores, None, &mut out[..2]).unwrap_err();
     assert_eq!(error, errors::len("out", 3, 2));
     assert_eq!(out, [7.0; 12]);
 }
@@ -324,11 +324,11 @@ fn no_rows_and_no_columns_are_fine() {
         for (rows, columns) in [(0, 5), (3, 0), (0, 0)] {
             let view = MatrixMut::new(&mut [], rows, columns).unwrap();
             let options = SoftmaxOptions { fully_masked: FullyMasked::Uniform, ..PLAIN };
-            softmax(isa, Input::Output, options, view, SERIAL).unwrap();
+            softmax(Exec::serial(isa), Input::Output, options, view).unwrap();
         }
         let mut total = [9.0; 3];
         let scores = Matrix::new(&[], 3, 0).unwrap();
-        log_sum_exp(isa, scores, None, &mut total, SERIAL).unwrap();
+        log_sum_exp(Exec::serial(isa), scores, None, &mut total).unwrap();
         assert_eq!(total, [f32::NEG_INFINITY; 3]);
     }
 }

@@ -14,7 +14,7 @@ use simdformer_kernels::softmax::{SoftmaxOptions, log_sum_exp, softmax};
 use simdformer_kernels::topk::{argmax, top_k};
 use simdformer_kernels::{
     AttentionOptions, AttentionOutput, AttentionWeights, Bias, Cache, CacheMut, CacheShape,
-    CachedSequence, Dtype, Epilogue, FullyMasked, Heads, Input, MatrixMut, PackOptions,
+    CachedSequence, Dtype, Epilogue, Exec, FullyMasked, Heads, Input, MatrixMut, PackOptions,
     PackedMatrix, Parallelism, PostOp, Qkv, QuantizedMatrix, Sequence, SlotTable, attention,
     attention_cached, attention_decode, attention_scratch, gemm, gemm_unpacked,
 };
@@ -81,7 +81,8 @@ fn products() {
                 let parallelism = if shared { Parallelism::Executor(&here) } else { SERIAL };
                 let (c, plain) = (view_rows(&mut c, rows), Epilogue::default());
                 let (a, w) = (a_rows(rows), weights[0]);
-                gemm_unpacked(isa, a, w, &plain, c, &mut scratch, parallelism).expect("a fit");
+                gemm_unpacked(Exec::new(isa, parallelism), a, w, &plain, c, &mut scratch)
+                    .expect("a fit");
             });
         }
         for isa in [isa, isa.without_dot_products()] {
@@ -184,7 +185,7 @@ fn attentions() {
             };
             check(isa, "attention", ATTENTION, || {
                 let to = output(&mut out, &mut weights, &query, &all);
-                attention(isa, qkv, &[sequence], &options, to, &mut scratch, SERIAL)
+                attention(Exec::serial(isa), qkv, &[sequence], &options, to, &mut scratch)
                     .expect("a fit");
             });
             let cached =
@@ -228,35 +229,36 @@ fn kernels_of_rows() {
             for (name, of) in [("rms norm", rms), ("layer norm", layer)] {
                 check(isa, name, OTHERS, || {
                     let plain = NormInput::Matrix(x);
-                    norm(isa, of, plain, view_rows(&mut out, rows), SERIAL).expect("a fit");
+                    norm(Exec::serial(isa), of, plain, view_rows(&mut out, rows)).expect("a fit");
                     let both = NormInput::AddTo { x, residual: view_rows(&mut sum, rows) };
-                    norm(isa, of, both, view_rows(&mut out, rows), SERIAL).expect("a fit");
+                    norm(Exec::serial(isa), of, both, view_rows(&mut out, rows)).expect("a fit");
                 });
             }
             check(isa, "softmax", OTHERS, || {
                 for logarithm in [false, true] {
                     let options = SoftmaxOptions { logarithm, ..SoftmaxOptions::default() };
                     let to = view_rows(&mut out, rows);
-                    softmax(isa, Input::Matrix(x), options, to, SERIAL).expect("a fit");
+                    softmax(Exec::serial(isa), Input::Matrix(x), options, to).expect("a fit");
                 }
-                log_sum_exp(isa, x, None, &mut some[..rows], SERIAL).expect("a fit");
+                log_sum_exp(Exec::serial(isa), x, None, &mut some[..rows]).expect("a fit");
             });
             check(isa, "activations", OTHERS, || {
                 for one in [Activation::Gelu, Activation::GeluTanh, Activation::Silu] {
-                    activation::apply(isa, one, view_rows(&mut out, rows), SERIAL).expect("a fit");
+                    activation::apply(Exec::serial(isa), one, view_rows(&mut out, rows))
+                        .expect("a fit");
                 }
             });
             check(isa, "embedding", OTHERS, || {
                 let positions = Some(Positions { table: x, rows: &ids });
-                embed(isa, x, &ids, 2.0, positions, view_rows(&mut out, rows), SERIAL)
+                embed(Exec::serial(isa), x, &ids, 2.0, positions, view_rows(&mut out, rows))
                     .expect("a fit");
             });
             check(isa, "positions", OTHERS, || {
                 encode(PositionEncoding::Interleaved, 0, view_rows(&mut out, rows)).expect("a fit");
             });
             check(isa, "the best of each row", OTHERS, || {
-                top_k(isa, x, 64, &mut some, &mut indices, SERIAL).expect("a fit");
-                argmax(isa, x, &mut indices[..rows], SERIAL).expect("a fit");
+                top_k(Exec::serial(isa), x, 64, &mut some, &mut indices).expect("a fit");
+                argmax(Exec::serial(isa), x, &mut indices[..rows]).expect("a fit");
             });
         }
     }

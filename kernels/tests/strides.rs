@@ -13,8 +13,8 @@ use simdformer_kernels::pruned_argmax::Product;
 use simdformer_kernels::softmax::{SoftmaxOptions, log_sum_exp, softmax};
 use simdformer_kernels::topk::{argmax, top_k};
 use simdformer_kernels::{
-    AttentionOptions, CacheShape, Epilogue, Heads, HeadsMut, Input, Isa, Matrix, MatrixMut, PostOp,
-    Qkv, Sequence,
+    AttentionOptions, CacheShape, Epilogue, Exec, Heads, HeadsMut, Input, Isa, Matrix, MatrixMut,
+    PostOp, Qkv, Sequence,
 };
 
 /// Strides between elements that do not exist.
@@ -176,31 +176,32 @@ fn rows(isa: Isa, x: &[f32], stride: usize) -> Vec<f32> {
     let mut out = vec![POISON; x.len()];
     let layer = Norm::Layer(LayerNorm { weight: x, bias: Some(x), eps: 0.1 });
     let input = NormInput::Matrix(row(x, stride));
-    norm(isa, layer, input, row_mut(&mut out, stride), SERIAL).expect("a fit");
+    norm(Exec::serial(isa), layer, input, row_mut(&mut out, stride)).expect("a fit");
     outputs.extend(&out);
     let mut sum = x.to_vec();
     for of in [layer, Norm::Rms(RmsNorm { weight: x, eps: 0.1 })] {
         let input = NormInput::AddTo { x: row(x, stride), residual: row_mut(&mut sum, stride) };
-        norm(isa, of, input, row_mut(&mut out, stride), SERIAL).expect("a fit");
+        norm(Exec::serial(isa), of, input, row_mut(&mut out, stride)).expect("a fit");
         outputs.extend(out.iter().chain(&sum));
     }
     let (scores, to) = (Input::Matrix(row(x, stride)), row_mut(&mut out, stride));
-    softmax(isa, scores, SoftmaxOptions::default(), to, SERIAL).expect("a fit");
+    softmax(Exec::serial(isa), scores, SoftmaxOptions::default(), to).expect("a fit");
     outputs.extend(&out);
     let mut one = [POISON];
-    log_sum_exp(isa, row(x, stride), None, &mut one, SERIAL).expect("a fit");
+    log_sum_exp(Exec::serial(isa), row(x, stride), None, &mut one).expect("a fit");
     outputs.extend(one);
-    activation::apply(isa, Activation::Gelu, row_mut(&mut sum, stride), SERIAL).expect("a fit");
+    activation::apply(Exec::serial(isa), Activation::Gelu, row_mut(&mut sum, stride))
+        .expect("a fit");
     outputs.extend(&sum);
     let positions = Some(Positions { table: row(x, stride), rows: &[0] });
-    embed(isa, row(x, stride), &[0], 3.0, positions, row_mut(&mut out, stride), SERIAL)
+    embed(Exec::serial(isa), row(x, stride), &[0], 3.0, positions, row_mut(&mut out, stride))
         .expect("a fit");
     outputs.extend(&out);
     encode(PositionEncoding::Interleaved, 3, row_mut(&mut out, stride)).expect("a fit");
     outputs.extend(&out);
     let (mut values, mut indices, mut best) = ([POISON; 3], [u32::MAX; 3], [u32::MAX; 1]);
-    top_k(isa, row(x, stride), 3, &mut values, &mut indices, SERIAL).expect("a fit");
-    argmax(isa, row(x, stride), &mut best, SERIAL).expect("a fit");
+    top_k(Exec::serial(isa), row(x, stride), 3, &mut values, &mut indices).expect("a fit");
+    argmax(Exec::serial(isa), row(x, stride), &mut best).expect("a fit");
     outputs.extend(values);
     outputs.extend(indices.iter().chain(&best).map(|&index| index as f32));
     outputs

@@ -3,7 +3,7 @@
 use crate::support::*;
 use proptest::prelude::*;
 use simdformer_kernels::topk::{argmax, top_k};
-use simdformer_kernels::{Error, Expected, Isa, Matrix, Parallelism, reference};
+use simdformer_kernels::{Error, Exec, Expected, Isa, Matrix, Parallelism, reference};
 
 proptest! {
     #[test]
@@ -29,9 +29,9 @@ proptest! {
         let exact: Vec<Vec<_>> = (0..rows).map(ranks).collect();
         for isa in Isa::available() {
             let (mut values, mut indices) = (vec![9.0; rows * k], vec![9; rows * k]);
-            top_k(isa, scores.view(), k, &mut values, &mut indices, SERIAL).unwrap();
+            top_k(Exec::serial(isa), scores.view(), k, &mut values, &mut indices).unwrap();
             let mut best = vec![9; rows];
-            argmax(isa, scores.view(), &mut best, SERIAL).unwrap();
+            argmax(Exec::serial(isa), scores.view(), &mut best).unwrap();
             for row in 0..rows {
                 let entries = scores.row(row);
                 prop_assert_eq!(Some(best[row] as usize), exact[row][0]);
@@ -58,13 +58,13 @@ fn long_rows_in_every_order() {
             let matrix = view_matrix(row, 1, n);
             for k in [1, 8, 100] {
                 let (mut values, mut indices) = (vec![9.0; k], vec![9; k]);
-                top_k(isa, matrix, k, &mut values, &mut indices, SERIAL).unwrap();
+                top_k(Exec::serial(isa), matrix, k, &mut values, &mut indices).unwrap();
                 let mut sorted: Vec<u32> = (0..n as u32).collect();
                 sorted
                     .sort_by(|&a, &b| row[b as usize].total_cmp(&row[a as usize]).then(a.cmp(&b)));
                 assert_eq!(indices, sorted[..k], "order {order}, k {k}, {isa}");
                 let mut best = [9];
-                argmax(isa, matrix, &mut best, SERIAL).unwrap();
+                argmax(Exec::serial(isa), matrix, &mut best).unwrap();
                 assert_eq!(best[0], sorted[0]);
             }
         }
@@ -77,10 +77,10 @@ fn nan_is_chosen_last() {
         for n in [1, 3, 40, 5000] {
             let mut row = vec![f32::NAN; n];
             let mut best = [9];
-            argmax(isa, view_matrix(&row, 1, n), &mut best, SERIAL).unwrap();
+            argmax(Exec::serial(isa), view_matrix(&row, 1, n), &mut best).unwrap();
             assert_eq!(best, [0]);
             row[n - 1] = f32::NEG_INFINITY;
-            argmax(isa, view_matrix(&row, 1, n), &mut best, SERIAL).unwrap();
+            argmax(Exec::serial(isa), view_matrix(&row, 1, n), &mut best).unwrap();
             assert_eq!(best, [n as u32 - 1]);
         }
     }
@@ -95,9 +95,9 @@ fn the_same_rows_on_any_threads() {
     for isa in Isa::available() {
         let all = |parallelism: Parallelism<'_>| {
             let (mut values, mut indices) = (vec![9.0; 40 * 5], vec![9; 40 * 5]);
-            top_k(isa, scores, 5, &mut values, &mut indices, parallelism).unwrap();
+            top_k(Exec::new(isa, parallelism), scores, 5, &mut values, &mut indices).unwrap();
             let mut best = vec![9; 40];
-            argmax(isa, scores, &mut best, parallelism).unwrap();
+            argmax(Exec::new(isa, parallelism), scores, &mut best).unwrap();
             (values, indices, best)
         };
         let want = all(SERIAL);
@@ -114,7 +114,7 @@ fn wrong_calls_are_errors() {
     let scores = view_matrix(&data, 3, 4);
     let (mut values, mut indices) = ([9.0; 12], [9; 12]);
     let mut call = |scores: Matrix<'_>, k: usize, v: usize, i: usize| {
-        top_k(isa, scores, k, &mut values[..v], &mut indices[..i], SERIAL)
+        top_k(Exec::serial(isa), scores, k, &mut values[..v], &mut indices[..i])
     };
     assert_eq!(
         call(scores, 5, 12, 12),
@@ -125,11 +125,11 @@ fn wrong_calls_are_errors() {
     assert_eq!(call(scores.transposed(), 2, 8, 8), Err(errors::strided("scores", 4)));
     assert_eq!(call(scores, 0, 0, 0), Ok(()));
     let empty = view_matrix(&[], 3, 0);
-    let error = argmax(isa, empty, &mut indices[..3], SERIAL).unwrap_err();
+    let error = argmax(Exec::serial(isa), empty, &mut indices[..3]).unwrap_err();
     assert_eq!(error, errors::size("columns", "scores", Expected::AtLeast(1), 0));
-    let error = argmax(isa, scores, &mut indices[..2], SERIAL).unwrap_err();
+    let error = argmax(Exec::serial(isa), scores, &mut indices[..2]).unwrap_err();
     assert_eq!(error, errors::len("indices", 3, 2));
     let repeated = Matrix::strided(&data, usize::MAX / 8, 4, 0, 1).unwrap();
-    let error = top_k(isa, repeated, 4, &mut values, &mut indices, SERIAL).unwrap_err();
+    let error = top_k(Exec::serial(isa), repeated, 4, &mut values, &mut indices).unwrap_err();
     assert!(matches!(error, Error::Size { operand: "values", found: 12, .. }), "{error}");
 }

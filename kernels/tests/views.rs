@@ -7,8 +7,8 @@ use crate::support::*;
 use simdformer_kernels::activation::{self, Activation};
 use simdformer_kernels::softmax::{SoftmaxOptions, softmax};
 use simdformer_kernels::{
-    AttentionOptions, Epilogue, Error, Expected, Heads, HeadsMut, Input, Isa, Matrix, MatrixMut,
-    PackedMatrix, PostOp, Qkv, Sequence, attention, gemm,
+    AttentionOptions, Epilogue, Error, Exec, Expected, Heads, HeadsMut, Input, Isa, Matrix,
+    MatrixMut, PackedMatrix, PostOp, Qkv, Sequence, attention, gemm,
 };
 
 /// Rows, columns, and strides of matrices in the layouts of other libraries.
@@ -126,12 +126,12 @@ fn a_view_without_elements_needs_no_memory() {
             let c = MatrixMut::from_raw_parts(at, 0, 3, 3, 1).expect("nothing");
             gemm(a, &packed.get(), &Epilogue::default(), c, SERIAL).expect("nothing to do");
             let x = MatrixMut::from_raw_parts(at, 4, 0, 0, 0).expect("nothing");
-            activation::apply(isa, Activation::Gelu, x, SERIAL).expect("nothing to do");
+            activation::apply(Exec::serial(isa), Activation::Gelu, x).expect("nothing to do");
             let none = Heads::from_raw_parts(at, [0, 2, 4], 8, 4).expect("nothing");
             let out = HeadsMut::from_raw_parts(at, [0, 2, 4], 8, 4).expect("nothing");
             let qkv = Qkv { query: none, key: none, value: none };
             let options = AttentionOptions::new(4);
-            attention(isa, qkv, &[], &options, out.into(), &mut [], SERIAL).expect("nothing");
+            attention(Exec::serial(isa), qkv, &[], &options, out.into(), &mut []).expect("nothing");
             let empty = Heads::from_raw_parts(at, [2, 2, 0], 1, 1).expect("nothing");
             assert_eq!(empty.row(1, 1), Some(&[][..]));
         }
@@ -166,7 +166,7 @@ fn parts_of_views_are_views() {
         assert_eq!(writable.reborrow().block(first, count).err(), expected);
     }
     let block = writable.reborrow().block(1, 2).expect("rows");
-    activation::apply(Isa::best(), Activation::Relu, block, SERIAL).expect("contiguous");
+    activation::apply(Exec::serial(Isa::best()), Activation::Relu, block).expect("contiguous");
     assert_eq!(writable.read().at(5, 7), 47.0);
 
     let shape = [4, 3, 4];
@@ -232,10 +232,11 @@ fn threads_write_interleaved_views() {
                             gemm(a, &packed.get(), &epilogue, c.reborrow(), SERIAL).expect("a fit");
                         }
                         if column_stride == 1 {
-                            activation::apply(isa, Activation::Relu, c.reborrow(), SERIAL)
+                            activation::apply(Exec::serial(isa), Activation::Relu, c.reborrow())
                                 .expect("contiguous");
                             let options = SoftmaxOptions::default();
-                            softmax(isa, Input::Output, options, c, SERIAL).expect("contiguous");
+                            softmax(Exec::serial(isa), Input::Output, options, c)
+                                .expect("contiguous");
                         }
                     });
                 }

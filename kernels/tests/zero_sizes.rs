@@ -12,7 +12,7 @@ use simdformer_kernels::softmax::{FullyMasked, SoftmaxOptions, log_sum_exp, soft
 use simdformer_kernels::topk::{argmax, top_k};
 use simdformer_kernels::{
     AttentionOptions, AttentionOutput, AttentionWeights, Bias, Cache, CacheMut, CacheShape,
-    CachedSequence, Dtype, Epilogue, Heads, HeadsMut, Input, Isa, Linear, Matrix, MatrixMut,
+    CachedSequence, Dtype, Epilogue, Exec, Heads, HeadsMut, Input, Isa, Linear, Matrix, MatrixMut,
     PackOptions, PackSource, PackedMatrix, Parallelism, PostOp, Qkv, Quantization,
     QuantizedActivations, QuantizedMatrix, Sequence, SlotTable, attention, attention_cached,
     attention_decode, attention_scratch, attention_scratch_bound, gemm, gemm_int8, gemm_unpacked,
@@ -105,11 +105,23 @@ const CALLS: &[(&str, Call)] = &[
     }),
     ("gemm_unpacked", |isa, p, [a, b, c]| {
         let mut scratch = space(gemm_unpacked_scratch(isa, b, c))?;
-        let _ =
-            gemm_unpacked(isa, m(a, b)?, m(b, c)?, &Epilogue::default(), w(a, c)?, &mut scratch, p);
+        let _ = gemm_unpacked(
+            Exec::new(isa, p),
+            m(a, b)?,
+            m(b, c)?,
+            &Epilogue::default(),
+            w(a, c)?,
+            &mut scratch,
+        );
         let (a_matrix, b_matrix) = (m(b, a)?.transposed(), m(c, b)?.transposed());
-        let _ =
-            gemm_unpacked(isa, a_matrix, b_matrix, &Epilogue::default(), w(a, c)?, &mut scratch, p);
+        let _ = gemm_unpacked(
+            Exec::new(isa, p),
+            a_matrix,
+            b_matrix,
+            &Epilogue::default(),
+            w(a, c)?,
+            &mut scratch,
+        );
         Some(())
     }),
     ("gemm_int8", |isa, p, [a, b, c]| {
@@ -118,7 +130,8 @@ const CALLS: &[(&str, Call)] = &[
             let weight = QuantizedMatrix::quantize(isa, m(b, c)?, &mut words).ok()?;
             let mut buffer = space(QuantizedActivations::buffer_len(a, b, precision))?;
             let rows =
-                QuantizedActivations::quantize(isa, m(a, b)?, precision, &mut buffer, p).ok()?;
+                QuantizedActivations::quantize(Exec::new(isa, p), m(a, b)?, precision, &mut buffer)
+                    .ok()?;
             let _ = gemm_int8(&rows, &weight, &Epilogue::default(), w(a, c)?, p);
         }
         Some(())
@@ -157,13 +170,13 @@ const CALLS: &[(&str, Call)] = &[
         for masked in [FullyMasked::Zeros, FullyMasked::Uniform] {
             for logarithm in [false, true] {
                 let of = SoftmaxOptions { logarithm, lengths: None, fully_masked: masked };
-                let _ = softmax(isa, Input::Matrix(m(a, b)?), of, w(a, b)?, p);
-                let _ = softmax(isa, Input::Output, of, w(a, b)?, p);
+                let _ = softmax(Exec::new(isa, p), Input::Matrix(m(a, b)?), of, w(a, b)?);
+                let _ = softmax(Exec::new(isa, p), Input::Output, of, w(a, b)?);
                 let of = SoftmaxOptions { lengths: Some(&[]), ..of };
-                let _ = softmax(isa, Input::Matrix(m(a, b)?), of, w(a, b)?, p);
+                let _ = softmax(Exec::new(isa, p), Input::Matrix(m(a, b)?), of, w(a, b)?);
             }
         }
-        let _ = log_sum_exp(isa, m(a, b)?, None, &mut vec![0.0; a.min(99)], p);
+        let _ = log_sum_exp(Exec::new(isa, p), m(a, b)?, None, &mut vec![0.0; a.min(99)]);
         Some(())
     }),
     ("norms", |isa, p, [a, b, _]| {
@@ -175,24 +188,24 @@ const CALLS: &[(&str, Call)] = &[
                 NormInput::SumWithOutput { x: m(a, b)? },
                 NormInput::AddTo { x: m(a, b)?, residual: w(a, b)? },
             ] {
-                let _ = norm(isa, of, input, w(a, b)?, p);
+                let _ = norm(Exec::new(isa, p), of, input, w(a, b)?);
             }
         }
         Some(())
     }),
     ("rows", |isa, p, [a, b, _]| {
         for activation in [Activation::Relu, Activation::Gelu, Activation::Identity] {
-            let _ = activation::apply(isa, activation, w(a, b)?, p);
+            let _ = activation::apply(Exec::new(isa, p), activation, w(a, b)?);
         }
-        let _ = argmax(isa, m(a, b)?, &mut vec![0; a.min(99)], p);
+        let _ = argmax(Exec::new(isa, p), m(a, b)?, &mut vec![0; a.min(99)]);
         for k in [0, 1, 5, a, b] {
             let len = a.saturating_mul(k).min(99);
-            let _ = top_k(isa, m(a, b)?, k, &mut vec![0.0; len], &mut vec![0; len], p);
+            let _ = top_k(Exec::new(isa, p), m(a, b)?, k, &mut vec![0.0; len], &mut vec![0; len]);
         }
         let ids = vec![0; a.min(99)];
         let positions = m(a, b).map(|table| Positions { table, rows: &[] });
-        let _ = embed(isa, m(a, b)?, &[], 1.0, positions, w(0, b)?, p);
-        let _ = embed(isa, m(a, b)?, &ids, 1.0, None, w(ids.len(), b)?, p);
+        let _ = embed(Exec::new(isa, p), m(a, b)?, &[], 1.0, positions, w(0, b)?);
+        let _ = embed(Exec::new(isa, p), m(a, b)?, &ids, 1.0, None, w(ids.len(), b)?);
         Some(())
     }),
     ("positions", |_, _, [a, b, c]| {
@@ -233,14 +246,28 @@ const CALLS: &[(&str, Call)] = &[
             for bias in [None, Some(Bias::Dense { data: &[], head_stride: 0, query_stride: 0 })] {
                 let options = AttentionOptions { bias, ..AttentionOptions::new(c.clamp(1, 64)) };
                 with_qkv(sizes, |qkv, out| {
-                    let _ = attention(isa, qkv, &sequences, &options, out.into(), &mut scratch, p);
+                    let _ = attention(
+                        Exec::new(isa, p),
+                        qkv,
+                        &sequences,
+                        &options,
+                        out.into(),
+                        &mut scratch,
+                    );
                 })?;
                 with_qkv(sizes, |qkv, context| {
                     let (data, heads, head_stride, query_stride) = (&mut [][..], &[0][..], 0, 0);
                     let weights =
                         Some(AttentionWeights { data, heads, head_stride, query_stride, keys: a });
                     let output = AttentionOutput { context, weights };
-                    let _ = attention(isa, qkv, &sequences, &options, output, &mut scratch, p);
+                    let _ = attention(
+                        Exec::new(isa, p),
+                        qkv,
+                        &sequences,
+                        &options,
+                        output,
+                        &mut scratch,
+                    );
                 })?;
             }
         }
@@ -293,21 +320,22 @@ const CALLS: &[(&str, Call)] = &[
     #[cfg(feature = "train")]
     ("training rows", |isa, p, [a, b, c]| {
         use simdformer_kernels::train::*;
-        let _ = activation_backward(isa, Activation::Gelu, m(a, b)?, w(a, b)?, p);
-        let _ = activation_recompute(isa, Activation::Gelu, m(a, b)?, w(a, b)?, p);
-        let _ = gate(isa, Activation::Gelu, m(a, b)?, m(a, b)?, w(a, b)?, p);
-        let _ = gate_backward(isa, Activation::Gelu, w(a, b)?, w(a, b)?, m(a, b)?, p);
+        let _ = activation_backward(Exec::new(isa, p), Activation::Gelu, m(a, b)?, w(a, b)?);
+        let _ = activation_recompute(Exec::new(isa, p), Activation::Gelu, m(a, b)?, w(a, b)?);
+        let _ = gate(Exec::new(isa, p), Activation::Gelu, m(a, b)?, m(a, b)?, w(a, b)?);
+        let _ = gate_backward(Exec::new(isa, p), Activation::Gelu, w(a, b)?, w(a, b)?, m(a, b)?);
         let half = Dropout { seed: 1, step: 1, site: 0, probability: 0.5 };
         let ids = vec![0; a.min(99)];
-        let _ = dropout(isa, &half, &ids, &ids, w(a, b)?, p);
-        let _ = dropout_add(isa, &half, &ids, &ids, m(a, b)?, w(a, b)?, p);
+        let _ = dropout(Exec::new(isa, p), &half, &ids, &ids, w(a, b)?);
+        let _ = dropout_add(Exec::new(isa, p), &half, &ids, &ids, m(a, b)?, w(a, b)?);
         let smoothing = Smoothing { epsilon: 0.1, over: SmoothingOver::All };
         let mut losses = vec![RowLoss::default(); ids.len()];
-        let _ = cross_entropy(isa, w(a, b)?, &ids, smoothing, 1.0, &mut losses, p);
-        let _ = cross_entropy_loss(isa, m(a, b)?, &ids, smoothing, &mut losses, p);
+        let _ = cross_entropy(Exec::new(isa, p), w(a, b)?, &ids, smoothing, 1.0, &mut losses);
+        let _ = cross_entropy_loss(Exec::new(isa, p), m(a, b)?, &ids, smoothing, &mut losses);
         let lookup = Lookup { ids: &ids, scale: 1.0, skip: None };
         let mut scratch = vec![0; 1 << 10];
-        let _ = embedding_gradient(isa, lookup, m(ids.len(), b)?, w(a, b)?, &mut scratch, p);
+        let _ =
+            embedding_gradient(Exec::new(isa, p), lookup, m(ids.len(), b)?, w(a, b)?, &mut scratch);
         let _ = c;
         Some(())
     }),
@@ -322,10 +350,26 @@ const CALLS: &[(&str, Call)] = &[
                 let mut none = vec![];
                 for bias in [None, Some(&mut none[..])] {
                     let (d_y, x, to) = (m(a, b)?, m(a, c)?, w(b, c)?);
-                    let _ = weight_gradient(isa, d_y, x, chunks, write, to, bias, &mut scratch, p);
+                    let _ = weight_gradient(
+                        Exec::new(isa, p),
+                        d_y,
+                        x,
+                        chunks,
+                        write,
+                        to,
+                        bias,
+                        &mut scratch,
+                    );
                 }
                 let to = NormGradients { weight: &mut none, bias: None };
-                let _ = norm_parameters_backward(isa, m(a, b)?, m(a, b)?, chunks, write, to, p);
+                let _ = norm_parameters_backward(
+                    Exec::new(isa, p),
+                    m(a, b)?,
+                    m(a, b)?,
+                    chunks,
+                    write,
+                    to,
+                );
                 let _ =
                     RelativeBuckets::new(32, 128, true).ok()?.gradient(c, &[], write, w(32, 0)?);
                 let many = RelativeBuckets::new(a, b.max(33), false);
@@ -336,9 +380,9 @@ const CALLS: &[(&str, Call)] = &[
         let mut scale = vec![0.0; a.min(99)];
         for of in [Norm::Layer(LAYER), Norm::Rms(RMS)] {
             for x in [Input::Matrix(m(a, b)?), Input::Output] {
-                let _ = norm_forward_save(isa, of, x, w(a, b)?, &mut scale, w(a, b)?, p);
+                let _ = norm_forward_save(Exec::new(isa, p), of, x, w(a, b)?, &mut scale, w(a, b)?);
             }
-            let _ = norm_recompute(isa, of, m(a, b)?, w(a, b)?, p);
+            let _ = norm_recompute(Exec::new(isa, p), of, m(a, b)?, w(a, b)?);
         }
         Some(())
     }),

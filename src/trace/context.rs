@@ -11,8 +11,7 @@ use crate::model::layer_observer::LayerObserver;
 use crate::model::pass_input::{At, Past, Rows, SourcePass, TargetPass, Tokens, Workspace};
 use crate::model::weights::{Linear, Table};
 use simdformer_kernels::{
-    Bias, CacheMut, Heads, Input, Isa, MatrixMut, Parallelism, Qkv, SoftmaxOptions,
-    softmax::softmax,
+    Bias, CacheMut, Exec, Heads, Input, Isa, MatrixMut, Qkv, SoftmaxOptions, softmax::softmax,
 };
 use simdformer_kernels::{Error as KernelError, Expected};
 
@@ -477,7 +476,7 @@ fn softmax_row(isa: Isa, row: &mut [f32], len: usize) -> Result<(), KernelError>
     let columns = row.len();
     let options = SoftmaxOptions { lengths: Some(&[len]), ..SoftmaxOptions::default() };
     let row = MatrixMut::new(row, 1, columns)?;
-    softmax(isa, Input::Output, options, row, Parallelism::Serial)
+    softmax(Exec::serial(isa), Input::Output, options, row)
 }
 
 fn scratch(all: &mut [f32], floats: usize) -> Result<&mut [f32], KernelError> {

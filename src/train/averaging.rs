@@ -9,7 +9,7 @@ use super::trainer::Trainer;
 use crate::checkpoint::{Checkpoint, TensorId};
 use crate::session::Threads;
 use core::mem;
-use simdformer_kernels::{Isa, Parallelism};
+use simdformer_kernels::{Exec, Isa};
 use std::path::Path;
 
 impl<'a> Trainer<'a> {
@@ -130,7 +130,7 @@ pub fn average(checkpoints: &[impl AsRef<Path>], out: impl AsRef<Path>) -> Resul
         if let Some(len) = other.or((slices.len() != opened.len()).then_some(0)) {
             return Err(TrainError::State { role, expected: mean.len(), found: len }.into());
         }
-        simdformer_kernels::train::average(Isa::best(), &slices, &mut mean, Parallelism::Serial)
+        simdformer_kernels::train::average(Exec::serial(Isa::best()), &slices, &mut mean)
             .map_err(TrainError::from)?;
         means.push((role, mean));
     }

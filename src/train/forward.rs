@@ -250,12 +250,11 @@ impl<'b> BlockOps<'b> for TrainOps<'b> {
         let dropout = pass.dropped_weights(side, Site::Weights(block))?;
         pass.batch.sequences(side, block, |sequences| {
             attention_forward_save(
-                run.isa(),
+                run.exec(),
                 &AttentionInputs { qkv, sequences, options: &options, dropout },
                 HeadsMut::new(context, shape)?,
                 sums,
                 scratch,
-                run.parallelism,
             )?;
             Ok(())
         })
@@ -293,7 +292,7 @@ impl<'b> BlockOps<'b> for TrainOps<'b> {
         let pre = &mut self.second[at..at + x.len()];
         run.linear_of(second, windows, rounded, (Activation::Identity, PostOp::None), pre)?;
         let (pre, made) = (Pass::matrix(pre, d)?, Pass::matrix_mut(x, d)?);
-        activation_recompute(run.isa(), Activation::Gelu, pre, made, run.parallelism)?;
+        activation_recompute(run.exec(), Activation::Gelu, pre, made)?;
         if let Some(positions) = positions {
             x.iter_mut().zip(positions).for_each(|(x, position)| *x += position);
         }
@@ -312,6 +311,6 @@ impl<'b> BlockOps<'b> for TrainOps<'b> {
         let (sentences, positions) = (&lines.sentences, &lines.positions);
         let d = run.config.d_model;
         let (x, out) = (Pass::matrix(x, d)?, Pass::matrix_mut(out, d)?);
-        Ok(dropout_add(run.isa(), &dropout, sentences, positions, x, out, run.parallelism)?)
+        Ok(dropout_add(run.exec(), &dropout, sentences, positions, x, out)?)
     }
 }

@@ -84,10 +84,10 @@ impl Pass<'_> {
         decoder.forward(&self.run, &mut self.forward(Side::Decoder, memory)?)?;
         self.each_chunk(decoder, memory, |chunk, LossChunk { logits, .. }| {
             let labels = &self.batch.labels[chunk.clone()];
-            let (isa, parallelism) = (self.run.isa(), self.run.parallelism);
+            let exec = self.run.exec();
             let losses = &mut losses[chunk];
             let logits = Self::matrix(logits, self.run.config.target_vocab)?;
-            cross_entropy_loss(isa, logits, labels, smoothing, losses, parallelism)?;
+            cross_entropy_loss(exec, logits, labels, smoothing, losses)?;
             Ok(())
         })?;
         totals.add(&losses[..self.batch.labels.len()]);
@@ -113,11 +113,11 @@ impl Pass<'_> {
             memory,
             |chunk, LossChunk { logits, x, d_x, scratch, packed }| {
                 let labels = &self.batch.labels[chunk.clone()];
-                let (isa, parallelism) = (self.run.isa(), self.run.parallelism);
+                let exec = self.run.exec();
                 let ends = [chunk.len() as u32];
                 let of = &mut losses[chunk];
                 let d_logits = Self::matrix_mut(logits, self.run.config.target_vocab)?;
-                cross_entropy(isa, d_logits, labels, smoothing, scale, of, parallelism)?;
+                cross_entropy(exec, d_logits, labels, smoothing, scale, of)?;
                 let (one, flat, operands) =
                     (ReductionChunks::new(&ends)?, &flat.output, [&*logits, x]);
                 self.linear_parameters(flat, one, write, operands, gradients, scratch)?;

@@ -13,6 +13,7 @@ use crate::config::{Positions, Side};
 use crate::session::Threads;
 use core::mem;
 use core::ops::Range;
+use simdformer_kernels::Exec;
 use simdformer_kernels::train::{Adam, Moments, Smoothing, WriteMode, sum_of_squares};
 
 /// The options of a step.
@@ -123,10 +124,11 @@ impl Trainer<'_> {
         let StateBuffers { values, gradients, first, second, average, .. } =
             plan.state.split(state.floats_mut())?;
         let made = threads.run(|parallelism| {
+            let exec = Exec::new(isa, parallelism);
             let mut squares = 0.0f64;
             for range in learned.iter() {
                 let of = &gradients[range.clone()];
-                squares += sum_of_squares(isa, of, partials, parallelism)?;
+                squares += sum_of_squares(exec, of, partials)?;
             }
             let norm = squares.sqrt();
             if !norm.is_finite() {
@@ -146,13 +148,12 @@ impl Trainer<'_> {
                 let weight_decay = if decays { adam.weight_decay } else { 0.0 };
                 let average = average_decay.map(|decay| (&mut average[within()], decay));
                 simdformer_kernels::train::adam(
-                    isa,
+                    exec,
                     &Adam { step: steps + 1, clip: factor, weight_decay, ..*adam },
                     &mut values[within()],
                     &gradients[within()],
                     Moments { first: &mut first[within()], second: &mut second[within()] },
                     average,
-                    parallelism,
                 )?;
             }
             Ok(Update { norm, clipped, skipped: false })

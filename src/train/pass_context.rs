@@ -85,14 +85,14 @@ impl Pass<'_> {
         scratch: &mut [f32],
     ) -> Result<(), TrainError> {
         let (d_y, x) = (Self::matrix(d_y, flat.outputs)?, Self::matrix(x, flat.inputs)?);
-        let (isa, parallelism) = (self.run.isa(), self.run.parallelism);
+        let exec = self.run.exec();
         let [weight, bias] = match &flat.bias {
             Some(bias) => cut(gradients, [&flat.weight, bias])?,
             None => [&mut gradients[flat.weight.clone()], &mut []],
         };
         let weight = MatrixMut::new(weight, flat.outputs, flat.inputs)?;
         let bias = flat.bias.is_some().then_some(bias);
-        kernels::weight_gradient(isa, d_y, x, chunks, write, weight, bias, scratch, parallelism)?;
+        kernels::weight_gradient(exec, d_y, x, chunks, write, weight, bias, scratch)?;
         for range in &flat.without_bias {
             gradients[range.clone()].fill(0.0);
         }
@@ -148,8 +148,8 @@ impl Pass<'_> {
     ) -> Result<(), TrainError> {
         let lines = self.lines(side);
         let (sentences, positions) = (&lines.sentences[rows.clone()], &lines.positions[rows]);
-        let (isa, parallelism) = (self.run.isa(), self.run.parallelism);
-        Ok(kernels::dropout(isa, dropout, sentences, positions, x, parallelism)?)
+        let exec = self.run.exec();
+        Ok(kernels::dropout(exec, dropout, sentences, positions, x)?)
     }
 
     /// The gradient of a block's output, from the gradient of the sum: applies the dropout mask of the forward pass.

@@ -6,7 +6,7 @@ use crate::digest::Digest;
 use crate::scoped::Scoped;
 use simdformer::config::Side;
 use simdformer::kernels::train::{RowLoss, cross_entropy_loss};
-use simdformer::kernels::{Executor, Isa, Matrix, Parallelism};
+use simdformer::kernels::{Exec, Executor, Isa, Matrix};
 use simdformer::train::{
     DropoutRates, Initial, SavedActivations, Smoothing, StepOptions, TrainLimits, Trainer,
 };
@@ -218,8 +218,8 @@ pub(crate) fn of_session(
         session.release_sentence(sentence[0]).expect("released");
         let mut losses = vec![RowLoss::default(); target.len()];
         let logits = Matrix::new(&logits, target.len(), vocabulary).expect("a matrix");
-        let (isa, serial) = (model.isa(), Parallelism::Serial);
-        cross_entropy_loss(isa, logits, target, smoothing, &mut losses, serial).expect("losses");
+        cross_entropy_loss(Exec::serial(model.isa()), logits, target, smoothing, &mut losses)
+            .expect("losses");
         for of_token in losses {
             loss += of_token.loss;
             nll += of_token.nll;

@@ -6,7 +6,7 @@ use crate::scratch;
 use crate::threads::Threads;
 use candle_core::{CpuStorage, CustomOp3, Error, Layout, Result, Shape, Tensor};
 use simdformer_kernels::{
-    AttentionOptions, Heads, HeadsMut, Isa, Parallelism, Qkv, Sequence, attention,
+    AttentionOptions, Exec, Heads, HeadsMut, Isa, Parallelism, Qkv, Sequence, attention,
     attention_scratch,
 };
 
@@ -329,7 +329,7 @@ impl Call<'_> {
         let options = AttentionOptions { scale, causal: op.causal, ..usual };
         let parallelism: Parallelism<'_> = op.threads.parallelism();
         let mut attend = |qkv: Qkv<'_>, sequences: &[Sequence], out: HeadsMut<'_>| {
-            attention(op.isa, qkv, sequences, &options, out.into(), scratch, parallelism)
+            attention(Exec::new(op.isa, parallelism), qkv, sequences, &options, out.into(), scratch)
                 .map_err(Error::wrap)
         };
         let sequence = |index: usize, query_start: usize, key_start: usize| Sequence {

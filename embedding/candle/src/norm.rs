@@ -8,7 +8,7 @@ use crate::threads::Threads;
 use candle_core::{CpuStorage, Error, InplaceOp2, Layout, Result, Tensor};
 use candle_nn::VarBuilder;
 use simdformer_kernels::norm::{LayerNorm, Norm, NormInput, norm};
-use simdformer_kernels::{Isa, Matrix, MatrixMut};
+use simdformer_kernels::{Exec, Isa, Matrix, MatrixMut};
 use std::fmt;
 
 const OP: &str = "add-layer-norm";
@@ -183,7 +183,8 @@ impl AddLayerNorm {
     fn run(&self, x: Matrix<'_>, residual: MatrixMut<'_>) -> Result<()> {
         let layer = LayerNorm { weight: &self.weight, bias: Some(&self.bias), eps: self.eps };
         let (layer, input) = (Norm::Layer(layer), NormInput::SumWithOutput { x });
-        norm(self.isa, layer, input, residual, self.threads.parallelism()).map_err(Error::wrap)
+        norm(Exec::new(self.isa, self.threads.parallelism()), layer, input, residual)
+            .map_err(Error::wrap)
     }
 }
 

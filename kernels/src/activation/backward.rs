@@ -3,9 +3,8 @@
 use super::derivative::times_derivative_row;
 use super::{Activation, map_rows};
 use crate::error::Error;
-use crate::isa::Isa;
 use crate::matrix::{Matrix, MatrixMut};
-use crate::parallel::Parallelism;
+use crate::parallel::Exec;
 use crate::row_tasks::{RowPtrs, for_rows};
 use crate::simd::simd_op;
 use core::ops::Range;
@@ -40,28 +39,28 @@ simd_op!(
 ///
 /// ```
 /// use simdformer_kernels::train::activation_backward;
-/// use simdformer_kernels::{Activation, Isa, Matrix, MatrixMut, Parallelism};
+/// use simdformer_kernels::{Activation, Exec, Isa, Matrix, MatrixMut};
 ///
 /// let pre = Matrix::new(&[-1.0, 0.0, 2.0], 1, 3)?;
 /// let mut d = [5.0, 6.0, 7.0];
 /// let view = MatrixMut::new(&mut d, 1, 3)?;
-/// activation_backward(Isa::best(), Activation::Relu, pre, view, Parallelism::Serial)?;
+/// activation_backward(Exec::serial(Isa::best()), Activation::Relu, pre, view)?;
 /// assert_eq!(d, [0.0, 0.0, 7.0]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn activation_backward(
-    isa: Isa,
+    exec: Exec<'_>,
     activation: Activation,
     pre: Matrix<'_>,
     mut d: MatrixMut<'_>,
-    parallelism: Parallelism<'_>,
 ) -> Result<(), Error> {
+    let Exec { isa, threads } = exec;
     let shape @ [rows, columns] = [d.rows(), d.columns()];
     let (pre, d) = (RowPtrs::read("pre", &pre, shape)?, RowPtrs::written("d", &mut d, shape)?);
     if columns == 0 {
         return Ok(());
     }
-    for_rows(parallelism.workers(), rows, columns, &|rows| {
+    for_rows(threads.workers(), rows, columns, &|rows| {
         isa.dispatch(backward_rows(activation, rows, columns, pre, d));
     });
     Ok(())
@@ -75,29 +74,29 @@ pub fn activation_backward(
 ///
 /// ```
 /// use simdformer_kernels::train::activation_recompute;
-/// use simdformer_kernels::{Activation, Isa, Matrix, MatrixMut, Parallelism};
+/// use simdformer_kernels::{Activation, Exec, Isa, Matrix, MatrixMut};
 ///
 /// let pre = Matrix::new(&[-1.0, 0.0, 2.0], 1, 3)?;
 /// let mut out = [0.0; 3];
 /// let view = MatrixMut::new(&mut out, 1, 3)?;
-/// activation_recompute(Isa::best(), Activation::Relu, pre, view, Parallelism::Serial)?;
+/// activation_recompute(Exec::serial(Isa::best()), Activation::Relu, pre, view)?;
 /// assert_eq!(out, [0.0, 0.0, 2.0]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn activation_recompute(
-    isa: Isa,
+    exec: Exec<'_>,
     activation: Activation,
     pre: Matrix<'_>,
     mut out: MatrixMut<'_>,
-    parallelism: Parallelism<'_>,
 ) -> Result<(), Error> {
+    let Exec { isa, threads } = exec;
     let shape @ [rows, columns] = [out.rows(), out.columns()];
     let (pre, out) =
         (RowPtrs::read("pre", &pre, shape)?, RowPtrs::written("out", &mut out, shape)?);
     if columns == 0 {
         return Ok(());
     }
-    for_rows(parallelism.workers(), rows, columns, &|rows| {
+    for_rows(threads.workers(), rows, columns, &|rows| {
         isa.dispatch(map_rows(activation, rows, columns, pre, out));
     });
     Ok(())

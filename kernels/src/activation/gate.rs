@@ -5,9 +5,8 @@ use super::Activation;
 use super::derivative::ActivationDerivative;
 use super::{Map, with_activation};
 use crate::error::Error;
-use crate::isa::Isa;
 use crate::matrix::{Matrix, MatrixMut};
-use crate::parallel::Parallelism;
+use crate::parallel::Exec;
 use crate::row_tasks::{RowPtrs, for_rows};
 use crate::rows::map_row;
 use crate::simd::simd_op;
@@ -67,23 +66,23 @@ simd_op!(
 ///
 /// ```
 /// use simdformer_kernels::train::gate;
-/// use simdformer_kernels::{Activation, Isa, Matrix, MatrixMut, Parallelism};
+/// use simdformer_kernels::{Activation, Exec, Isa, Matrix, MatrixMut};
 ///
 /// let (gates, inner) = (Matrix::new(&[-1.0, 3.0], 1, 2)?, Matrix::new(&[5.0, 7.0], 1, 2)?);
 /// let mut hidden = [0.0; 2];
 /// let view = MatrixMut::new(&mut hidden, 1, 2)?;
-/// gate(Isa::best(), Activation::Relu, gates, inner, view, Parallelism::Serial)?;
+/// gate(Exec::serial(Isa::best()), Activation::Relu, gates, inner, view)?;
 /// assert_eq!(hidden, [0.0, 21.0]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn gate(
-    isa: Isa,
+    exec: Exec<'_>,
     activation: Activation,
     gate: Matrix<'_>,
     inner: Matrix<'_>,
     mut hidden: MatrixMut<'_>,
-    parallelism: Parallelism<'_>,
 ) -> Result<(), Error> {
+    let Exec { isa, threads } = exec;
     let shape @ [rows, columns] = [hidden.rows(), hidden.columns()];
     let gate = RowPtrs::read("gate", &gate, shape)?;
     let inner = RowPtrs::read("inner", &inner, shape)?;
@@ -91,7 +90,7 @@ pub fn gate(
     if columns == 0 {
         return Ok(());
     }
-    for_rows(parallelism.workers(), rows, columns, &|rows| {
+    for_rows(threads.workers(), rows, columns, &|rows| {
         isa.dispatch(gate_rows::<false>(activation, rows, columns, gate, inner, hidden));
     });
     Ok(())
@@ -108,28 +107,27 @@ pub fn gate(
 ///
 /// ```
 /// use simdformer_kernels::train::gate_backward;
-/// use simdformer_kernels::{Activation, Isa, Matrix, MatrixMut, Parallelism};
+/// use simdformer_kernels::{Activation, Exec, Isa, Matrix, MatrixMut};
 ///
 /// let (mut gate, mut inner) = ([-1.0, 3.0], [5.0, 7.0]);
 /// gate_backward(
-///     Isa::best(),
+///     Exec::serial(Isa::best()),
 ///     Activation::Relu,
 ///     MatrixMut::new(&mut gate, 1, 2)?,
 ///     MatrixMut::new(&mut inner, 1, 2)?,
 ///     Matrix::new(&[2.0, 2.0], 1, 2)?,
-///     Parallelism::Serial,
 /// )?;
 /// assert_eq!((gate, inner), ([0.0, 14.0], [0.0, 6.0]));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn gate_backward(
-    isa: Isa,
+    exec: Exec<'_>,
     activation: Activation,
     mut gate: MatrixMut<'_>,
     mut inner: MatrixMut<'_>,
     d_hidden: Matrix<'_>,
-    parallelism: Parallelism<'_>,
 ) -> Result<(), Error> {
+    let Exec { isa, threads } = exec;
     let shape @ [rows, columns] = [gate.rows(), gate.columns()];
     let gate = RowPtrs::written("gate", &mut gate, shape)?;
     let inner = RowPtrs::written("inner", &mut inner, shape)?;
@@ -137,7 +135,7 @@ pub fn gate_backward(
     if columns == 0 {
         return Ok(());
     }
-    for_rows(parallelism.workers(), rows, columns, &|rows| {
+    for_rows(threads.workers(), rows, columns, &|rows| {
         isa.dispatch(gate_rows::<true>(activation, rows, columns, gate, inner, hidden));
     });
     Ok(())

@@ -65,7 +65,7 @@ pub use prefill::attention_scratch;
 use crate::dtype::Dtype;
 use crate::error::Error;
 use crate::isa::Isa;
-use crate::parallel::Parallelism;
+use crate::parallel::{Exec, Parallelism};
 use bias::CheckedBias;
 use kv_dtype::with_kv_format;
 use one_head::HeadKv;
@@ -126,7 +126,7 @@ pub fn attention_scratch_bound(
 ///
 /// ```
 /// use simdformer_kernels::{
-///     AttentionOptions, HeadsMut, Isa, Parallelism, Qkv, Sequence, attention, attention_scratch,
+///     AttentionOptions, Exec, HeadsMut, Isa, Qkv, Sequence, attention, attention_scratch,
 /// };
 ///
 /// let isa = Isa::detect()?;
@@ -136,27 +136,26 @@ pub fn attention_scratch_bound(
 /// let mut scratch = vec![0.0; attention_scratch(isa, &sequences, heads, head_dim)?];
 /// let mut out = [0.0; 3 * 8];
 /// attention(
-///     isa,
+///     Exec::serial(isa),
 ///     Qkv::fused(&fused, [tokens, heads, head_dim])?,
 ///     &sequences,
 ///     &AttentionOptions { causal: true, ..AttentionOptions::new(head_dim) },
 ///     HeadsMut::new(&mut out, [tokens, heads, head_dim])?.into(),
 ///     &mut scratch,
-///     Parallelism::Serial,
 /// )?;
 /// assert!(out.iter().all(|x| (x - 0.25).abs() < 1e-6));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn attention(
-    isa: Isa,
+    exec: Exec<'_>,
     qkv: Qkv<'_>,
     sequences: &[Sequence],
     options: &AttentionOptions<'_>,
     output: AttentionOutput<'_>,
     scratch: &mut [f32],
-    parallelism: Parallelism<'_>,
 ) -> Result<(), Error> {
-    prefill::attend(isa, qkv, sequences, options, (output, None), scratch, parallelism)
+    let Exec { isa, threads } = exec;
+    prefill::attend(isa, qkv, sequences, options, (output, None), scratch, threads)
 }
 
 /// As [`attention`], with keys and values from positions `0..key_len` of a slot of `cache`, on the instruction set of

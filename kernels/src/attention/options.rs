@@ -104,7 +104,7 @@ impl AttentionOptions<'_> {
 ///
 /// ```
 /// use simdformer_kernels::{
-///     AttentionOptions, Bias, HeadsMut, Isa, Parallelism, Qkv, Sequence, attention, attention_scratch,
+///     AttentionOptions, Bias, Exec, HeadsMut, Isa, Qkv, Sequence, attention, attention_scratch,
 /// };
 ///
 /// // Two sentences of 3 and 2 tokens share one table of 2 * 3 - 1 distances: a token sees itself and the one before
@@ -120,13 +120,12 @@ impl AttentionOptions<'_> {
 /// let mut scratch = vec![0.0; attention_scratch(isa, &sequences, 1, 1)?];
 /// let mut out = [0.0; 5];
 /// attention(
-///     isa,
+///     Exec::serial(isa),
 ///     Qkv { query: view(&same)?, key: view(&same)?, value: view(&value)? },
 ///     &sequences,
 ///     &AttentionOptions { bias: Some(bias), ..AttentionOptions::new(1) },
 ///     HeadsMut::new(&mut out, shape)?.into(),
 ///     &mut scratch,
-///     Parallelism::Serial,
 /// )?;
 /// assert_eq!(out, [2.0, 3.0, 6.0, 16.0, 24.0]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())

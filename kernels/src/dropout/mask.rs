@@ -5,7 +5,7 @@ use crate::error::Error;
 use crate::float_mode::in_default_mode;
 use crate::isa::Isa;
 use crate::matrix::{Matrix, MatrixMut};
-use crate::parallel::Parallelism;
+use crate::parallel::{Exec, Parallelism};
 use crate::row_tasks::{RowPtrs, for_rows};
 use crate::simd::simd_op;
 use core::ops::Range;
@@ -180,26 +180,26 @@ fn run(
 ///
 /// ```
 /// use simdformer_kernels::train::{Dropout, dropout};
-/// use simdformer_kernels::{Isa, MatrixMut, Parallelism};
+/// use simdformer_kernels::{Exec, Isa, MatrixMut};
 ///
 /// let mut x = [1.0; 16];
 /// let view = MatrixMut::new(&mut x, 2, 8)?;
 /// let half = Dropout { seed: 1, step: 1, site: 0, probability: 0.5 };
-/// dropout(Isa::best(), &half, &[7, 7], &[0, 1], view, Parallelism::Serial)?;
+/// dropout(Exec::serial(Isa::best()), &half, &[7, 7], &[0, 1], view)?;
 /// assert!(x.iter().all(|&x| x == 0.0 || x == 2.0));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn dropout(
-    isa: Isa,
+    exec: Exec<'_>,
     dropout: &Dropout,
     sentences: &[u32],
     positions: &[u32],
     mut x: MatrixMut<'_>,
-    parallelism: Parallelism<'_>,
 ) -> Result<(), Error> {
+    let Exec { isa, threads } = exec;
     let shape = [x.rows(), x.columns()];
     let x = RowPtrs::written("x", &mut x, shape)?;
-    run(isa, dropout, (sentences, positions), shape, None, x, parallelism)
+    run(isa, dropout, (sentences, positions), shape, None, x, threads)
 }
 
 /// `out += dropout(x)` in one pass: a residual connection. The bits are those of [`dropout`] followed by an addition.
@@ -210,26 +210,26 @@ pub fn dropout(
 ///
 /// ```
 /// use simdformer_kernels::train::{Dropout, dropout_add};
-/// use simdformer_kernels::{Isa, Matrix, MatrixMut, Parallelism};
+/// use simdformer_kernels::{Exec, Isa, Matrix, MatrixMut};
 ///
 /// let (x, mut out) = ([1.0; 8], [10.0; 8]);
 /// let (x, sum) = (Matrix::new(&x, 1, 8)?, MatrixMut::new(&mut out, 1, 8)?);
 /// let half = Dropout { seed: 1, step: 1, site: 0, probability: 0.5 };
-/// dropout_add(Isa::best(), &half, &[7], &[0], x, sum, Parallelism::Serial)?;
+/// dropout_add(Exec::serial(Isa::best()), &half, &[7], &[0], x, sum)?;
 /// assert!(out.iter().all(|&x| x == 10.0 || x == 12.0));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn dropout_add(
-    isa: Isa,
+    exec: Exec<'_>,
     dropout: &Dropout,
     sentences: &[u32],
     positions: &[u32],
     x: Matrix<'_>,
     mut out: MatrixMut<'_>,
-    parallelism: Parallelism<'_>,
 ) -> Result<(), Error> {
+    let Exec { isa, threads } = exec;
     let shape = x.shape();
     let out = RowPtrs::written("out", &mut out, shape)?;
     let x = RowPtrs::read("x", &x, shape)?;
-    run(isa, dropout, (sentences, positions), shape, Some(x), out, parallelism)
+    run(isa, dropout, (sentences, positions), shape, Some(x), out, threads)
 }

@@ -6,9 +6,8 @@
 
 use crate::debug_slice::Elements;
 use crate::error::{Error, Expected};
-use crate::isa::Isa;
 use crate::matrix::{Matrix, MatrixMut};
-use crate::parallel::Parallelism;
+use crate::parallel::Exec;
 use crate::row_tasks::{RowPtrs, for_rows};
 use crate::simd::{SimdF32, simd_op};
 use core::fmt;
@@ -155,26 +154,25 @@ fn sort(ids: &[u32], next: &mut [u32], sorted: &mut [u32]) {
 ///
 /// ```
 /// use simdformer_kernels::train::{Lookup, embedding_gradient};
-/// use simdformer_kernels::{Isa, Matrix, MatrixMut, Parallelism};
+/// use simdformer_kernels::{Exec, Isa, Matrix, MatrixMut};
 ///
 /// let d_x = [1.0, 2.0, 10.0, 20.0, 100.0, 200.0];
 /// let d_x = Matrix::new(&d_x, 3, 2)?;
 /// let (mut table, mut scratch) = ([0.0; 8], [0; 4 + 3]);
 /// let d_table = MatrixMut::new(&mut table, 4, 2)?;
 /// let lookup = Lookup { ids: &[2, 0, 2], scale: 0.5, skip: None };
-/// let serial = Parallelism::Serial;
-/// embedding_gradient(Isa::best(), lookup, d_x, d_table, &mut scratch, serial)?;
+/// embedding_gradient(Exec::serial(Isa::best()), lookup, d_x, d_table, &mut scratch)?;
 /// assert_eq!(table, [5.0, 10.0, 0.0, 0.0, 50.5, 101.0, 0.0, 0.0]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn embedding_gradient(
-    isa: Isa,
+    exec: Exec<'_>,
     lookup: Lookup<'_>,
     d_x: Matrix<'_>,
     mut d_table: MatrixMut<'_>,
     scratch: &mut [u32],
-    parallelism: Parallelism<'_>,
 ) -> Result<(), Error> {
+    let Exec { isa, threads } = exec;
     let ids = lookup.ids;
     let (rows, columns) = (d_table.rows(), d_table.columns());
     d_x.check_shape("d_x", [ids.len(), columns])?;
@@ -192,7 +190,7 @@ pub fn embedding_gradient(
     let sorted = &mut sorted[..ids.len()];
     sort(ids, next, sorted);
     let sorted = &*sorted;
-    for_rows(parallelism.workers(), ids.len(), columns, &|range| {
+    for_rows(threads.workers(), ids.len(), columns, &|range| {
         isa.dispatch(add_rows(lookup, sorted, range, d_x, table));
     });
     Ok(())

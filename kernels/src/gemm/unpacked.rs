@@ -13,7 +13,7 @@ use super::{blocking, small_m};
 use crate::error::Error;
 use crate::isa::Isa;
 use crate::matrix::{Matrix, MatrixMut};
-use crate::parallel::Parallelism;
+use crate::parallel::Exec;
 
 /// Columns that are packed together: 2 MiB at a depth of 512, and sixteen panels of the widest instruction set, so that
 /// sixteen threads can pack.
@@ -42,7 +42,7 @@ pub fn gemm_unpacked_scratch(isa: Isa, depth: usize, columns: usize) -> Result<u
 ///
 /// ```
 /// use simdformer_kernels::{
-///     Epilogue, Isa, Matrix, MatrixMut, Parallelism, gemm_unpacked, gemm_unpacked_scratch,
+///     Epilogue, Exec, Isa, Matrix, MatrixMut, gemm_unpacked, gemm_unpacked_scratch,
 /// };
 ///
 /// let isa = Isa::best();
@@ -51,26 +51,25 @@ pub fn gemm_unpacked_scratch(isa: Isa, depth: usize, columns: usize) -> Result<u
 /// let mut scratch = vec![0.0; gemm_unpacked_scratch(isa, 2, 3)?];
 /// let mut c = [0.0; 3];
 /// gemm_unpacked(
-///     isa,
+///     Exec::serial(isa),
 ///     Matrix::new(&a, 1, 2)?,
 ///     Matrix::new(&b, 3, 2)?.transposed(),
 ///     &Epilogue::default(),
 ///     MatrixMut::new(&mut c, 1, 3)?,
 ///     &mut scratch,
-///     Parallelism::Serial,
 /// )?;
 /// assert_eq!(c, [41.0, 52.0, 63.0]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn gemm_unpacked(
-    isa: Isa,
+    exec: Exec<'_>,
     a: Matrix<'_>,
     b: Matrix<'_>,
     epilogue: &Epilogue<'_>,
     mut c: MatrixMut<'_>,
     scratch: &mut [f32],
-    parallelism: Parallelism<'_>,
 ) -> Result<(), Error> {
+    let Exec { isa, threads } = exec;
     let (depth, columns) = (b.rows(), b.columns());
     check_operands(["a", "b"], (a.rows(), a.columns()), (depth, columns), epilogue, &c)?;
     let expected = gemm_unpacked_scratch(isa, depth, columns)?;
@@ -78,7 +77,7 @@ pub fn gemm_unpacked(
     if a.rows() == 0 {
         return Ok(());
     }
-    let workers = parallelism.workers();
+    let workers = threads.workers();
     let mut done = 0;
     if small_m::is_supported(&a, &b) {
         done = small_m::run(isa, a, b, Store::new(epilogue, &mut c), workers);

@@ -28,7 +28,7 @@ use crate::dtype::Dtype;
 use crate::error::{Error, Expected};
 use crate::isa::Isa;
 use crate::matrix::{Matrix, MatrixMut};
-use crate::parallel::{Parallelism, Workers, share};
+use crate::parallel::{Exec, Workers, share};
 use crate::prefetch::{CacheLevel, ManyRows, NextBlock, PerPeriod, PerStep, PrefetchPlan};
 use crate::simd::{CACHE_LINE_F32, MAX_MR, SimdF32, simd_op};
 use crate::sync_ptr::SharedMut;
@@ -92,7 +92,7 @@ pub fn weight_gradient_scratch(
 ///
 /// ```
 /// use simdformer_kernels::train::{ReductionChunks, WriteMode, weight_gradient, weight_gradient_scratch};
-/// use simdformer_kernels::{Isa, Matrix, MatrixMut, Parallelism};
+/// use simdformer_kernels::{Exec, Isa, Matrix, MatrixMut};
 ///
 /// let isa = Isa::best();
 /// let d_y = [1.0, 2.0, 0.0, 10.0, 20.0, 0.0]; // [2, 3]
@@ -101,7 +101,7 @@ pub fn weight_gradient_scratch(
 /// let mut scratch = vec![0.0; weight_gradient_scratch(isa, 2, 3, 2)?];
 /// let (mut d_weight, mut d_bias) = ([f32::NAN; 6], [f32::NAN; 3]);
 /// weight_gradient(
-///     isa,
+///     Exec::serial(isa),
 ///     Matrix::new(&d_y, 2, 3)?,
 ///     Matrix::new(&x, 2, 2)?,
 ///     chunks,
@@ -109,7 +109,6 @@ pub fn weight_gradient_scratch(
 ///     MatrixMut::new(&mut d_weight, 3, 2)?,
 ///     Some(&mut d_bias),
 ///     &mut scratch,
-///     Parallelism::Serial,
 /// )?;
 /// assert_eq!(d_weight, [31.0, 42.0, 62.0, 84.0, 0.0, 0.0]);
 /// assert_eq!(d_bias, [11.0, 22.0, 0.0]);
@@ -117,7 +116,7 @@ pub fn weight_gradient_scratch(
 /// ```
 #[allow(clippy::too_many_arguments, reason = "two operands, two results, and options")]
 pub fn weight_gradient(
-    isa: Isa,
+    exec: Exec<'_>,
     d_y: Matrix<'_>,
     x: Matrix<'_>,
     chunks: ReductionChunks<'_>,
@@ -125,8 +124,8 @@ pub fn weight_gradient(
     mut d_weight: MatrixMut<'_>,
     mut d_bias: Option<&mut [f32]>,
     scratch: &mut [f32],
-    parallelism: Parallelism<'_>,
 ) -> Result<(), Error> {
+    let Exec { isa, threads } = exec;
     let (outputs, inputs) = (d_y.columns(), x.columns());
     check(&d_y, &x, chunks, &d_weight, d_bias.as_deref())?;
     let longest = chunks.ranges().map(|rows| rows.len()).max().unwrap_or(0);
@@ -142,7 +141,7 @@ pub fn weight_gradient(
     let scratch = &mut scratch[misalignment..];
 
     let work = longest.saturating_mul(outputs).saturating_mul(inputs);
-    let workers = if work < MIN_WORK_TO_FORK { Workers::SERIAL } else { parallelism.workers() };
+    let workers = if work < MIN_WORK_TO_FORK { Workers::SERIAL } else { threads.workers() };
     for (index, rows) in chunks.ranges().enumerate() {
         let write = if index == 0 { write } else { WriteMode::Add };
         let post_op = match write {

@@ -27,7 +27,7 @@ pub use smoothing::{IGNORED, RowLoss, Smoothing, SmoothingOver};
 use crate::error::{Error, Expected};
 use crate::isa::Isa;
 use crate::matrix::{Matrix, MatrixMut};
-use crate::parallel::Parallelism;
+use crate::parallel::{Exec, Parallelism};
 use crate::row_tasks::{RowPtrs, for_rows};
 use crate::sync_ptr::SharedMut;
 use passes::loss_rows;
@@ -94,32 +94,32 @@ fn run(
 ///
 /// ```
 /// use simdformer_kernels::train::{IGNORED, RowLoss, Smoothing, cross_entropy};
-/// use simdformer_kernels::{Isa, MatrixMut, Parallelism};
+/// use simdformer_kernels::{Exec, Isa, MatrixMut};
 ///
 /// let mut logits = [0.0, 0.0, 5.0, 5.0];
 /// let mut losses = [RowLoss::default(); 2];
 /// let view = MatrixMut::new(&mut logits, 2, 2)?;
 /// let targets = [1, IGNORED];
 /// let smoothing = Smoothing::default();
-/// cross_entropy(Isa::best(), view, &targets, smoothing, 1.0, &mut losses, Parallelism::Serial)?;
+/// cross_entropy(Exec::serial(Isa::best()), view, &targets, smoothing, 1.0, &mut losses)?;
 /// assert_eq!(logits, [0.5, -0.5, 0.0, 0.0]);
 /// assert!((losses[0].loss - 2.0f64.ln()).abs() < 1e-9);
 /// assert_eq!(losses[1], RowLoss::default());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn cross_entropy(
-    isa: Isa,
+    exec: Exec<'_>,
     mut logits: MatrixMut<'_>,
     targets: &[u32],
     smoothing: Smoothing,
     scale: f32,
     losses: &mut [RowLoss],
-    parallelism: Parallelism<'_>,
 ) -> Result<(), Error> {
+    let Exec { isa, threads } = exec;
     let shape = [logits.rows(), logits.columns()];
     let target_probs = check(shape, targets, smoothing, losses)?;
     let logits = RowPtrs::written("logits", &mut logits, shape)?;
-    run(isa, logits, shape, (targets, target_probs), Some(scale), losses, parallelism);
+    run(isa, logits, shape, (targets, target_probs), Some(scale), losses, threads);
     Ok(())
 }
 
@@ -130,26 +130,26 @@ pub fn cross_entropy(
 ///
 /// ```
 /// use simdformer_kernels::train::{RowLoss, Smoothing, cross_entropy_loss};
-/// use simdformer_kernels::{Isa, Matrix, Parallelism};
+/// use simdformer_kernels::{Exec, Isa, Matrix};
 ///
 /// let logits = Matrix::new(&[9.0, 0.0, 0.0, 0.0], 1, 4)?;
 /// let mut losses = [RowLoss::default()];
 /// let smoothing = Smoothing::default();
-/// cross_entropy_loss(Isa::best(), logits, &[0], smoothing, &mut losses, Parallelism::Serial)?;
+/// cross_entropy_loss(Exec::serial(Isa::best()), logits, &[0], smoothing, &mut losses)?;
 /// assert!(losses[0].correct && losses[0].nll < 1e-3);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn cross_entropy_loss(
-    isa: Isa,
+    exec: Exec<'_>,
     logits: Matrix<'_>,
     targets: &[u32],
     smoothing: Smoothing,
     losses: &mut [RowLoss],
-    parallelism: Parallelism<'_>,
 ) -> Result<(), Error> {
+    let Exec { isa, threads } = exec;
     let shape = logits.shape();
     let target_probs = check(shape, targets, smoothing, losses)?;
     let logits = RowPtrs::read("logits", &logits, shape)?;
-    run(isa, logits, shape, (targets, target_probs), None, losses, parallelism);
+    run(isa, logits, shape, (targets, target_probs), None, losses, threads);
     Ok(())
 }

@@ -2,8 +2,7 @@
 
 use crate::error::Error;
 use crate::float_mode::in_default_mode;
-use crate::isa::Isa;
-use crate::parallel::Parallelism;
+use crate::parallel::Exec;
 use crate::row_tasks::for_rows;
 use crate::simd::{SimdF32, simd_op};
 use crate::sync_ptr::SharedMut;
@@ -240,27 +239,27 @@ simd_op!(
 ///
 /// ```
 /// use simdformer_kernels::train::{Adam, Moments, adam};
-/// use simdformer_kernels::{Isa, Parallelism};
+/// use simdformer_kernels::{Exec, Isa};
 ///
 /// let (mut parameters, gradients) = ([1.0, 1.0], [0.5, 0.0]);
 /// let (mut first, mut second) = ([0.0; 2], [0.0; 2]);
 /// let settings = Adam { rate: 0.01, ..Adam::default() };
 /// let moments = Moments { first: &mut first, second: &mut second };
-/// adam(Isa::best(), &settings, &mut parameters, &gradients, moments, None, Parallelism::Serial)?;
+/// adam(Exec::serial(Isa::best()), &settings, &mut parameters, &gradients, moments, None)?;
 /// // The first step has the length of the rate, whatever the gradient.
 /// assert!((parameters[0] - 0.99).abs() < 1e-6);
 /// assert_eq!(parameters[1], 1.0);
 /// # Ok::<(), simdformer_kernels::Error>(())
 /// ```
 pub fn adam(
-    isa: Isa,
+    exec: Exec<'_>,
     adam: &Adam,
     parameters: &mut [f32],
     gradients: &[f32],
     moments: Moments<'_>,
     average: Option<(&mut [f32], f32)>,
-    parallelism: Parallelism<'_>,
 ) -> Result<(), Error> {
+    let Exec { isa, threads } = exec;
     let Moments { first, second } = moments;
     let len = parameters.len();
     Error::check_len("gradients", len, gradients)?;
@@ -277,7 +276,7 @@ pub fn adam(
     let average = average.map(|(average, decay)| {
         (SharedMut::new(average), in_default_mode(|| (1.0 - f64::from(decay)) as f32))
     });
-    for_rows(parallelism.workers(), len, 1, &|range| {
+    for_rows(threads.workers(), len, 1, &|range| {
         let (start, count) = (range.start, range.len());
         // SAFETY: every slice is as long as the parameters (`check_len`), and each task has its own elements.
         let (parameters, moments, average) = unsafe {

@@ -2,8 +2,7 @@
 
 use crate::error::Error;
 use crate::float_mode::in_default_mode;
-use crate::isa::Isa;
-use crate::parallel::Parallelism;
+use crate::parallel::Exec;
 use crate::row_tasks::for_rows;
 use crate::simd::{VIRTUAL, simd_op, sum_by_halving};
 use crate::sync_ptr::SharedMut;
@@ -76,23 +75,19 @@ simd_op!(
 ///
 /// ```
 /// use simdformer_kernels::train::sum_of_squares;
-/// use simdformer_kernels::{Isa, Parallelism};
+/// use simdformer_kernels::{Exec, Isa};
 ///
-/// let sum = sum_of_squares(Isa::best(), &[3.0, 4.0], &mut [0.0], Parallelism::Serial)?;
+/// let sum = sum_of_squares(Exec::serial(Isa::best()), &[3.0, 4.0], &mut [0.0])?;
 /// assert_eq!(sum, 25.0);
 /// # Ok::<(), simdformer_kernels::Error>(())
 /// ```
-pub fn sum_of_squares(
-    isa: Isa,
-    x: &[f32],
-    partials: &mut [f64],
-    parallelism: Parallelism<'_>,
-) -> Result<f64, Error> {
+pub fn sum_of_squares(exec: Exec<'_>, x: &[f32], partials: &mut [f64]) -> Result<f64, Error> {
+    let Exec { isa, threads } = exec;
     let blocks = sum_of_squares_scratch(x.len())?;
     Error::check_min_len("partials", blocks, partials)?;
     let partials = &mut partials[..blocks];
     let shared = SharedMut::new(&mut *partials);
-    for_rows(parallelism.workers(), blocks, BLOCK, &|range| {
+    for_rows(threads.workers(), blocks, BLOCK, &|range| {
         let end = x.len().min(range.end * BLOCK);
         // SAFETY: `sums` has a number for each block, and each task has its own blocks.
         let sums = unsafe { shared.part(range.start, range.len()) };

@@ -16,8 +16,7 @@ pub use gradient_norm::{clip_factor, sum_of_squares, sum_of_squares_scratch};
 pub use schedule::Schedule;
 
 use crate::error::Error;
-use crate::isa::Isa;
-use crate::parallel::Parallelism;
+use crate::parallel::Exec;
 use crate::row_tasks::for_rows;
 use crate::simd::simd_op;
 use crate::sync_ptr::SharedMut;
@@ -53,25 +52,21 @@ simd_op!(
 ///
 /// ```
 /// use simdformer_kernels::train::average;
-/// use simdformer_kernels::{Isa, Parallelism};
+/// use simdformer_kernels::{Exec, Isa};
 ///
 /// let mut mean = [0.0; 2];
-/// average(Isa::best(), &[&[1.0, 2.0], &[2.0, 6.0]], &mut mean, Parallelism::Serial)?;
+/// average(Exec::serial(Isa::best()), &[&[1.0, 2.0], &[2.0, 6.0]], &mut mean)?;
 /// assert_eq!(mean, [1.5, 4.0]);
 /// # Ok::<(), simdformer_kernels::Error>(())
 /// ```
-pub fn average(
-    isa: Isa,
-    vectors: &[&[f32]],
-    out: &mut [f32],
-    parallelism: Parallelism<'_>,
-) -> Result<(), Error> {
+pub fn average(exec: Exec<'_>, vectors: &[&[f32]], out: &mut [f32]) -> Result<(), Error> {
+    let Exec { isa, threads } = exec;
     Error::check_min_len("vectors", 1, vectors)?;
     for vector in vectors {
         Error::check_len("vectors", out.len(), vector)?;
     }
     let (len, shared) = (out.len(), SharedMut::new(out));
-    for_rows(parallelism.workers(), len, 1, &|range| {
+    for_rows(threads.workers(), len, 1, &|range| {
         // SAFETY: each task has its own elements of `out`.
         let out = unsafe { shared.part(range.start, range.len()) };
         isa.dispatch(mean(vectors, range.start, out));

@@ -10,8 +10,8 @@ use simdformer_kernels::train::{
     attention_backward, attention_backward_scratch, attention_forward_save,
 };
 use simdformer_kernels::{
-    AttentionOptions, Bias, Cache, CacheMut, CacheShape, CachedSequence, Dtype, Qkv, Sequence,
-    SlotTable, attention, attention_cached, attention_decode, attention_scratch,
+    AttentionOptions, Bias, Cache, CacheMut, CacheShape, CachedSequence, Dtype, Exec, Qkv,
+    Sequence, SlotTable, attention, attention_cached, attention_decode, attention_scratch,
 };
 
 pub(super) fn calls(call: &Calls<'_>, results: &mut Results) {
@@ -23,7 +23,8 @@ pub(super) fn calls(call: &Calls<'_>, results: &mut Results) {
 
 /// One sentence and several, with all weights and with dropout, forward and backward.
 fn prefill(call: &Calls<'_>, fused: &[f32], results: &mut Results) {
-    let Calls { isa, size, parallelism } = *call;
+    let Calls { exec, size } = *call;
+    let Exec { isa, .. } = exec;
     let (tokens, heads, head_dim) = (size.tokens, size.heads, size.head_dim);
     let shape = [tokens, heads, head_dim];
     let qkv = || Qkv::fused(fused, shape).expect("as many numbers");
@@ -43,7 +44,7 @@ fn prefill(call: &Calls<'_>, fused: &[f32], results: &mut Results) {
         let mut scratch = poisoned(floats);
         let mut context = poisoned(tokens * size.width());
         let to = view_heads_mut(&mut context, shape).into();
-        attention(isa, qkv(), sequences, &options, to, &mut scratch, parallelism).expect("fits");
+        attention(exec, qkv(), sequences, &options, to, &mut scratch).expect("fits");
         results.push(("attention", bits(&context)));
         #[cfg(feature = "train")]
         gradient(call, qkv(), sequences, &options, results);
@@ -59,7 +60,8 @@ fn gradient(
     options: &AttentionOptions<'_>,
     results: &mut Results,
 ) {
-    let Calls { isa, size, parallelism } = *call;
+    let Calls { exec, size } = *call;
+    let Exec { isa, .. } = exec;
     let (tokens, heads, head_dim) = (size.tokens, size.heads, size.head_dim);
     let shape = [tokens, heads, head_dim];
     let numbers: Vec<u32> = (0..tokens).map(|i| 7 + u32::from(i >= tokens / 3)).collect();
@@ -70,7 +72,7 @@ fn gradient(
     let (mut context, mut sums) = (poisoned(tokens * size.width()), poisoned(2 * tokens * heads));
     let (to, scratch) = (view_heads_mut(&mut context, shape), &mut poisoned(floats));
     let inputs = AttentionInputs { qkv, sequences, options, dropout };
-    attention_forward_save(isa, &inputs, to, &mut sums, scratch, parallelism).expect("fits");
+    attention_forward_save(exec, &inputs, to, &mut sums, scratch).expect("fits");
     results.push(("attention_forward_save", [bits(&context), bits(&sums)].concat()));
 
     let d_context = values(12, tokens * size.width());
@@ -84,14 +86,13 @@ fn gradient(
     };
     let saved = SavedAttention { context: view_heads(&context, shape), sums: &sums };
     let d_context = view_heads(&d_context, shape);
-    attention_backward(isa, &inputs, saved, d_context, gradients, scratch, parallelism)
-        .expect("fits");
+    attention_backward(exec, &inputs, saved, d_context, gradients, scratch).expect("fits");
     results.push(("attention_backward", [bits(&gradient), bits(&d_bias)].concat()));
 }
 
 /// Keys and values in a cache of each dtype.
 fn cached(call: &Calls<'_>, fused: &[f32], results: &mut Results) {
-    let Calls { isa, size, parallelism } = *call;
+    let Calls { exec: Exec { isa, threads }, size } = *call;
     let (tokens, heads, head_dim) = (size.tokens, size.heads, size.head_dim);
     let shape = [tokens, heads, head_dim];
     let Qkv { query, key, value } = Qkv::fused(fused, shape).expect("as many numbers");
@@ -102,14 +103,14 @@ fn cached(call: &Calls<'_>, fused: &[f32], results: &mut Results) {
         let mut cache = CacheMut::new(isa, slots, &mut data).expect("the length");
         let positions: Vec<u32> = (0..tokens as u32).collect();
         let places = vec![1; tokens];
-        cache.append_with(&places, &positions, key, value, parallelism).expect("places");
+        cache.append_with(&places, &positions, key, value, threads).expect("places");
         cache.write(0, 0, value, key).expect("a place");
         results.push(("append_with", bits(&data)));
         let cache = Cache::new(isa, slots, &data).expect("the length");
         let whole = CachedSequence { query_start: 0, query_len: tokens, slot: 1, key_len: tokens };
         let mut context = poisoned(tokens * size.width());
         let to = view_heads_mut(&mut context, shape).into();
-        attention_cached(query, &cache, &[whole], &options, to, parallelism).expect("fits");
+        attention_cached(query, &cache, &[whole], &options, to, threads).expect("fits");
         results.push(("attention_cached", bits(&context)));
 
         let past: Vec<u32> = (0..tokens as u32).map(|j| j / 5 % 2).collect();
@@ -117,7 +118,7 @@ fn cached(call: &Calls<'_>, fused: &[f32], results: &mut Results) {
         let ancestry = SlotTable { lens: &lens, slots: &past, stride: 0 };
         let mut context = poisoned(tokens * size.width());
         let to = view_heads_mut(&mut context, shape);
-        attention_decode(query, &cache, ancestry, &options, to, parallelism).expect("fits");
+        attention_decode(query, &cache, ancestry, &options, to, threads).expect("fits");
         results.push(("attention_decode", bits(&context)));
     }
 }

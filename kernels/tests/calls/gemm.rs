@@ -9,7 +9,7 @@ use simdformer_kernels::train::{
     ReductionChunks, WriteMode, weight_gradient, weight_gradient_scratch,
 };
 use simdformer_kernels::{
-    Activation, Dtype, Epilogue, Matrix, PackOptions, PackedMatrix, PostOp, Quantization,
+    Activation, Dtype, Epilogue, Exec, Matrix, PackOptions, PackedMatrix, PostOp, Quantization,
     QuantizedActivations, QuantizedMatrix, gemm, gemm_int8, gemm_unpacked, gemm_unpacked_scratch,
 };
 
@@ -33,43 +33,43 @@ pub(super) fn calls(call: &Calls<'_>, results: &mut Results) {
 /// The layer that owns its weight.
 #[cfg(feature = "std")]
 fn linear(call: &Calls<'_>, x: &[f32], w: &[f32], bias: &[f32], results: &mut Results) {
-    let Calls { isa, size, parallelism } = *call;
+    let Calls { exec: Exec { isa, threads }, size } = *call;
     let (depth, columns) = (size.width(), size.columns);
     let linear = Linear::new(isa, Dtype::F16, matrix(w, columns, depth), Some(bias)).expect("fits");
     written(results, "forward_with", (poisoned(size.tokens * columns), columns), |to| {
         let x = matrix(x, size.tokens, depth);
-        linear.forward_with(x, &Epilogue::default(), to, &mut [], parallelism)
+        linear.forward_with(x, &Epilogue::default(), to, &mut [], threads)
     });
 }
 
 /// Few rows and many, in each dtype.
 fn packed(call: &Calls<'_>, x: &[f32], w: &[f32], bias: &[f32], results: &mut Results) {
-    let Calls { isa, size, parallelism } = *call;
+    let Calls { exec: Exec { isa, threads }, size } = *call;
     let (depth, columns) = (size.width(), size.columns);
     let weight = matrix(w, depth, columns);
     let epilogue =
         Epilogue { bias: Some(bias), activation: Activation::Gelu, ..Epilogue::default() };
     let mut buffer = poisoned(PackedMatrix::buffer_len(isa, depth, columns).expect("small"));
-    let whole = PackOptions { parallelism, ..PackOptions::default() }
+    let whole = PackOptions { parallelism: threads, ..PackOptions::default() }
         .pack(isa, weight, &mut buffer)
         .expect("fits");
     for rows in [1, 7.min(size.tokens), size.tokens] {
         let a = matrix(&x[..rows * depth], rows, depth);
         written(results, "gemm", (poisoned(rows * columns), columns), |to| {
-            gemm(a, &whole, &epilogue, to, parallelism)
+            gemm(a, &whole, &epilogue, to, threads)
         });
     }
     results.push(("pack", bits(&buffer)));
     let shape = (depth, columns);
     let mut again = poisoned(buffer.len());
-    PackOptions { parallelism, ..PackOptions::default() }
+    PackOptions { parallelism: threads, ..PackOptions::default() }
         .pack_columns(isa, weight, shape, 0, &mut again)
         .expect("fits");
     results.push(("pack_columns", bits(&again)));
     for dtype in [Dtype::F32, Dtype::F16, Dtype::Bf16] {
         let floats = PackOptions::new(dtype).buffer_len(isa, depth, columns).expect("small");
         let mut narrow = poisoned(floats);
-        PackOptions { dtype, parallelism }
+        PackOptions { dtype, parallelism: threads }
             .pack_columns(isa, weight, shape, 0, &mut narrow)
             .expect("fits");
         results.push(("pack_columns", bits(&narrow)));
@@ -77,14 +77,15 @@ fn packed(call: &Calls<'_>, x: &[f32], w: &[f32], bias: &[f32], results: &mut Re
             PackOptions::new(dtype).from_packed(isa, depth, columns, &narrow).expect("fits");
         let epilogue = Epilogue { post_op: PostOp::AddOutput, ..epilogue };
         written(results, "gemm", (values(4, size.tokens * columns), columns), |to| {
-            gemm(matrix(x, size.tokens, depth), &narrow, &epilogue, to, parallelism)
+            gemm(matrix(x, size.tokens, depth), &narrow, &epilogue, to, threads)
         });
     }
 }
 
 /// Weights that are read in place, and weights that are packed during the call.
 fn unpacked(call: &Calls<'_>, x: &[f32], w: &[f32], results: &mut Results) {
-    let Calls { isa, size, parallelism } = *call;
+    let Calls { exec, size } = *call;
+    let Exec { isa, .. } = exec;
     let (depth, columns) = (size.width(), size.columns);
     let transposed: Vec<f32> =
         (0..columns * depth).map(|i| w[i % depth * columns + i / depth]).collect();
@@ -96,13 +97,14 @@ fn unpacked(call: &Calls<'_>, x: &[f32], w: &[f32], results: &mut Results) {
         let mut scratch = poisoned(gemm_unpacked_scratch(isa, depth, columns).expect("small"));
         let a = matrix(&x[..rows * depth], rows, depth);
         written(results, "gemm_unpacked", (poisoned(rows * columns), columns), |to| {
-            gemm_unpacked(isa, a, weight, &Epilogue::default(), to, &mut scratch, parallelism)
+            gemm_unpacked(exec, a, weight, &Epilogue::default(), to, &mut scratch)
         });
     }
 }
 
 fn bytes(call: &Calls<'_>, x: &[f32], w: &[f32], bias: &[f32], results: &mut Results) {
-    let Calls { isa, size, parallelism } = *call;
+    let Calls { exec, size } = *call;
+    let Exec { isa, threads } = exec;
     let (rows, depth, columns) = (size.tokens, size.width(), size.columns);
     let mut buffer = poisoned(QuantizedMatrix::buffer_len(depth, columns).expect("small"));
     let weight =
@@ -116,12 +118,11 @@ fn bytes(call: &Calls<'_>, x: &[f32], w: &[f32], bias: &[f32], results: &mut Res
                 poisoned(QuantizedActivations::buffer_len(rows, width, precision).expect("small"));
             let from = matrix(from, rows, width);
             let rounded =
-                QuantizedActivations::quantize(isa, from, precision, &mut buffer, parallelism)
-                    .expect("fits");
+                QuantizedActivations::quantize(exec, from, precision, &mut buffer).expect("fits");
             let scales: Vec<f32> = (0..rows).map(|row| rounded.row_scale(row)).collect();
             if width == depth {
                 written(results, "gemm_int8", (poisoned(rows * columns), columns), |to| {
-                    gemm_int8(&rounded, &weight, &epilogue, to, parallelism)
+                    gemm_int8(&rounded, &weight, &epilogue, to, threads)
                 });
             }
             results.push(("quantize", [bits(&scales), bits(&buffer)].concat()));
@@ -130,7 +131,7 @@ fn bytes(call: &Calls<'_>, x: &[f32], w: &[f32], bias: &[f32], results: &mut Res
 }
 
 fn largest(call: &Calls<'_>, x: &[f32], w: &[f32], results: &mut Results) {
-    let Calls { isa, size, parallelism } = *call;
+    let Calls { exec: Exec { isa, threads }, size } = *call;
     let (rows, depth, columns) = (size.tokens, size.width(), size.columns);
     let mut buffer = poisoned(PackedMatrix::buffer_len(isa, depth, columns).expect("small"));
     let weight = matrix(w, depth, columns);
@@ -143,14 +144,15 @@ fn largest(call: &Calls<'_>, x: &[f32], w: &[f32], results: &mut Results) {
     let mut scratch = poisoned(pruned_argmax::argmax_scratch(rows, depth).expect("small"));
     let banned = |row: usize, column: u32| (row + column as usize).is_multiple_of(3);
     let (x, to) = (matrix(x, rows, depth), (&mut found[..], &mut of[..]));
-    pruned_argmax::argmax(&product, x, &banned, to, &mut scratch, parallelism).expect("fits");
+    pruned_argmax::argmax(&product, x, &banned, to, &mut scratch, threads).expect("fits");
     results.push(("argmax", [bits(&of), found].concat()));
 }
 
 /// Few outputs, whose inputs are read in place, and many.
 #[cfg(feature = "train")]
 fn gradient(call: &Calls<'_>, results: &mut Results) {
-    let Calls { isa, size, parallelism } = *call;
+    let Calls { exec, size } = *call;
+    let Exec { isa, .. } = exec;
     let (rows, width, columns) = (size.tokens, size.width(), size.columns);
     for (outputs, inputs) in [(width, columns), (columns, width)] {
         let (d_y, x) = (values(6, rows * outputs), values(7, rows * inputs));
@@ -160,7 +162,7 @@ fn gradient(call: &Calls<'_>, results: &mut Results) {
         let mut scratch = poisoned(floats);
         let (mut d_weight, mut d_bias) = (poisoned(outputs * inputs), poisoned(outputs));
         weight_gradient(
-            isa,
+            exec,
             matrix(&d_y, rows, outputs),
             matrix(&x, rows, inputs),
             chunks,
@@ -168,7 +170,6 @@ fn gradient(call: &Calls<'_>, results: &mut Results) {
             matrix_mut(&mut d_weight, outputs, inputs),
             Some(&mut d_bias),
             &mut scratch,
-            parallelism,
         )
         .expect("fits");
         results.push(("weight_gradient", [bits(&d_weight), bits(&d_bias)].concat()));

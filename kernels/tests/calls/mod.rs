@@ -1,5 +1,5 @@
-//! One call of every function that takes a [`Parallelism`], forward and with the feature `train` of training, and the
-//! bits that it writes. This module needs only std, so that programs under Miri and sanitizers can include it.
+//! One call of every function that takes a [`Parallelism`] or an [`Exec`], forward and with the feature `train` of
+//! training, and the bits that it writes. This module needs only std, so that programs under Miri and sanitizers can include it.
 
 mod attention;
 mod gemm;
@@ -8,7 +8,7 @@ mod rows;
 use crate::support::data::{
     Random, bits, poisoned, view_matrix as matrix, view_matrix_mut as matrix_mut,
 };
-use simdformer_kernels::{Error, Isa, MatrixMut, Parallelism};
+use simdformer_kernels::{Error, Exec, Isa, MatrixMut, Parallelism};
 
 /// The names of functions, and the bits that each call writes.
 pub(crate) type Results = Vec<(&'static str, Vec<u32>)>;
@@ -35,7 +35,7 @@ impl Size {
 /// Calls every function. The inputs are the same every time.
 pub(crate) fn everything(isa: Isa, size: Size, parallelism: Parallelism<'_>) -> Results {
     let mut results = Results::new();
-    let call = Calls { isa, size, parallelism };
+    let call = Calls { exec: Exec::new(isa, parallelism), size };
     gemm::calls(&call, &mut results);
     attention::calls(&call, &mut results);
     rows::calls(&call, &mut results);
@@ -44,9 +44,8 @@ pub(crate) fn everything(isa: Isa, size: Size, parallelism: Parallelism<'_>) -> 
 
 /// The arguments that all calls share.
 struct Calls<'a> {
-    isa: Isa,
+    exec: Exec<'a>,
     size: Size,
-    parallelism: Parallelism<'a>,
 }
 
 /// Numbers between -1 and 1.

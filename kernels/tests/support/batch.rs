@@ -4,8 +4,9 @@
 use super::{POISON, Random, Tensor, UNIT, poisoned};
 use simdformer_kernels::{
     AttentionOptions, AttentionOutput, AttentionWeights, Bias, Cache, CacheMut, CacheShape,
-    CachedSequence, Dtype, Error, FullyMasked, Heads, HeadsMut, Isa, Parallelism, Qkv, Sequence,
-    SlotTable, attention, attention_cached, attention_decode, attention_scratch, reference,
+    CachedSequence, Dtype, Error, Exec, FullyMasked, Heads, HeadsMut, Isa, Parallelism, Qkv,
+    Sequence, SlotTable, attention, attention_cached, attention_decode, attention_scratch,
+    reference,
 };
 
 /// `attention` with a scratch of exactly the documented length, which holds poison.
@@ -19,7 +20,7 @@ pub fn attend<'o>(
 ) -> Result<(), Error> {
     let floats = attention_scratch(isa, sequences, qkv.key.heads(), qkv.key.head_dim())?;
     let mut scratch = poisoned(floats);
-    attention(isa, qkv, sequences, options, output.into(), &mut scratch, parallelism)
+    attention(Exec::new(isa, parallelism), qkv, sequences, options, output.into(), &mut scratch)
 }
 
 /// A cache of poison into which `fill` has written.

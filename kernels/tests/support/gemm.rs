@@ -2,7 +2,7 @@
 
 use super::{poisoned, view_matrix, view_matrix_mut};
 use simdformer_kernels::{
-    Activation, Dtype, Epilogue, Error, Isa, Matrix, MatrixMut, PackOptions, PackedMatrix,
+    Activation, Dtype, Epilogue, Error, Exec, Isa, Matrix, MatrixMut, PackOptions, PackedMatrix,
     Parallelism, PostOp, Quantization, QuantizedActivations, QuantizedMatrix, gemm, gemm_int8,
     gemm_unpacked, gemm_unpacked_scratch, reference,
 };
@@ -91,7 +91,7 @@ pub fn multiply_unpacked(
     parallelism: Parallelism<'_>,
 ) {
     let mut scratch = poisoned(gemm_unpacked_scratch(isa, b.rows(), b.columns()).expect("small"));
-    gemm_unpacked(isa, a, b, epilogue, c, &mut scratch, parallelism).expect("a fit");
+    gemm_unpacked(Exec::new(isa, parallelism), a, b, epilogue, c, &mut scratch).expect("a fit");
 }
 
 /// The product by the oracle, and the magnitude that errors are relative to.
@@ -143,7 +143,8 @@ pub fn with_quantized<R>(
     let length =
         QuantizedActivations::buffer_len(x.rows(), x.columns(), precision).expect("a small size");
     let mut words = poisoned(length);
-    let rows = QuantizedActivations::quantize(isa, x, precision, &mut words, parallelism);
+    let rows =
+        QuantizedActivations::quantize(Exec::new(isa, parallelism), x, precision, &mut words);
     then(&rows.expect("that length"))
 }
 

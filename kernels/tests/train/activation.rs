@@ -7,7 +7,7 @@ use simdformer_kernels::activation::apply;
 use simdformer_kernels::reference::activation_derivative::derivative;
 use simdformer_kernels::train::{activation_backward, activation_recompute, gate, gate_backward};
 use simdformer_kernels::{
-    Activation, Epilogue, Error, Isa, MatrixMut, Parallelism, PostOp, reference,
+    Activation, Epilogue, Error, Exec, Isa, MatrixMut, Parallelism, PostOp, reference,
 };
 
 /// The documented bounds of the derivatives.
@@ -24,14 +24,14 @@ fn backward(isa: Isa, activation: Activation, pre: &[f32], d: f32) -> Vec<f32> {
     let mut found = vec![d; pre.len()];
     let view = view_matrix_mut(&mut found, 1, pre.len());
     let pre = view_matrix(pre, 1, pre.len());
-    activation_backward(isa, activation, pre, view, SERIAL).expect("shapes that fit");
+    activation_backward(Exec::serial(isa), activation, pre, view).expect("shapes that fit");
     found
 }
 
 fn applied(isa: Isa, activation: Activation, x: &[f32]) -> Vec<f32> {
     let mut y = x.to_vec();
     let view = view_matrix_mut(&mut y, 1, x.len());
-    apply(isa, activation, view, SERIAL).expect("contiguous");
+    apply(Exec::serial(isa), activation, view).expect("contiguous");
     y
 }
 
@@ -171,13 +171,13 @@ proptest! {
         let mut first: Option<Vec<f32>> = None;
         for isa in all_isas() {
             let mut out = Strided::nan(rows, columns, gap);
-            activation_recompute(isa, activation, pre.view(), out.view_mut(), SERIAL).expect("fits");
+            activation_recompute(Exec::serial(isa), activation, pre.view(), out.view_mut()).expect("fits");
             out.assert_gaps_untouched();
             let active = applied(isa, activation, &pre.dense());
             prop_assert_eq!(difference(&out.dense(), &active), None);
 
             let mut found = d.clone();
-            activation_backward(isa, activation, pre.view(), found.view_mut(), SERIAL).expect("fits");
+            activation_backward(Exec::serial(isa), activation, pre.view(), found.view_mut()).expect("fits");
             found.assert_gaps_untouched();
             let derivatives = pre.dense().iter().map(|&x| derivative(activation, x.into())).collect::<Vec<_>>();
             for ((&found, &d), &exact_derivative) in found.dense().iter().zip(&d.dense()).zip(&derivatives) {
@@ -188,14 +188,14 @@ proptest! {
             }
 
             let mut hidden = Strided::nan(rows, columns, gap + 3);
-            gate(isa, activation, pre.view(), inner.view(), hidden.view_mut(), SERIAL).expect("fits");
+            gate(Exec::serial(isa), activation, pre.view(), inner.view(), hidden.view_mut()).expect("fits");
             hidden.assert_gaps_untouched();
             let products = two_products(isa, activation, &pre, &inner);
             prop_assert_eq!(difference(&hidden.dense(), &products), None);
 
             let (mut d_gate, mut d_inner) = (pre.clone(), inner.clone());
             let (to, and) = (d_gate.view_mut(), d_inner.view_mut());
-            gate_backward(isa, activation, to, and, d.view(), SERIAL).expect("fits");
+            gate_backward(Exec::serial(isa), activation, to, and, d.view()).expect("fits");
             d_gate.assert_gaps_untouched();
             d_inner.assert_gaps_untouched();
             // The two gradients computed by the separate kernels.
@@ -203,7 +203,7 @@ proptest! {
             let through: Vec<f32> = d.dense().iter().zip(&inner.dense()).map(product).collect();
             let mut expected = through;
             let view = view_matrix_mut(&mut expected, rows, columns);
-            activation_backward(isa, activation, pre.view(), view, SERIAL).expect("fits");
+            activation_backward(Exec::serial(isa), activation, pre.view(), view).expect("fits");
             prop_assert_eq!(difference(&d_gate.dense(), &expected), None);
             let expected: Vec<f32> = d.dense().iter().zip(&active).map(product).collect();
             prop_assert_eq!(difference(&d_inner.dense(), &expected), None);
@@ -228,12 +228,20 @@ fn every_crew_has_the_same_bits() {
             let all = |crew: Parallelism<'_>| {
                 let (mut a, mut b) = (d.clone(), Strided::nan(rows, columns, 0));
                 let (mut c, mut e, mut f) = (b.clone(), pre.clone(), inner.clone());
-                activation_backward(isa, activation, pre.view(), a.view_mut(), crew).expect("fits");
-                activation_recompute(isa, activation, pre.view(), b.view_mut(), crew)
+                activation_backward(Exec::new(isa, crew), activation, pre.view(), a.view_mut())
                     .expect("fits");
-                gate(isa, activation, pre.view(), inner.view(), c.view_mut(), crew).expect("fits");
-                gate_backward(isa, activation, e.view_mut(), f.view_mut(), d.view(), crew)
+                activation_recompute(Exec::new(isa, crew), activation, pre.view(), b.view_mut())
                     .expect("fits");
+                gate(Exec::new(isa, crew), activation, pre.view(), inner.view(), c.view_mut())
+                    .expect("fits");
+                gate_backward(
+                    Exec::new(isa, crew),
+                    activation,
+                    e.view_mut(),
+                    f.view_mut(),
+                    d.view(),
+                )
+                .expect("fits");
                 [a, b, c, e, f].map(|m| m.dense()).concat()
             };
             let expected = all(SERIAL);
@@ -257,19 +265,19 @@ fn wrong_calls_are_errors_and_write_nothing() {
         for (call, operand) in ["pre", "pre", "gate", "inner"].into_iter().enumerate() {
             let to = view_matrix_mut(&mut a, 3, 4);
             let found = match call {
-                0 => activation_backward(isa, relu, wrong, to, SERIAL),
-                1 => activation_recompute(isa, relu, wrong, to, SERIAL),
-                2 => gate(isa, relu, wrong, m, to, SERIAL),
-                _ => gate(isa, relu, m, wrong, to, SERIAL),
+                0 => activation_backward(Exec::serial(isa), relu, wrong, to),
+                1 => activation_recompute(Exec::serial(isa), relu, wrong, to),
+                2 => gate(Exec::serial(isa), relu, wrong, m, to),
+                _ => gate(Exec::serial(isa), relu, m, wrong, to),
             };
             assert_eq!(found, Err(expected(operand)));
         }
         let [gate, inner] = [&mut a, &mut b].map(|m| view_matrix_mut(m, 3, 4));
-        let found = gate_backward(isa, relu, gate, inner, wrong, SERIAL);
+        let found = gate_backward(Exec::serial(isa), relu, gate, inner, wrong);
         assert_eq!(found, Err(expected("d_hidden")));
     }
     let (gate, inner) = (MatrixMut::new(&mut a, 3, 4), MatrixMut::new(&mut b, 4, 3));
-    let found = gate_backward(isa, relu, gate.expect("a"), inner.expect("b"), m, SERIAL);
+    let found = gate_backward(Exec::serial(isa), relu, gate.expect("a"), inner.expect("b"), m);
     assert_eq!(found, Err(shape("inner")));
     assert_eq!(bits(&[a, b].concat()), bits(&[POISON; 24]));
 }

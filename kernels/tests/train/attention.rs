@@ -12,7 +12,7 @@ use simdformer_kernels::train::{
     attention_forward_save,
 };
 use simdformer_kernels::{
-    AttentionOptions, Isa, Parallelism, Sequence, attention_scratch, reference,
+    AttentionOptions, Exec, Isa, Parallelism, Sequence, attention_scratch, reference,
 };
 
 /// A batch and the gradient of its context. Tokens that belong to no sequence hold poison.
@@ -121,7 +121,7 @@ impl Case {
         let mut sums = vec![POISON; 2 * batch.query.shape[0] * batch.heads()];
         let options = batch.options();
         let (inputs, out) = (self.inputs(&options), context.view_mut());
-        attention_forward_save(isa, &inputs, out, &mut sums, &mut scratch, parallelism)
+        attention_forward_save(Exec::new(isa, parallelism), &inputs, out, &mut sums, &mut scratch)
             .expect("a batch that fits");
         if self.dropout.is_none() {
             let plain = batch.attention(isa, SERIAL).out;
@@ -193,8 +193,15 @@ impl Case {
         let saved = SavedAttention { context: kept.context.view(), sums: &kept.sums };
         let (options, d_context) = (batch.options(), self.d_context.view());
         let inputs = self.inputs(&options);
-        attention_backward(isa, &inputs, saved, d_context, to, &mut scratch, parallelism)
-            .expect("a batch that fits");
+        attention_backward(
+            Exec::new(isa, parallelism),
+            &inputs,
+            saved,
+            d_context,
+            to,
+            &mut scratch,
+        )
+        .expect("a batch that fits");
         gradients
     }
 
@@ -469,7 +476,7 @@ fn the_gradient_of_a_bias_is_added() {
             let (options, d_context) = (case.batch.options(), case.d_context.view());
             let inputs = case.inputs(&options);
 
-            attention_backward(isa, &inputs, saved, d_context, to, &mut scratch, SERIAL)
+            attention_backward(Exec::serial(isa), &inputs, saved, d_context, to, &mut scratch)
                 .expect("a batch that fits");
             for (once, twice) in once.iter().zip(twice) {
                 let bound = 4.0 * UNIT as f32 * (1.0 + once.abs());

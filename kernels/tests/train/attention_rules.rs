@@ -9,8 +9,8 @@ use simdformer_kernels::train::{
     attention_backward, attention_backward_scratch, attention_forward_save,
 };
 use simdformer_kernels::{
-    AttentionOptions, Bias, Error, Expected, FullyMasked, Heads, HeadsMut, Isa, Qkv, Sequence,
-    attention_scratch,
+    AttentionOptions, Bias, Error, Exec, Expected, FullyMasked, Heads, HeadsMut, Isa, Qkv,
+    Sequence, attention_scratch,
 };
 
 pub(crate) fn large(causal: bool, relative: bool, head_dim: usize) -> Case {
@@ -330,7 +330,8 @@ fn a_fused_buffer_has_a_fused_gradient() {
 
             let inputs =
                 AttentionInputs { qkv, sequences: &sequences, options: &options, dropout: None };
-            attention_forward_save(isa, &inputs, out, &mut sums, &mut scratch, SERIAL).unwrap();
+            attention_forward_save(Exec::serial(isa), &inputs, out, &mut sums, &mut scratch)
+                .unwrap();
             let floats =
                 attention_backward_scratch(isa, &sequences, heads, heads, head_dim).unwrap();
             let context = view_heads(&context, shape);
@@ -338,7 +339,8 @@ fn a_fused_buffer_has_a_fused_gradient() {
             let run = |to: AttentionGradients<'_>| {
                 let d_context = view_heads(&d_context, shape);
                 let scratch = &mut vec![POISON; floats];
-                attention_backward(isa, &inputs, saved, d_context, to, scratch, SERIAL).unwrap();
+                attention_backward(Exec::serial(isa), &inputs, saved, d_context, to, scratch)
+                    .unwrap();
             };
             let mut parts = [(); 3].map(|()| vec![POISON; tokens * heads * head_dim]);
             let [query, key, value] = parts.each_mut().map(|part| HeadsMut::new(part, shape));
@@ -421,7 +423,8 @@ impl Call {
             bias: d_bias.as_deref_mut(),
         };
         let d_context = heads(self.d_context);
-        let result = attention_backward(isa, &inputs, saved, d_context, to, &mut scratch, SERIAL);
+        let result =
+            attention_backward(Exec::serial(isa), &inputs, saved, d_context, to, &mut scratch);
         if result.is_err() {
             let all = out.iter().chain(&d_bias).flatten().chain(&scratch);
             let touched = all.filter(|x| x.to_bits() != POISON.to_bits()).count();
@@ -548,7 +551,7 @@ fn heads_first_tensors_have_the_same_gradients() {
             AttentionInputs { qkv, sequences: &sequences, options: &options, dropout: None };
         let scratch = &mut vec![0.0; floats];
         let out = view_mut(&mut context, of_query);
-        attention_forward_save(isa, &inputs, out, &mut sums, scratch, SERIAL).expect("fits");
+        attention_forward_save(Exec::serial(isa), &inputs, out, &mut sums, scratch).expect("fits");
         let floats = attention_backward_scratch(isa, &sequences, heads, kv_heads, head_dim);
         let mut out = [vec![POISON; q.len()], vec![POISON; k.len()], vec![POISON; k.len()]];
         let [d_query, d_key, d_value] = out.each_mut();
@@ -560,7 +563,7 @@ fn heads_first_tensors_have_the_same_gradients() {
         };
         let saved = SavedAttention { context: view(&context, of_query), sums: &sums };
         let scratch = &mut vec![0.0; floats.expect("small")];
-        attention_backward(isa, &inputs, saved, view(&d, of_query), to, scratch, SERIAL)
+        attention_backward(Exec::serial(isa), &inputs, saved, view(&d, of_query), to, scratch)
             .expect("fits");
         let [d_query, d_key, d_value] = out;
         [(context, of_query), (d_query, of_query), (d_key, of_key), (d_value, of_key)]

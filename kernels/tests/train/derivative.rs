@@ -4,7 +4,7 @@
 use crate::support::gemm::{ACTIVATIONS, Packed, exact_product, multiply_unpacked, strides};
 use crate::support::*;
 use simdformer_kernels::train::activation_backward;
-use simdformer_kernels::{Activation, Epilogue, Isa, Parallelism, PostOp, gemm, reference};
+use simdformer_kernels::{Activation, Epilogue, Exec, Isa, Parallelism, PostOp, gemm, reference};
 
 /// `pre` and a product of `rows x columns x depth`.
 struct Call {
@@ -75,7 +75,7 @@ fn it_has_the_bits_of_the_product_and_the_derivative_kernel() {
                             Strided::new(rows, columns, (columns, 1), |i, j| from.at(i, j))
                         };
                         let (mut expected, pre) = (dense(&product), dense(&call.pre));
-                        activation_backward(isa, of, pre.view(), expected.view_mut(), SERIAL)
+                        activation_backward(Exec::serial(isa), of, pre.view(), expected.view_mut())
                             .expect("rows side by side");
                         let what = format!("{isa}: {of:?}, {shape:?}, layout {layout}");
                         assert_eq!(difference(&dense(&found).data, &expected.data), None, "{what}");

@@ -4,7 +4,7 @@ use crate::support::*;
 use proptest::prelude::*;
 use simdformer_kernels::reference::{self, optimizer as oracle};
 use simdformer_kernels::train::{Lookup, embedding_gradient, embedding_gradient_scratch};
-use simdformer_kernels::{Expected, Isa};
+use simdformer_kernels::{Exec, Expected, Isa};
 
 fn scratch(rows: usize, tokens: usize) -> Vec<u32> {
     vec![0xdead_beef; embedding_gradient_scratch(rows, tokens).expect("small")]
@@ -69,7 +69,7 @@ proptest! {
             let mut table = before.clone();
             let mut buffer = scratch(rows, tokens);
             let lookup = Lookup { ids: &ids, scale, skip };
-            embedding_gradient(isa, lookup, d_x.view(), table.view_mut(), &mut buffer, SERIAL)
+            embedding_gradient(Exec::serial(isa), lookup, d_x.view(), table.view_mut(), &mut buffer)
                 .expect("a fit");
             table.assert_gaps_untouched();
             for row in 0..rows {
@@ -118,7 +118,7 @@ fn bits_are_those_of_one_thread_in_the_order_of_the_tokens() {
                     let d_x = view_matrix(&d_x, tokens, columns);
                     let view = view_matrix_mut(&mut table, rows, columns);
                     let lookup = Lookup { ids: &ids, scale, skip: None };
-                    embedding_gradient(isa, lookup, d_x, view, &mut buffer, parallelism)
+                    embedding_gradient(Exec::new(isa, parallelism), lookup, d_x, view, &mut buffer)
                         .expect("a fit");
                 });
                 assert!(bits(&table) == bits(&expected), "{isa}, {crew:?}");
@@ -137,7 +137,7 @@ fn wrong_calls_are_errors_that_write_nothing() {
         let view = view_matrix_mut(&mut table, 5, 4);
         let buffer = &mut buffer[..words];
         let lookup = Lookup { ids, scale: 1.0, skip: None };
-        let result = embedding_gradient(Isa::best(), lookup, d_x, view, buffer, SERIAL);
+        let result = embedding_gradient(Exec::serial(Isa::best()), lookup, d_x, view, buffer);
         assert_eq!((table, &*buffer), ([0.25; 20], &[3; 8][..words]));
         result.expect_err("refused")
     };
@@ -152,6 +152,6 @@ fn wrong_calls_are_errors_that_write_nothing() {
     let d_x = view_matrix(&d_x, 4, 3).transposed();
     let view = view_matrix_mut(&mut table, 5, 4);
     let lookup = Lookup { ids: &ids, scale: 1.0, skip: None };
-    let error = embedding_gradient(Isa::best(), lookup, d_x, view, &mut buffer, SERIAL);
+    let error = embedding_gradient(Exec::serial(Isa::best()), lookup, d_x, view, &mut buffer);
     assert_eq!(error, Err(errors::strided("d_x", 3)));
 }

@@ -6,7 +6,7 @@ use simdformer_kernels::reference::loss as oracle;
 use simdformer_kernels::train::{
     IGNORED, RowLoss, Smoothing, SmoothingOver, cross_entropy, cross_entropy_loss,
 };
-use simdformer_kernels::{Expected, Isa, Parallelism};
+use simdformer_kernels::{Exec, Expected, Isa, Parallelism};
 
 const NONE: Smoothing = Smoothing { epsilon: 0.0, over: SmoothingOver::All };
 
@@ -134,7 +134,7 @@ proptest! {
         for isa in all_isas() {
             let mut gradient = logits.clone();
             let mut losses = vec![RowLoss { loss: f64::NAN, nll: f64::NAN, correct: true }; rows];
-            cross_entropy(isa, gradient.view_mut(), &targets, smoothing, scale, &mut losses, SERIAL)
+            cross_entropy(Exec::serial(isa), gradient.view_mut(), &targets, smoothing, scale, &mut losses)
                 .expect("a fit");
             gradient.assert_gaps_untouched();
             for row in 0..rows {
@@ -149,7 +149,7 @@ proptest! {
                 }
             }
             let mut again = vec![RowLoss::default(); rows];
-            cross_entropy_loss(isa, logits.view(), &targets, smoothing, &mut again, SERIAL)
+            cross_entropy_loss(Exec::serial(isa), logits.view(), &targets, smoothing, &mut again)
                 .expect("a fit");
             assert_eq!(again, losses);
         }
@@ -166,7 +166,7 @@ fn replace(
 ) -> Vec<RowLoss> {
     let mut losses = vec![RowLoss { loss: f64::NAN, nll: f64::NAN, correct: true }; targets.len()];
     let rows = view_rows(logits, targets.len());
-    cross_entropy(isa, rows, targets, smoothing, scale, &mut losses, SERIAL).expect("a fit");
+    cross_entropy(Exec::serial(isa), rows, targets, smoothing, scale, &mut losses).expect("a fit");
     losses
 }
 
@@ -368,7 +368,7 @@ fn bits_depend_neither_on_threads_nor_on_other_rows_nor_on_the_vector_length() {
             let mut losses = vec![RowLoss::default(); range.len()];
             let view = view_matrix_mut(&mut gradient, range.len(), columns);
             let targets = &targets[range];
-            cross_entropy(isa, view, targets, smoothing, 0.01, &mut losses, parallelism)
+            cross_entropy(Exec::new(isa, parallelism), view, targets, smoothing, 0.01, &mut losses)
                 .expect("a fit");
             (bits(&gradient), losses)
         };
@@ -396,7 +396,8 @@ fn no_rows_and_no_columns_are_valid() {
             let mut losses = vec![RowLoss { loss: 1.0, nll: 1.0, correct: true }; rows];
             let view = view_matrix_mut(&mut [], rows, columns);
             let targets = vec![IGNORED; rows];
-            cross_entropy(isa, view, &targets, NONE, 1.0, &mut losses, SERIAL).expect("a fit");
+            cross_entropy(Exec::serial(isa), view, &targets, NONE, 1.0, &mut losses)
+                .expect("a fit");
             assert!(losses.iter().all(|loss| *loss == RowLoss::default()));
         }
     }
@@ -411,9 +412,10 @@ fn wrong_calls_are_errors_that_write_nothing() {
     let mut call = |targets: &[u32], smoothing, count: usize| {
         let view = view_matrix_mut(&mut data, 3, 4);
         let result =
-            cross_entropy(isa, view, targets, smoothing, 1.0, &mut losses[..count], SERIAL);
+            cross_entropy(Exec::serial(isa), view, targets, smoothing, 1.0, &mut losses[..count]);
         let view = view_matrix(&data, 3, 4);
-        let again = cross_entropy_loss(isa, view, targets, smoothing, &mut losses[..count], SERIAL);
+        let again =
+            cross_entropy_loss(Exec::serial(isa), view, targets, smoothing, &mut losses[..count]);
         let error = result.expect_err("refused");
         assert_eq!(again.expect_err("refused").to_string(), error.to_string());
         assert_eq!((data, losses), ([0.25; 12], before));
@@ -434,11 +436,11 @@ fn wrong_calls_are_errors_that_write_nothing() {
     let mut data = [0.25; 12];
     let view = view_matrix_mut(&mut data, 4, 3).transposed();
     let error =
-        cross_entropy(isa, view, &fine, NONE, 1.0, &mut losses, SERIAL).expect_err("refused");
+        cross_entropy(Exec::serial(isa), view, &fine, NONE, 1.0, &mut losses).expect_err("refused");
     assert_eq!(error, errors::strided("logits", 3));
     let view = view_matrix_mut(&mut data, 3, 1);
     let others = smoothing(0.1, SmoothingOver::Others);
-    let error = cross_entropy(isa, view, &[0; 3], others, 1.0, &mut losses, SERIAL);
+    let error = cross_entropy(Exec::serial(isa), view, &[0; 3], others, 1.0, &mut losses);
     assert_eq!(
         error.expect_err("refused"),
         errors::size("columns", "logits", Expected::AtLeast(2), 1)

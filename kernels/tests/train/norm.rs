@@ -10,7 +10,7 @@ use simdformer_kernels::reference::norm::{self as oracle, Norm};
 use simdformer_kernels::train::{
     SavedNorm, WriteMode, norm_backward, norm_forward_save, norm_recompute,
 };
-use simdformer_kernels::{Input, Isa, Matrix, MatrixMut, Parallelism};
+use simdformer_kernels::{Exec, Input, Isa, Matrix, MatrixMut, Parallelism};
 
 const SERIAL: Parallelism<'_> = Parallelism::Serial;
 const BOTH: [Norm; 2] = [Norm::Layer, Norm::Rms];
@@ -59,7 +59,7 @@ impl Learned {
         let mut standard = poison(out.rows, out.columns, gap);
         let mut scale = vec![POISON; out.rows];
         let (keep, to) = (standard.view_mut(), out.view_mut());
-        norm_forward_save(isa, self.norm(), x, keep, &mut scale, to, crew)
+        norm_forward_save(Exec::new(isa, crew), self.norm(), x, keep, &mut scale, to)
             .expect("shapes that fit");
         standard.assert_gaps_untouched();
         out.assert_gaps_untouched();
@@ -76,7 +76,7 @@ impl Learned {
         mut d_x: Strided,
         crew: Parallelism<'_>,
     ) -> Strided {
-        norm_backward(isa, self.norm(), saved, d_out, write, d_x.view_mut(), crew)
+        norm_backward(Exec::new(isa, crew), self.norm(), saved, d_out, write, d_x.view_mut())
             .expect("shapes that fit");
         d_x.assert_gaps_untouched();
         d_x
@@ -189,7 +189,8 @@ fn check(learned: &Learned, x: &Strided, d_out: &Strided, gap: usize) {
     for isa in all_isas() {
         let mut plain = poison(rows, columns, gap);
         let input = NormInput::Matrix(x.view());
-        norm::norm(isa, learned.norm(), input, plain.view_mut(), SERIAL).expect("shapes that fit");
+        norm::norm(Exec::serial(isa), learned.norm(), input, plain.view_mut())
+            .expect("shapes that fit");
         let memory = || poison(rows, columns, gap);
         let passed = learned.forward_save(isa, Input::Matrix(x.view()), memory(), gap + 1, SERIAL);
         let Passed { standard, scale, out, .. } = passed;
@@ -199,7 +200,7 @@ fn check(learned: &Learned, x: &Strided, d_out: &Strided, gap: usize) {
         same(&dense(&over.standard), &dense(&standard), "in place, standard");
         same(&over.scale, &scale, "in place, scale");
         let mut recompute = poison(rows, columns, gap + 2);
-        norm_recompute(isa, learned.norm(), standard.view(), recompute.view_mut(), SERIAL)
+        norm_recompute(Exec::serial(isa), learned.norm(), standard.view(), recompute.view_mut())
             .expect("shapes that fit");
         recompute.assert_gaps_untouched();
         same(&dense(&recompute), &dense(&plain), "recompute");
@@ -464,7 +465,7 @@ fn wrong_calls_are_errors_and_write_nothing() {
         let to = MatrixMut::new(&mut a, rows, columns).expect("standard");
         let out = MatrixMut::new(&mut b, 3, 4).expect("out");
         let (norm, x) = (norm::Norm::Layer(norm), Input::Matrix(x));
-        let found = norm_forward_save(isa, norm, x, to, &mut c[..scales], out, SERIAL);
+        let found = norm_forward_save(Exec::serial(isa), norm, x, to, &mut c[..scales], out);
         for x in a.iter().chain(&b).chain(&c) {
             assert_eq!(x.to_bits(), POISON.to_bits());
         }
@@ -483,7 +484,7 @@ fn wrong_calls_are_errors_and_write_nothing() {
     let mut out = [POISON; 12];
     let view = MatrixMut::new(&mut out, 3, 4).expect("out");
     let norm = norm::Norm::Layer(norm);
-    let error = norm_recompute(isa, norm, turned, view, SERIAL);
+    let error = norm_recompute(Exec::serial(isa), norm, turned, view);
     assert_eq!(error, Err(shape("standard")));
     for (standard, scales, d_out, expected) in [
         (turned, 3, m, shape("standard")),
@@ -493,7 +494,7 @@ fn wrong_calls_are_errors_and_write_nothing() {
         let view = MatrixMut::new(&mut out, 3, 4).expect("out");
         let saved = SavedNorm { standard, scale: &data[..scales] };
         let d_out = Input::Matrix(d_out);
-        let found = norm_backward(isa, norm, saved, d_out, WriteMode::Store, view, SERIAL);
+        let found = norm_backward(Exec::serial(isa), norm, saved, d_out, WriteMode::Store, view);
         assert_eq!(found, Err(expected));
     }
     assert_eq!(bits(&out), bits(&[POISON; 12]));

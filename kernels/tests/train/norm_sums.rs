@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use simdformer_kernels::train::{
     NormGradients, ReductionChunks, WriteMode, norm_parameters_backward,
 };
-use simdformer_kernels::{Isa, Matrix, Parallelism};
+use simdformer_kernels::{Exec, Isa, Matrix, Parallelism};
 
 struct Operands {
     standard: Strided,
@@ -40,7 +40,7 @@ impl Operands {
         let [standard, d_out] = [&self.standard, &self.d_out]
             .map(|m| m.view().block(first, chunks.rows()).expect("rows"));
         let gradients = NormGradients { weight: d_weight, bias: Some(d_bias) };
-        norm_parameters_backward(isa, standard, d_out, chunks, write, gradients, crew)
+        norm_parameters_backward(Exec::new(isa, crew), standard, d_out, chunks, write, gradients)
             .expect("shapes that fit");
     }
 
@@ -101,7 +101,7 @@ impl Operands {
             let chunks = ReductionChunks::new(&self.ends).expect("chunks");
             let (z, d, mut alone) = (self.standard.view(), self.d_out.view(), poisoned(columns));
             let to = NormGradients { weight: &mut alone, bias: None };
-            norm_parameters_backward(isa, z, d, chunks, WriteMode::Store, to, SERIAL)
+            norm_parameters_backward(Exec::serial(isa), z, d, chunks, WriteMode::Store, to)
                 .expect("shapes that fit");
             assert_eq!(difference(&alone, &weight), None, "{isa}");
         }
@@ -201,7 +201,8 @@ fn wrong_calls_are_errors_and_write_nothing() {
         let (w, b) = (&mut d_weight[..weight], &mut d_bias[..bias]);
         let (isa, store) = (Isa::best(), WriteMode::Store);
         let gradients = NormGradients { weight: w, bias: Some(b) };
-        let found = norm_parameters_backward(isa, standard, m, chunks, store, gradients, SERIAL);
+        let found =
+            norm_parameters_backward(Exec::serial(isa), standard, m, chunks, store, gradients);
         assert_eq!(bits(&[d_weight, d_bias].concat()), bits(&[POISON; 10]));
         found.expect_err("a wrong call")
     };

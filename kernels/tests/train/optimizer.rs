@@ -6,7 +6,7 @@ use simdformer_kernels::reference::optimizer as oracle;
 use simdformer_kernels::train::{
     Adam, Moments, adam, average, clip_factor, sum_of_squares, sum_of_squares_scratch,
 };
-use simdformer_kernels::{Error, Isa, Parallelism};
+use simdformer_kernels::{Error, Exec, Isa, Parallelism};
 
 /// Parameters, gradients and moments.
 #[derive(Clone)]
@@ -27,7 +27,8 @@ impl State {
         let Self { parameters, first, second, average } = self;
         let average = average.as_deref_mut().map(|average| (average, 0.99));
         let moments = Moments { first, second };
-        adam(isa, settings, parameters, gradients, moments, average, crew).expect("a fit");
+        adam(Exec::new(isa, crew), settings, parameters, gradients, moments, average)
+            .expect("a fit");
     }
 
     fn bits(&self) -> Vec<u32> {
@@ -198,10 +199,11 @@ fn threads_change_nothing() {
                 state.update(isa, &settings, &gradients, parallelism);
                 state.update(isa, &Adam { step: 2, ..settings }, &gradients, parallelism);
                 let mut partials = vec![f64::NAN; sum_of_squares_scratch(len).expect("a length")];
-                let norm = sum_of_squares(isa, &state.parameters, &mut partials, parallelism);
+                let norm =
+                    sum_of_squares(Exec::new(isa, parallelism), &state.parameters, &mut partials);
                 let mut mean = vec![f32::NAN; len];
                 let vectors = [&before[..], &state.parameters, &gradients];
-                average(isa, &vectors, &mut mean, parallelism).expect("a fit");
+                average(Exec::new(isa, parallelism), &vectors, &mut mean).expect("a fit");
                 (state.bits(), norm.expect("space").to_bits(), bits(&mean))
             };
             let serial = run(SERIAL);
@@ -253,7 +255,7 @@ fn wrong_updates_are_errors_that_write_nothing() {
         let (mut p, mut m, mut v) = ([1.0; 3], [2.0; 3], [3.0; 3]);
         let isa = Isa::best();
         let moments = Moments { first: &mut m, second: &mut v };
-        let error = adam(isa, &settings, &mut p, &[1.0; 3], moments, None, SERIAL);
+        let error = adam(Exec::serial(isa), &settings, &mut p, &[1.0; 3], moments, None);
         let error = error.expect_err("refused");
         assert!(matches!(error, Error::Setting { name: found, .. } if found == name), "{error}");
         assert!(error.to_string().contains(name));
@@ -276,7 +278,7 @@ fn wrong_updates_are_errors_that_write_nothing() {
         let gradients = [1.0; 3];
         let average = Some((&mut a[..mean], decay));
         let moments = Moments { first: &mut m[..first], second: &mut v[..second] };
-        let result = adam(isa, &fine, &mut p, &gradients[..g], moments, average, SERIAL);
+        let result = adam(Exec::serial(isa), &fine, &mut p, &gradients[..g], moments, average);
         assert_eq!((p, m, v, a), ([1.0; 3], [2.0; 3], [3.0; 3], [4.0; 3]));
         result.expect_err("refused")
     };
@@ -306,7 +308,7 @@ fn sums_of_squares_are_exact_except_for_f64_rounding() {
             let mut first = None;
             for isa in all_isas() {
                 let mut partials = vec![f64::NAN; sum_of_squares_scratch(len).expect("a length")];
-                let found = sum_of_squares(isa, &x, &mut partials, SERIAL).expect("space");
+                let found = sum_of_squares(Exec::serial(isa), &x, &mut partials).expect("space");
                 let bound = (len as f64 / 4096.0 + 75.0) * f64::EPSILON / 2.0 * exact;
                 assert!((found - exact).abs() <= bound, "{isa}: {found} for {exact}");
                 assert!(exact == 0.0 || found > 0.0);
@@ -321,7 +323,8 @@ fn a_sum_is_finite_exactly_if_all_elements_are() {
     let mut x = vec![f32::MAX; 9000];
     let mut partials = [0.0; 3];
     for isa in all_isas() {
-        let mut sum = |x: &[f32]| sum_of_squares(isa, x, &mut partials, SERIAL).expect("space");
+        let mut sum =
+            |x: &[f32]| sum_of_squares(Exec::serial(isa), x, &mut partials).expect("space");
         assert!(sum(&x).is_finite());
         for at in [0, 4095, 5000, 8999] {
             for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
@@ -331,7 +334,7 @@ fn a_sum_is_finite_exactly_if_all_elements_are() {
             x[at] = f32::MAX;
         }
     }
-    let error = sum_of_squares(Isa::best(), &x, &mut partials[..2], SERIAL);
+    let error = sum_of_squares(Exec::serial(Isa::best()), &x, &mut partials[..2]);
     assert_eq!(error, Err(errors::min_len("partials", 3, 2)));
 }
 
@@ -355,7 +358,7 @@ fn an_average_is_the_mean() {
             let mut expected = None;
             for isa in all_isas() {
                 let mut mean = vec![f32::NAN; len];
-                average(isa, &slices, &mut mean, SERIAL).expect("a fit");
+                average(Exec::serial(isa), &slices, &mut mean).expect("a fit");
                 for i in 0..len {
                     let sum: f64 = vectors.iter().map(|vector| f64::from(vector[i])).sum();
                     let exact = sum / f64::from(count);
@@ -367,8 +370,8 @@ fn an_average_is_the_mean() {
     }
     let mut mean = [5.0; 2];
     let isa = Isa::best();
-    assert_eq!(average(isa, &[], &mut mean, SERIAL), Err(errors::min_len("vectors", 1, 0)));
-    let error = average(isa, &[&[1.0, 2.0], &[1.0]], &mut mean, SERIAL).expect_err("refused");
+    assert_eq!(average(Exec::serial(isa), &[], &mut mean), Err(errors::min_len("vectors", 1, 0)));
+    let error = average(Exec::serial(isa), &[&[1.0, 2.0], &[1.0]], &mut mean).expect_err("refused");
     assert_eq!(error.to_string(), "length of vectors: expected 2, found 1");
     assert_eq!(mean, [5.0; 2]);
 }

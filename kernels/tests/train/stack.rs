@@ -10,7 +10,7 @@ use simdformer_kernels::train::{
     attention_forward_save, average, cross_entropy, cross_entropy_loss, dropout, dropout_add,
     embedding_gradient, normal, permutation, sum_of_squares,
 };
-use simdformer_kernels::{Qkv, attention_scratch};
+use simdformer_kernels::{Exec, Qkv, attention_scratch};
 
 #[test]
 fn updates() {
@@ -30,27 +30,36 @@ fn updates() {
         for isa in all_isas() {
             check(isa, "a loss", OTHERS, || {
                 let logits = view_rows(&mut out, rows);
-                cross_entropy(isa, logits, &ids, smoothing, 1.0, &mut losses, SERIAL)
+                cross_entropy(Exec::serial(isa), logits, &ids, smoothing, 1.0, &mut losses)
                     .expect("a fit");
-                cross_entropy_loss(isa, matrix, &ids, smoothing, &mut losses, SERIAL)
+                cross_entropy_loss(Exec::serial(isa), matrix, &ids, smoothing, &mut losses)
                     .expect("a fit");
             });
             check(isa, "a dropout", OTHERS, || {
-                dropout(isa, &drop, &ids, &ids, view_rows(&mut out, rows), SERIAL).expect("a fit");
-                dropout_add(isa, &drop, &ids, &ids, matrix, view_rows(&mut out, rows), SERIAL)
+                dropout(Exec::serial(isa), &drop, &ids, &ids, view_rows(&mut out, rows))
                     .expect("a fit");
+                dropout_add(
+                    Exec::serial(isa),
+                    &drop,
+                    &ids,
+                    &ids,
+                    matrix,
+                    view_rows(&mut out, rows),
+                )
+                .expect("a fit");
             });
             check(isa, "the gradient of a lookup", OTHERS, || {
                 let table = view_rows(&mut out, rows);
                 let lookup = Lookup { ids: &ids, scale: 2.0, skip: None };
-                embedding_gradient(isa, lookup, matrix, table, &mut words, SERIAL).expect("a fit");
+                embedding_gradient(Exec::serial(isa), lookup, matrix, table, &mut words)
+                    .expect("a fit");
             });
             check(isa, "Adam", OTHERS, || {
                 let settings = Adam::default();
                 let moments = Moments { first: &mut first, second: &mut second };
-                adam(isa, &settings, &mut out, &x, moments, None, SERIAL).expect("a fit");
-                sum_of_squares(isa, &x, &mut partials, SERIAL).expect("space");
-                average(isa, &[&x, &first], &mut out, SERIAL).expect("a fit");
+                adam(Exec::serial(isa), &settings, &mut out, &x, moments, None).expect("a fit");
+                sum_of_squares(Exec::serial(isa), &x, &mut partials).expect("space");
+                average(Exec::serial(isa), &[&x, &first], &mut out).expect("a fit");
             });
             check(isa, "random numbers", OTHERS, || {
                 normal(1, 2, 3, 1.0, &mut out);
@@ -80,12 +89,14 @@ fn attentions() {
             check(isa, "attention that drops nothing", ATTENTION, || {
                 let Saved { context, sums } = &mut kept;
                 let (out, scratch) = (context.view_mut(), &mut scratch);
-                attention_forward_save(isa, &undropped, out, sums, scratch, SERIAL).expect("a fit");
+                attention_forward_save(Exec::serial(isa), &undropped, out, sums, scratch)
+                    .expect("a fit");
             });
             check(isa, "attention that drops weights", ATTENTION, || {
                 let Saved { context, sums } = &mut kept;
                 let (out, scratch) = (context.view_mut(), &mut scratch);
-                attention_forward_save(isa, &inputs, out, sums, scratch, SERIAL).expect("a fit");
+                attention_forward_save(Exec::serial(isa), &inputs, out, sums, scratch)
+                    .expect("a fit");
             });
             let floats = attention_backward_scratch(isa, sequences, 2, 1, 64).expect("small");
             let mut scratch = vec![0.0; floats];
@@ -96,7 +107,7 @@ fn attentions() {
                 let to = AttentionGradients { query, key, value, bias: None };
                 let saved = SavedAttention { context: kept.context.view(), sums: &kept.sums };
                 let d_context = case.d_context.view();
-                attention_backward(isa, &inputs, saved, d_context, to, &mut scratch, SERIAL)
+                attention_backward(Exec::serial(isa), &inputs, saved, d_context, to, &mut scratch)
                     .expect("a fit");
             });
         }

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use simdformer_kernels::train::{
     ReductionChunks, WriteMode, weight_gradient, weight_gradient_scratch,
 };
-use simdformer_kernels::{Error, Isa, Matrix, MatrixMut, Parallelism, reference};
+use simdformer_kernels::{Error, Exec, Isa, Matrix, MatrixMut, Parallelism, reference};
 use std::collections::BTreeSet;
 
 /// Operands, and results that are stored or added to.
@@ -68,7 +68,7 @@ pub(crate) fn gradient(
     parallelism: Parallelism<'_>,
 ) {
     let chunks = ReductionChunks::new(ends).expect("chunks");
-    weight_gradient(isa, d_y, x, chunks, write, d_weight, d_bias, scratch, parallelism)
+    weight_gradient(Exec::new(isa, parallelism), d_y, x, chunks, write, d_weight, d_bias, scratch)
         .expect("a fit");
 }
 
@@ -296,7 +296,8 @@ fn operands_that_do_not_fit_are_errors_and_nothing_is_written() {
             let (to, bias) =
                 (view_matrix_mut(&mut d_weight, rows, columns), Some(&mut d_bias[..bias]));
             let (d_y, store) = (matrix(4, 3), WriteMode::Store);
-            let found = weight_gradient(isa, d_y, x, chunks, store, to, bias, &mut scratch, SERIAL);
+            let found =
+                weight_gradient(Exec::serial(isa), d_y, x, chunks, store, to, bias, &mut scratch);
             if found.is_err() {
                 let all = [&d_weight[..], &d_bias, &scratch];
                 assert!(all.into_iter().all(is_poison), "{found:?}: something was written");

@@ -82,13 +82,12 @@ pub(crate) fn attend_sentences(
             start += len as usize;
         }
         attention_kernel(
-            run.isa(),
+            run.exec(),
             Qkv::fused(qkv, shape)?,
             &sequences[..lengths.len()],
             &options,
             HeadsMut::new(context, shape)?.into(),
             scratch,
-            run.parallelism,
         )?;
     }
     Ok(())

@@ -26,13 +26,12 @@ pub(crate) fn embed<M: ForwardMode>(
         None => None,
     };
     embedding::embed(
-        run.isa(),
+        run.exec(),
         run.weights.table(table)?,
         ids,
         run.config.embedding_scale,
         positions,
         MatrixMut::new(x, ids.len(), d)?,
-        run.parallelism,
     )?;
     norm_and_positions(run, side, block, [x, h], &mut ops)?;
     drop(ops);

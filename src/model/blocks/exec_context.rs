@@ -3,7 +3,7 @@
 use crate::config::{Config, NormKind, Side};
 use crate::model::weights::{Input, Linear, Norm, Weight, Weights};
 use simdformer_kernels::{
-    Activation, AttentionOptions, Epilogue, Error as KernelError, Isa, Matrix, MatrixMut,
+    Activation, AttentionOptions, Epilogue, Error as KernelError, Exec, Isa, Matrix, MatrixMut,
     Parallelism, PostOp,
     norm::{self, NormInput},
 };
@@ -19,6 +19,11 @@ pub(crate) struct ExecContext<'a> {
 impl<'a> ExecContext<'a> {
     pub(crate) fn isa(&self) -> Isa {
         self.weights.isa()
+    }
+
+    /// The instruction set and the threads.
+    pub(crate) fn exec(&self) -> Exec<'a> {
+        Exec::new(self.isa(), self.parallelism)
     }
 
     /// `[rows, heads, head_dim]` of one side.
@@ -58,7 +63,7 @@ impl<'a> ExecContext<'a> {
         out: &mut [f32],
     ) -> Result<(), KernelError> {
         let weight = self.weights.matrix(layer)?;
-        let input = weight.input(self.isa(), x, scratch, self.parallelism)?;
+        let input = weight.input(self.exec(), x, scratch)?;
         self.multiply(layer, &weight, &input, after, out)
     }
 
@@ -76,12 +81,12 @@ impl<'a> ExecContext<'a> {
         let (before, after) =
             ((activation, PostOp::None), (Activation::Identity, PostOp::MultiplyOutput));
         let [first, second] = [self.weights.matrix(gate)?, self.weights.matrix(up)?];
-        let input = first.input(self.isa(), x, scratch, self.parallelism)?;
+        let input = first.input(self.exec(), x, scratch)?;
         self.multiply(gate, &first, &input, before, out)?;
         if second.takes(&input) {
             return self.multiply(up, &second, &input, after, out);
         }
-        let input = second.input(self.isa(), x, scratch, self.parallelism)?;
+        let input = second.input(self.exec(), x, scratch)?;
         self.multiply(up, &second, &input, after, out)
     }
 
@@ -129,7 +134,7 @@ impl<'a> ExecContext<'a> {
         out: &mut [f32],
     ) -> Result<(), KernelError> {
         let out = MatrixMut::new(out, rows, layer.weight.len())?;
-        norm::norm(self.isa(), self.norm_of(layer), input, out, self.parallelism)
+        norm::norm(self.exec(), self.norm_of(layer), input, out)
     }
 
     /// The norm of a layer with its parameters.

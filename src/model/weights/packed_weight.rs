@@ -10,8 +10,8 @@ use core::ops::Range;
 use simdformer_kernels::PostOp;
 use simdformer_kernels::pruned_argmax::PruningTable;
 use simdformer_kernels::{
-    Epilogue, Error as KernelError, Isa, Matrix, MatrixMut, PackOptions, PackedMatrix, Parallelism,
-    Quantization, QuantizedActivations, QuantizedMatrix, gemm, gemm_int8,
+    Epilogue, Error as KernelError, Exec, Isa, Matrix, MatrixMut, PackOptions, PackedMatrix,
+    Parallelism, Quantization, QuantizedActivations, QuantizedMatrix, gemm, gemm_int8,
 };
 
 /// The matrix of a linear map, `[depth, columns]`, in panels.
@@ -101,15 +101,14 @@ impl Weight<'_> {
     /// Prepares `x`, `[rows, depth]`, as an input of this matrix; `scratch` has [`PackedWeight::rounded`] elements.
     pub(crate) fn input<'r>(
         &self,
-        isa: Isa,
+        exec: Exec<'_>,
         x: Matrix<'r>,
         scratch: &'r mut [f32],
-        parallelism: Parallelism<'_>,
     ) -> Result<Input<'r>, KernelError> {
         match *self {
             Self::Floats(_) => Ok(Input::Floats(x)),
             Self::Bytes(_, precision) => {
-                let rows = QuantizedActivations::quantize(isa, x, precision, scratch, parallelism)?;
+                let rows = QuantizedActivations::quantize(exec, x, precision, scratch)?;
                 Ok(Input::Bytes(rows, precision))
             }
         }

@@ -196,13 +196,12 @@ impl Pass<'_> {
                 }
             };
             attention_backward(
-                self.run.isa(),
+                self.run.exec(),
                 &AttentionInputs { qkv, sequences, options: &options, dropout },
                 SavedAttention { context: Heads::new(context, shape)?, sums },
                 Heads::new(d_context, shape)?,
                 gradients,
                 d_attention,
-                self.run.parallelism,
             )?;
             Ok(())
         })?;

@@ -84,7 +84,7 @@ impl Pass<'_> {
         gradients: &mut [f32],
     ) -> Result<(), TrainError> {
         let d = self.run.config.d_model;
-        let (isa, parallelism) = (self.run.isa(), self.run.parallelism);
+        let (exec, parallelism) = (self.run.exec(), self.run.parallelism);
         let ConvSaved { window, hidden, first: pre, second: second_pre, d_second, d_first, .. } =
             &self.plan.conv;
         let [taps_0, taps_1, taps_2] = &self.plan.conv.taps;
@@ -116,7 +116,7 @@ impl Pass<'_> {
             let activation = Activation::Identity;
             first_rows(&self.run, first, source, piece.start, activation, &mut [], between)?;
             let made = Self::matrix_mut(hidden, d)?;
-            activation_recompute(isa, Activation::Gelu, Self::matrix(pre, d)?, made, parallelism)?;
+            activation_recompute(exec, Activation::Gelu, Self::matrix(pre, d)?, made)?;
             let second_pre = match self.plan.conv.saves_second {
                 true => &second_pre[piece.row * d..][..with_next * d],
                 false => {
@@ -128,7 +128,7 @@ impl Pass<'_> {
             let d_pre = &mut d_second[..with_next * d];
             d_pre.copy_from_slice(&d_x[piece.row * d..][..with_next * d]);
             let (of, to) = (Self::matrix(second_pre, d)?, Self::matrix_mut(d_pre, d)?);
-            activation_backward(isa, Activation::Gelu, of, to, parallelism)?;
+            activation_backward(exec, Activation::Gelu, of, to)?;
 
             let (d_pre, own) = (&*d_pre, &d_pre[..piece.count * d]);
             let read = (Self::matrix(own, d)?, &*hidden, STRIDE * d);
@@ -148,7 +148,7 @@ impl Pass<'_> {
             // The first row belongs to the frame before.
             let of = Matrix::new(&pre[d..], middle + between, d)?;
             let to = Self::matrix_mut(d_first, d)?;
-            activation_backward(isa, Activation::Gelu, of, to, parallelism)?;
+            activation_backward(exec, Activation::Gelu, of, to)?;
             let bins = piece.features.bins;
             let read = (Self::matrix(d_first, d)?, &window[bins..], bins);
             self.taps_gradient(&flat[0], write, read, gradients, scratch)?;
@@ -180,7 +180,7 @@ impl Pass<'_> {
         gradients: &mut [f32],
         scratch: &mut [f32],
     ) -> Result<(), TrainError> {
-        let (isa, parallelism) = (self.run.isa(), self.run.parallelism);
+        let exec = self.run.exec();
         let (outputs, inputs) = (flat.outputs, flat.inputs / WIDTH);
         let ends = [d_y.rows() as u32];
         let chunk = ReductionChunks::new(&ends)?;
@@ -194,7 +194,7 @@ impl Pass<'_> {
             let to = &mut weight[tap..];
             let to = MatrixMut::strided(to, outputs, inputs, WIDTH * inputs, WIDTH)?;
             let bias = bias.take();
-            kernels::weight_gradient(isa, d_y, x, chunk, write, to, bias, scratch, parallelism)?;
+            kernels::weight_gradient(exec, d_y, x, chunk, write, to, bias, scratch)?;
         }
         Ok(())
     }

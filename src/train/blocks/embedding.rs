@@ -123,10 +123,10 @@ impl Pass<'_> {
             false => &mut outcome.gradients[table.range.clone()],
         };
         let to = to.get_mut(table.skip * table.columns..).ok_or(MemoryError::TooLarge)?;
-        let (isa, parallelism) = (self.run.isa(), self.run.parallelism);
+        let exec = self.run.exec();
         let d_x = Self::matrix(d_x, table.columns)?;
         let to = Self::matrix_mut(to, table.columns)?;
-        embedding_gradient(isa, Lookup { ids, scale, skip }, d_x, to, outcome.order, parallelism)?;
+        embedding_gradient(exec, Lookup { ids, scale, skip }, d_x, to, outcome.order)?;
         Ok(())
     }
 }

@@ -31,13 +31,13 @@ impl Pass<'_> {
                 self.run.project(layer, input, &mut [], gate)?;
             }
         }
-        let (isa, parallelism) = (self.run.isa(), self.run.parallelism);
+        let exec = self.run.exec();
         let (activation, width) = (self.run.config.activation, block.up.columns());
         let (up, mut hidden) = (Self::matrix(up, width)?, Self::matrix_mut(hidden, width)?);
         let out = hidden.reborrow();
         match &block.gate {
-            Some(_) => gated(isa, activation, Self::matrix(gate, width)?, up, out, parallelism)?,
-            None => activation_recompute(isa, activation, up, out, parallelism)?,
+            Some(_) => gated(exec, activation, Self::matrix(gate, width)?, up, out)?,
+            None => activation_recompute(exec, activation, up, out)?,
         }
         match self.dropout_at(side, Site::Hidden(id)) {
             Some(dropout) => self.drop_in_place(&dropout, (side, rows), hidden),
@@ -143,12 +143,11 @@ impl Pass<'_> {
             match (&flat.gate, &weight_gate) {
                 (Some(flat_gate), Some(weight_gate)) => {
                     gate_backward(
-                        self.run.isa(),
+                        self.run.exec(),
                         config.activation,
                         Self::matrix_mut(gate, width)?,
                         Self::matrix_mut(up, width)?,
                         Self::matrix(d_hidden, width)?,
-                        self.run.parallelism,
                     )?;
                     self.linear_parameters(&flat.up, one, write, [up, input], gradients, scratch)?;
                     self.linear_parameters(

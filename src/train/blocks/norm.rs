@@ -18,12 +18,12 @@ impl Pass<'_> {
         scale: &mut [f32],
         out: &mut [f32],
     ) -> Result<(), TrainError> {
-        let (d, isa, parallelism) = (layer.weight.len(), self.run.isa(), self.run.parallelism);
+        let (d, exec) = (layer.weight.len(), self.run.exec());
         let (x, out) = (Self::matrix(x, d)?, Self::matrix_mut(out, d)?);
         let scale = &mut scale[..x.rows()];
         let standard = Self::matrix_mut(&mut standard[..x.rows() * d], d)?;
         let (norm, x) = (self.run.norm_of(layer), Input::Matrix(x));
-        kernels::norm_forward_save(isa, norm, x, standard, scale, out, parallelism)?;
+        kernels::norm_forward_save(exec, norm, x, standard, scale, out)?;
         Ok(())
     }
 
@@ -34,10 +34,10 @@ impl Pass<'_> {
         standard: &[f32],
         out: &mut [f32],
     ) -> Result<(), TrainError> {
-        let (d, isa, parallelism) = (layer.weight.len(), self.run.isa(), self.run.parallelism);
+        let (d, exec) = (layer.weight.len(), self.run.exec());
         let standard = Self::matrix(&standard[..out.len()], d)?;
         let out = Self::matrix_mut(out, d)?;
-        kernels::norm_recompute(isa, self.run.norm_of(layer), standard, out, parallelism)?;
+        kernels::norm_recompute(exec, self.run.norm_of(layer), standard, out)?;
         Ok(())
     }
 
@@ -50,7 +50,7 @@ impl Pass<'_> {
         d_out: &[f32],
         gradients: &mut [f32],
     ) -> Result<(), TrainError> {
-        let (d, isa, parallelism) = (flat.weight.len(), self.run.isa(), self.run.parallelism);
+        let (d, exec) = (flat.weight.len(), self.run.exec());
         let standard = Self::matrix(&standard[..d_out.len()], d)?;
         let d_out = Self::matrix(d_out, d)?;
         let [weight, bias] = match &flat.bias {
@@ -58,13 +58,12 @@ impl Pass<'_> {
             None => [&mut gradients[flat.weight.clone()], &mut []],
         };
         kernels::norm_parameters_backward(
-            isa,
+            exec,
             standard,
             d_out,
             self.chunks(side)?,
             self.write,
             kernels::NormGradients { weight, bias: flat.bias.is_some().then_some(bias) },
-            parallelism,
         )?;
         Ok(())
     }
@@ -79,12 +78,12 @@ impl Pass<'_> {
         gradients: &mut [f32],
     ) -> Result<(), TrainError> {
         self.norm_parameters(flat, side, standard, d_x, gradients)?;
-        let (d, isa, parallelism) = (norm.weight.len(), self.run.isa(), self.run.parallelism);
+        let (d, exec) = (norm.weight.len(), self.run.exec());
         let standard = Self::matrix(&standard[..d_x.len()], d)?;
         let d_x = Self::matrix_mut(d_x, d)?;
         let saved = kernels::SavedNorm { standard, scale: &scale[..d_x.rows()] };
         let (norm, store) = (self.run.norm_of(norm), WriteMode::Store);
-        kernels::norm_backward(isa, norm, saved, Input::Output, store, d_x, parallelism)?;
+        kernels::norm_backward(exec, norm, saved, Input::Output, store, d_x)?;
         Ok(())
     }
 
@@ -117,12 +116,12 @@ impl Pass<'_> {
             return Ok(());
         }
         self.norm_parameters(flat, side, standard, d_out, gradients)?;
-        let (d, isa, parallelism) = (norm.weight.len(), self.run.isa(), self.run.parallelism);
+        let (d, exec) = (norm.weight.len(), self.run.exec());
         let standard = Self::matrix(&standard[..d_out.len()], d)?;
         let (d_out, d_x) = (Self::matrix(d_out, d)?, Self::matrix_mut(d_x, d)?);
         let saved = kernels::SavedNorm { standard, scale: &scale[..d_out.rows()] };
         let (norm, d_out) = (self.run.norm_of(norm), Input::Matrix(d_out));
-        kernels::norm_backward(isa, norm, saved, d_out, WriteMode::Add, d_x, parallelism)?;
+        kernels::norm_backward(exec, norm, saved, d_out, WriteMode::Add, d_x)?;
         Ok(())
     }
 

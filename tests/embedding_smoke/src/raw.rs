@@ -3,8 +3,9 @@
 use crate::counting::allocations;
 use crate::numbers::{Engine, Numbers, bits};
 use simdformer_kernels::{
-    AttentionOptions, Epilogue, Heads, HeadsMut, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism,
-    Qkv, Sequence, attention, attention_scratch, gemm, gemm_unpacked, gemm_unpacked_scratch,
+    AttentionOptions, Epilogue, Exec, Heads, HeadsMut, Isa, Matrix, MatrixMut, PackedMatrix,
+    Parallelism, Qkv, Sequence, attention, attention_scratch, gemm, gemm_unpacked,
+    gemm_unpacked_scratch,
 };
 
 const ROWS: usize = 70;
@@ -73,7 +74,7 @@ pub(crate) fn a_product_of_raw_views() {
                     };
                     let (a, w, c) = (a.expect("a"), w.expect("w"), c.expect("c"));
                     if unpacked {
-                        gemm_unpacked(isa, a, w, &epilogue, c, &mut scratch, parallelism)
+                        gemm_unpacked(Exec::new(isa, parallelism), a, w, &epilogue, c, &mut scratch)
                     } else {
                         let weight = PackedMatrix::pack(isa, w, &mut packed).expect("space");
                         gemm(a, &weight, &epilogue, c, parallelism)
@@ -151,13 +152,12 @@ pub(crate) fn attention_of_raw_views() {
         let floats = attention_scratch(isa, &sequences, HEADS, HEAD_DIM).expect("small");
         let (mut scratch, mut expected) = (vec![GAP; floats], vec![GAP; TOKENS * WIDTH]);
         attention(
-            isa,
+            Exec::serial(isa),
             Qkv::fused(&fused, shape).expect("dense"),
             &sequences,
             &options,
             HeadsMut::new(&mut expected, shape).expect("dense").into(),
             &mut scratch,
-            Parallelism::Serial,
         )
         .expect("shapes that fit");
         for threads in [1, 2, 3] {
@@ -176,13 +176,12 @@ pub(crate) fn attention_of_raw_views() {
                 let to =
                     unsafe { HeadsMut::from_raw_parts(out.as_mut_ptr(), shape, HEAD_DIM, stride) };
                 attention(
-                    isa,
+                    Exec::new(isa, Parallelism::Executor(&pool)),
                     Qkv { query, key, value },
                     &sequences,
                     &options,
                     to.expect("a view").into(),
                     &mut scratch,
-                    Parallelism::Executor(&pool),
                 )
                 .expect("shapes that fit");
             });

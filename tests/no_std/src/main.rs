@@ -12,9 +12,9 @@
 use core::sync::atomic::{AtomicUsize, Ordering};
 use simdformer_kernels::norm::{LayerNorm, Norm, NormInput, norm};
 use simdformer_kernels::{
-    Activation, AttentionOptions, CacheMut, CacheShape, CachedSequence, Epilogue, Error, Executor,
-    Heads, HeadsMut, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, PostOp, Qkv, Sequence,
-    SlotTable, attention, attention_cached, attention_decode, attention_scratch, gemm,
+    Activation, AttentionOptions, CacheMut, CacheShape, CachedSequence, Epilogue, Error, Exec,
+    Executor, Heads, HeadsMut, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, PostOp, Qkv,
+    Sequence, SlotTable, attention, attention_cached, attention_decode, attention_scratch, gemm,
     gemm_unpacked, gemm_unpacked_scratch,
 };
 
@@ -104,10 +104,10 @@ fn layer(isa: Isa, out: &mut [f32; 2]) -> Result<(), Error> {
     let (x, to) = (Matrix::new(&[1.0, 3.0], 1, 2)?, MatrixMut::new(&mut h, 1, 2)?);
     gemm(x, &weight, &Epilogue::default(), to, serial)?;
     let layer = Norm::Layer(LayerNorm { weight: &[1.0; 2], bias: None, eps: 0.0 });
-    norm(isa, layer, NormInput::Output, MatrixMut::new(&mut h, 1, 2)?, serial)?;
+    norm(Exec::serial(isa), layer, NormInput::Output, MatrixMut::new(&mut h, 1, 2)?)?;
     let (query, context) = (Heads::new(&h, row)?, HeadsMut::new(out, row)?.into());
     let (qkv, sequences) = (Qkv { query, key: query, value: query }, [Sequence::packed(0, 1)]);
-    attention(isa, qkv, &sequences, &AttentionOptions::new(2), context, &mut scratch, serial)
+    attention(Exec::serial(isa), qkv, &sequences, &AttentionOptions::new(2), context, &mut scratch)
 }
 
 fn a_layer(isa: Isa) -> Result<(), Failure> {
@@ -185,7 +185,7 @@ fn causal_attention(isa: Isa) -> Result<(), Failure> {
     let scratch = scratch.get_mut(..needed).ok_or(Failure::Setup)?;
     let mut result = [f32::NAN; 6];
     attention(
-        isa,
+        Exec::serial(isa),
         Qkv {
             query: Heads::new(&QUERY, [2, 1, 3]).map_err(|_| Failure::Setup)?,
             key: Heads::new(&KEY, [3, 1, 3]).map_err(|_| Failure::Setup)?,
@@ -195,7 +195,6 @@ fn causal_attention(isa: Isa) -> Result<(), Failure> {
         &AttentionOptions { scale: 1.0, causal: true, ..AttentionOptions::new(3) },
         HeadsMut::new(&mut result, [2, 1, 3]).map_err(|_| Failure::Setup)?.into(),
         scratch,
-        Parallelism::Serial,
     )
     .map_err(|_| Failure::AttentionRefused)?;
     for (found, expected) in result.iter().zip(&EXPECTED) {
@@ -265,7 +264,7 @@ fn parts_on_an_executor(isa: Isa) -> Result<(), Failure> {
     let floats = gemm_unpacked_scratch(isa, DEPTH, COLUMNS).map_err(|_| Failure::Setup)?;
     let scratch = scratch.get_mut(..floats).ok_or(Failure::Setup)?;
     let plain = Epilogue::default();
-    gemm_unpacked(isa, a_view, b_view, &plain, even, scratch, threads)
+    gemm_unpacked(Exec { isa, threads }, a_view, b_view, &plain, even, scratch)
         .map_err(|_| Failure::PartsRefused)?;
     let packed = PackedMatrix::pack(isa, b_view, &mut packed).map_err(|_| Failure::Setup)?;
     gemm(a_view, &packed, &plain, odd, threads).map_err(|_| Failure::PartsRefused)?;
@@ -343,7 +342,7 @@ fn a_norm(isa: Isa) -> Result<(), Failure> {
     // SAFETY: columns 4 to 7 of two rows of eight; `data` is not used while the view exists.
     let half = unsafe { MatrixMut::from_raw_parts(data.as_mut_ptr().add(4), 2, 4, 8, 1) };
     let half = half.map_err(|_| Failure::Setup)?;
-    norm(isa, Norm::Layer(layer), NormInput::Matrix(x), half, Parallelism::Serial)
+    norm(Exec::serial(isa), Norm::Layer(layer), NormInput::Matrix(x), half)
         .map_err(|_| Failure::NormWrong)?;
     let expected = [3.0, 3.0, 3.0, 3.0, 1.0, 2.0, 3.0, 4.0];
     if data.chunks(8).all(|row| row == expected) { Ok(()) } else { Err(Failure::NormWrong) }

@@ -52,7 +52,7 @@ use crate::dropout::WeightDropout;
 use crate::error::{Error, Expected};
 use crate::float_mode::in_default_mode;
 use crate::isa::Isa;
-use crate::parallel::{Parallelism, share};
+use crate::parallel::{Exec, share};
 use crate::sync_ptr::SharedMut;
 use core::fmt;
 use core::ops::RangeInclusive;
@@ -84,10 +84,11 @@ const MAX_WORKSPACES: usize = 32;
 ///     attention_backward_scratch, attention_forward_save,
 /// };
 /// use simdformer_kernels::{
-///     AttentionOptions, Heads, HeadsMut, Isa, Parallelism, Qkv, Sequence, attention_scratch,
+///     AttentionOptions, Exec, Heads, HeadsMut, Isa, Qkv, Sequence, attention_scratch,
 /// };
 ///
-/// let (isa, serial) = (Isa::best(), Parallelism::Serial);
+/// let isa = Isa::best();
+/// let exec = Exec::serial(isa);
 /// let shape = [2, 1, 1]; // Two tokens, one head of one element.
 /// let sequences = [Sequence::packed(0, 2)];
 /// let options = AttentionOptions::new(1);
@@ -98,7 +99,7 @@ const MAX_WORKSPACES: usize = 32;
 /// let (mut context, mut sums) = ([0.0; 2], [0.0; 4]);
 /// let mut scratch = vec![0.0; attention_scratch(isa, &sequences, 1, 1)?];
 /// let out = HeadsMut::new(&mut context, shape)?;
-/// attention_forward_save(isa, &inputs, out, &mut sums, &mut scratch, serial)?;
+/// attention_forward_save(exec, &inputs, out, &mut sums, &mut scratch)?;
 /// assert_eq!((context, sums), ([3.0; 2], [0.0, 0.5, 0.0, 0.5]));
 ///
 /// // The gradient of the first token's context.
@@ -108,22 +109,22 @@ const MAX_WORKSPACES: usize = 32;
 /// let saved = SavedAttention { context: Heads::new(&context, shape)?, sums: &sums };
 /// let to = AttentionGradients::fused(&mut gradient, shape)?;
 /// let d_context = Heads::new(&d_context, shape)?;
-/// attention_backward(isa, &inputs, saved, d_context, to, &mut scratch, serial)?;
+/// attention_backward(exec, &inputs, saved, d_context, to, &mut scratch)?;
 /// // Each value gets half of it. The keys are equal, so the gradients of queries and keys are 0.
 /// assert_eq!(gradient, [0.0, 0.0, 0.5, 0.0, 0.0, 0.5]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn attention_forward_save(
-    isa: Isa,
+    exec: Exec<'_>,
     inputs: &AttentionInputs<'_>,
     context: HeadsMut<'_>,
     sums: &mut [f32],
     scratch: &mut [f32],
-    parallelism: Parallelism<'_>,
 ) -> Result<(), Error> {
+    let Exec { isa, threads } = exec;
     let &AttentionInputs { qkv, sequences, options, dropout } = inputs;
     let train = Some(TrainArgs { sums, dropout });
-    attend(isa, qkv, sequences, options, (context.into(), train), scratch, parallelism)
+    attend(isa, qkv, sequences, options, (context.into(), train), scratch, threads)
 }
 
 /// What the forward and the backward pass of attention read.
@@ -330,14 +331,14 @@ pub fn attention_backward_scratch_bound(
 ///
 /// There is an example at [`attention_forward_save`].
 pub fn attention_backward(
-    isa: Isa,
+    exec: Exec<'_>,
     inputs: &AttentionInputs<'_>,
     saved: SavedAttention<'_>,
     d_context: Heads<'_>,
     gradients: AttentionGradients<'_>,
     scratch: &mut [f32],
-    parallelism: Parallelism<'_>,
 ) -> Result<(), Error> {
+    let Exec { isa, threads } = exec;
     let &AttentionInputs { qkv, sequences, options, dropout } = inputs;
     let (Qkv { query, key, value }, SavedAttention { context, sums }) = (qkv, saved);
     let AttentionGradients { query: mut d_query, key: mut d_key, value: mut d_value, bias: d_bias } =
@@ -389,7 +390,7 @@ pub fn attention_backward(
     let run = |range, index| {
         isa.dispatch(tasks(&backward, range, place(index)));
     };
-    let workers = parallelism.workers();
+    let workers = threads.workers();
     if workers.threads() == 1 || reach.work < MIN_WORK_TO_FORK {
         run(0..task_count, 0);
     } else {

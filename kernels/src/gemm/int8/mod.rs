@@ -87,7 +87,8 @@ use crate::parallel::Parallelism;
 ///
 /// ```
 /// use simdformer_kernels::{
-///     QuantizedMatrix, QuantizedActivations, Epilogue, Isa, Matrix, MatrixMut, Parallelism, Quantization, gemm_int8,
+///     Epilogue, Exec, Isa, Matrix, MatrixMut, Parallelism, Quantization, QuantizedActivations,
+///     QuantizedMatrix, gemm_int8,
 /// };
 ///
 /// let isa = Isa::detect()?;
@@ -98,7 +99,7 @@ use crate::parallel::Parallelism;
 /// let (x, precision) = ([127.0, 10.0], Quantization::W8A8);
 /// let mut buffer = vec![0.0; QuantizedActivations::buffer_len(1, 2, precision)?];
 /// let x = Matrix::new(&x, 1, 2)?;
-/// let rows = QuantizedActivations::quantize(isa, x, precision, &mut buffer, Parallelism::Serial)?;
+/// let rows = QuantizedActivations::quantize(Exec::serial(isa), x, precision, &mut buffer)?;
 ///
 /// let mut y = [0.0; 3];
 /// let c = MatrixMut::new(&mut y, 1, 3)?;

@@ -9,7 +9,7 @@ use super::quantization::{MAX_DEPTH, Quantization};
 use crate::error::{Error, Expected};
 use crate::isa::Isa;
 use crate::matrix::Matrix;
-use crate::parallel::{Parallelism, Workers, share, work_to_share};
+use crate::parallel::{Exec, Workers, share, work_to_share};
 use crate::simd::matrix_unit::MatrixUnit;
 use crate::sync_ptr::SharedMut;
 use core::fmt;
@@ -25,12 +25,13 @@ const TASK: usize = work_to_share(1 << 15);
 /// instruction set.
 ///
 /// ```
-/// use simdformer_kernels::{QuantizedActivations, Isa, Matrix, Parallelism, Quantization};
+/// use simdformer_kernels::{Exec, Isa, Matrix, Quantization, QuantizedActivations};
 ///
 /// let (x, precision) = ([1.0, -2.0, 3.0, 0.5, 0.0, 1.0], Quantization::W8A16);
 /// let mut buffer = vec![0.0; QuantizedActivations::buffer_len(2, 3, precision)?];
 /// let x = Matrix::new(&x, 2, 3)?;
-/// let rows = QuantizedActivations::quantize(Isa::best(), x, precision, &mut buffer, Parallelism::Serial)?;
+/// let rows =
+///     QuantizedActivations::quantize(Exec::serial(Isa::best()), x, precision, &mut buffer)?;
 /// assert_eq!((rows.rows(), rows.depth(), rows.precision()), (2, 3, precision));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -81,17 +82,17 @@ impl<'a> QuantizedActivations<'a> {
     /// # Errors
     /// As [`QuantizedActivations::buffer_len`], or the buffer is shorter than that. Nothing is written then.
     pub fn quantize(
-        isa: Isa,
+        exec: Exec<'_>,
         x: Matrix<'_>,
         precision: Quantization,
         buffer: &'a mut [f32],
-        parallelism: Parallelism<'_>,
     ) -> Result<Self, Error> {
+        let Exec { isa, threads } = exec;
         // `len` also checks this. The check here removes the code below from builds without the feature.
         if !cfg!(feature = "int8") {
             return Err(Error::MissingFeature { feature: "int8" });
         }
-        let (shape, workers) = ((x.rows(), x.columns()), parallelism.workers());
+        let (shape, workers) = ((x.rows(), x.columns()), threads.workers());
         let layout = |matrices| Layout::of(matrices, shape.0, shape.1, precision);
         let matrices = isa.matrices().and_then(|matrices| Some((matrices, layout(matrices)?)));
         if let Some((matrices, layout)) = matrices {

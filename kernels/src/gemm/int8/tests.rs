@@ -15,7 +15,7 @@ use crate::gemm::epilogue::{Epilogue, PostOp};
 use crate::gemm::store_tile::Store;
 use crate::isa::Isa;
 use crate::matrix::{Matrix, MatrixMut};
-use crate::parallel::{Executor, Parallelism};
+use crate::parallel::{Exec, Executor, Parallelism};
 use crate::reference::gemm_int8::gemm_int8 as oracle;
 use crate::simd::int8::{Int8Dot, Int8Op};
 #[cfg(vectors = "x86_64")]
@@ -283,7 +283,7 @@ fn int8_values_from_other_sources_are_multiplied_exactly() {
         let mut buffer =
             vec![POISON; QuantizedActivations::buffer_len(rows, depth, precision).expect("small")];
         let read =
-            QuantizedActivations::quantize(Isa::SCALAR, view, precision, &mut buffer, serial)
+            QuantizedActivations::quantize(Exec::serial(Isa::SCALAR), view, precision, &mut buffer)
                 .expect("X");
         let c = MatrixMut::new(&mut reference, rows, columns).expect("C");
         gemm_int8(&read, &matrix, &Epilogue::default(), c, serial).expect("shapes that fit");
@@ -361,11 +361,10 @@ fn every_epilogue_and_layout_equals_the_vector_tiles() {
                             .expect("small");
                         let mut buffer = vec![POISON; length];
                         let read = QuantizedActivations::quantize(
-                            Isa::SCALAR,
+                            Exec::serial(Isa::SCALAR),
                             x,
                             precision,
                             &mut buffer,
-                            serial,
                         )
                         .expect("X");
                         let c = MatrixMut::strided(&mut reference, rows, columns, stride, apart);
@@ -432,9 +431,13 @@ fn a_row_does_not_depend_on_its_batch_nor_on_threads() {
                 QuantizedActivations::buffer_len(most, depth, precision)
                     .expect("small")
             ];
-            let read =
-                QuantizedActivations::quantize(Isa::SCALAR, view, precision, &mut buffer, serial)
-                    .expect("X");
+            let read = QuantizedActivations::quantize(
+                Exec::serial(Isa::SCALAR),
+                view,
+                precision,
+                &mut buffer,
+            )
+            .expect("X");
             let c = MatrixMut::new(&mut reference, most, columns).expect("C");
             gemm_int8(&read, &matrix, &Epilogue::default(), c, serial).expect("shapes that fit");
             for backend in Backend::all() {
@@ -486,8 +489,8 @@ fn without_amx_or_its_permission_products_are_the_same() {
                     .expect("small")
             ];
             let x = Matrix::new(&x, rows, depth).expect("X");
-            let read =
-                QuantizedActivations::quantize(isa, x, precision, &mut buffer, serial).expect("X");
+            let read = QuantizedActivations::quantize(Exec::serial(isa), x, precision, &mut buffer)
+                .expect("X");
             let in_blocks = blocks.unwrap_or(isa.has_matrix_products());
             assert_eq!(read.matrices().is_some(), in_blocks, "{isa}");
             let mut c = vec![POISON; rows * columns];

@@ -4,11 +4,10 @@
 
 use crate::error::Error;
 use crate::input::Input;
-use crate::isa::Isa;
 use crate::matrix::{Matrix, MatrixMut};
 use crate::norm::parameters::{LayerNorm, Norm, Parameters, affine};
 use crate::norm::passes::{RowGroups, Terms, learned, standard_row_wide, standard_score, terms};
-use crate::parallel::Parallelism;
+use crate::parallel::Exec;
 use crate::prefetch::PrefetchRow;
 use crate::row_tasks::{RowPtrs, for_rows};
 use crate::rows::{UNROLL, map_row};
@@ -117,18 +116,17 @@ impl<const CENTERED: bool, const BIAS: bool> ForwardSaveRows<'_, CENTERED, BIAS>
 /// ```
 /// use simdformer_kernels::norm::{LayerNorm, Norm, RmsNorm};
 /// use simdformer_kernels::train::norm_forward_save;
-/// use simdformer_kernels::{Input, Isa, Matrix, MatrixMut, Parallelism};
+/// use simdformer_kernels::{Exec, Input, Isa, Matrix, MatrixMut};
 ///
-/// let (isa, serial) = (Isa::best(), Parallelism::Serial);
+/// let exec = Exec::serial(Isa::best());
 /// let (mut standard, mut scale, mut out) = ([0.0; 4], [0.0; 2], [0.0; 4]);
 /// norm_forward_save(
-///     isa,
+///     exec,
 ///     Norm::Layer(LayerNorm { weight: &[2.0, 2.0], bias: Some(&[0.5, 0.5]), eps: 0.0 }),
 ///     Input::Matrix(Matrix::new(&[1.0, 3.0, 7.0, 7.0], 2, 2)?),
 ///     MatrixMut::new(&mut standard, 2, 2)?,
 ///     &mut scale,
 ///     MatrixMut::new(&mut out, 2, 2)?,
-///     serial,
 /// )?;
 /// assert_eq!(standard, [-1.0, 1.0, 0.0, 0.0]);
 /// assert_eq!(scale, [1.0, 0.0]);
@@ -138,19 +136,19 @@ impl<const CENTERED: bool, const BIAS: bool> ForwardSaveRows<'_, CENTERED, BIAS>
 /// let (mut x, mut standard, mut scale) = ([2.0, -2.0], [0.0; 2], [0.0]);
 /// let keep = MatrixMut::new(&mut standard, 1, 2)?;
 /// let out = MatrixMut::new(&mut x, 1, 2)?;
-/// norm_forward_save(isa, rms, Input::Output, keep, &mut scale, out, serial)?;
+/// norm_forward_save(exec, rms, Input::Output, keep, &mut scale, out)?;
 /// assert_eq!((standard, scale, x), ([1.0, -1.0], [0.5], [5.0, -3.0]));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn norm_forward_save(
-    isa: Isa,
+    exec: Exec<'_>,
     norm: Norm<'_>,
     x: Input<'_>,
     mut standard: MatrixMut<'_>,
     scale: &mut [f32],
     mut out: MatrixMut<'_>,
-    parallelism: Parallelism<'_>,
 ) -> Result<(), Error> {
+    let Exec { isa, threads } = exec;
     let shape @ [rows, columns] = [out.rows(), out.columns()];
     let to = RowPtrs::written("out", &mut out, shape)?;
     let from = x.rows("x", to, shape)?;
@@ -162,7 +160,7 @@ pub fn norm_forward_save(
         return Ok(());
     }
     let scale = SharedMut::new(scale);
-    for_rows(parallelism.workers(), rows, columns, &|range| {
+    for_rows(threads.workers(), rows, columns, &|range| {
         let [x, standard, out] = [from, standard, to].map(|ptr| ptr.from(range.start));
         let scale = scale.as_ptr().wrapping_add(range.start);
         let rows = range.len();
@@ -218,22 +216,22 @@ simd_op!(
 /// ```
 /// use simdformer_kernels::norm::{LayerNorm, Norm};
 /// use simdformer_kernels::train::norm_recompute;
-/// use simdformer_kernels::{Isa, Matrix, MatrixMut, Parallelism};
+/// use simdformer_kernels::{Exec, Isa, Matrix, MatrixMut};
 ///
 /// let norm = Norm::Layer(LayerNorm { weight: &[2.0, 3.0], bias: Some(&[0.5, 0.5]), eps: 0.0 });
 /// let (standard, mut out) = (Matrix::new(&[-1.0, 1.0], 1, 2)?, [0.0; 2]);
 /// let view = MatrixMut::new(&mut out, 1, 2)?;
-/// norm_recompute(Isa::best(), norm, standard, view, Parallelism::Serial)?;
+/// norm_recompute(Exec::serial(Isa::best()), norm, standard, view)?;
 /// assert_eq!(out, [-1.5, 3.5]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn norm_recompute(
-    isa: Isa,
+    exec: Exec<'_>,
     norm: Norm<'_>,
     standard: Matrix<'_>,
     mut out: MatrixMut<'_>,
-    parallelism: Parallelism<'_>,
 ) -> Result<(), Error> {
+    let Exec { isa, threads } = exec;
     let shape @ [rows, columns] = [out.rows(), out.columns()];
     let standard = RowPtrs::read("standard", &standard, shape)?;
     let out = RowPtrs::written("out", &mut out, shape)?;
@@ -241,7 +239,7 @@ pub fn norm_recompute(
     if rows == 0 || columns == 0 {
         return Ok(());
     }
-    for_rows(parallelism.workers(), rows, columns, &|rows| {
+    for_rows(threads.workers(), rows, columns, &|rows| {
         isa.dispatch(recompute_rows(parameters, rows, standard, out));
     });
     Ok(())

@@ -3,11 +3,10 @@
 use crate::debug_slice::Elements;
 use crate::error::Error;
 use crate::input::Input;
-use crate::isa::Isa;
 use crate::matrix::{Matrix, MatrixMut};
 use crate::norm::parameters::{Norm, Parameters};
 use crate::norm::passes::RowGroups;
-use crate::parallel::Parallelism;
+use crate::parallel::Exec;
 use crate::prefetch::PrefetchRow;
 use crate::row_tasks::{RowPtrs, for_rows};
 use crate::rows::{UNROLL, fold_lanes, map_row};
@@ -157,15 +156,15 @@ impl<const CENTERED: bool, const ADD: bool> InputGradRows<'_, CENTERED, ADD> {
 /// ```
 /// use simdformer_kernels::norm::{LayerNorm, Norm, RmsNorm};
 /// use simdformer_kernels::train::{SavedNorm, WriteMode, norm_backward};
-/// use simdformer_kernels::{Input, Isa, Matrix, MatrixMut, Parallelism};
+/// use simdformer_kernels::{Exec, Input, Isa, Matrix, MatrixMut};
 ///
-/// let (isa, serial, store) = (Isa::best(), Parallelism::Serial, WriteMode::Store);
+/// let (exec, store) = (Exec::serial(Isa::best()), WriteMode::Store);
 /// let norm = Norm::Layer(LayerNorm { weight: &[1.0; 4], bias: None, eps: 0.0 });
 /// let standard = Matrix::new(&[-1.0, 1.0, 1.0, -1.0], 1, 4)?;
 /// let saved = SavedNorm { standard, scale: &[2.0] };
 /// let d_out = Input::Matrix(Matrix::new(&[4.0, 0.0, 0.0, 0.0], 1, 4)?);
 /// let mut d_x = [0.0; 4];
-/// norm_backward(isa, norm, saved, d_out, store, MatrixMut::new(&mut d_x, 1, 4)?, serial)?;
+/// norm_backward(exec, norm, saved, d_out, store, MatrixMut::new(&mut d_x, 1, 4)?)?;
 /// // Both means have magnitude 1: the gradient is orthogonal to the constant vector and to `standard`.
 /// assert_eq!(d_x, [4.0, 0.0, 0.0, -4.0]);
 ///
@@ -173,19 +172,19 @@ impl<const CENTERED: bool, const ADD: bool> InputGradRows<'_, CENTERED, ADD> {
 /// let saved = SavedNorm { standard: Matrix::new(&[1.0, -1.0], 1, 2)?, scale: &[0.5] };
 /// let mut d = [4.0, 0.0];
 /// let d_x = MatrixMut::new(&mut d, 1, 2)?;
-/// norm_backward(isa, norm, saved, Input::Output, store, d_x, serial)?;
+/// norm_backward(exec, norm, saved, Input::Output, store, d_x)?;
 /// assert_eq!(d, [1.0, 1.0]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn norm_backward(
-    isa: Isa,
+    exec: Exec<'_>,
     norm: Norm<'_>,
     SavedNorm { standard, scale }: SavedNorm<'_>,
     d_out: Input<'_>,
     write: WriteMode,
     mut d_x: MatrixMut<'_>,
-    parallelism: Parallelism<'_>,
 ) -> Result<(), Error> {
+    let Exec { isa, threads } = exec;
     let shape @ [rows, columns] = [d_x.rows(), d_x.columns()];
     let to = RowPtrs::written("d_x", &mut d_x, shape)?;
     let from = d_out.rows("d_out", to, shape)?;
@@ -195,7 +194,7 @@ pub fn norm_backward(
     if rows == 0 || columns == 0 {
         return Ok(());
     }
-    for_rows(parallelism.workers(), rows, columns, &|range| {
+    for_rows(threads.workers(), rows, columns, &|range| {
         let [standard, d_out, d_x] = [standard, from, to].map(|ptr| ptr.from(range.start));
         let (rows, scale) = (range.len(), scale[range].as_ptr());
         macro_rules! run {

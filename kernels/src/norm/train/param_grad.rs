@@ -3,9 +3,8 @@
 
 use crate::debug_slice::Elements;
 use crate::error::{Error, Expected};
-use crate::isa::Isa;
 use crate::matrix::Matrix;
-use crate::parallel::Parallelism;
+use crate::parallel::Exec;
 use crate::row_tasks::RowPtrs;
 use crate::rows::map_row;
 use crate::simd::{SimdF32, SimdOp};
@@ -162,32 +161,31 @@ impl<const N: usize> ParamGradSums<'_, N> {
 /// use simdformer_kernels::train::{
 ///     NormGradients, ReductionChunks, WriteMode, norm_parameters_backward,
 /// };
-/// use simdformer_kernels::{Isa, Matrix, Parallelism};
+/// use simdformer_kernels::{Exec, Isa, Matrix};
 ///
 /// let standard = Matrix::new(&[-1.0, 1.0, 1.0, -1.0], 2, 2)?;
 /// let d_out = Matrix::new(&[3.0, 4.0, 5.0, 6.0], 2, 2)?;
 /// let (mut d_weight, mut d_bias) = ([0.0; 2], [0.0; 2]);
 /// norm_parameters_backward(
-///     Isa::best(),
+///     Exec::serial(Isa::best()),
 ///     standard,
 ///     d_out,
 ///     ReductionChunks::new(&[2])?,
 ///     WriteMode::Store,
 ///     NormGradients { weight: &mut d_weight, bias: Some(&mut d_bias) },
-///     Parallelism::Serial,
 /// )?;
 /// assert_eq!((d_weight, d_bias), ([2.0, -2.0], [8.0, 10.0]));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn norm_parameters_backward(
-    isa: Isa,
+    exec: Exec<'_>,
     standard: Matrix<'_>,
     d_out: Matrix<'_>,
     chunks: ReductionChunks<'_>,
     write: WriteMode,
     gradients: NormGradients<'_>,
-    parallelism: Parallelism<'_>,
 ) -> Result<(), Error> {
+    let Exec { isa, threads } = exec;
     let NormGradients { weight: d_weight, bias: d_bias } = gradients;
     let shape @ [rows, columns] = [d_out.rows(), d_out.columns()];
     let standard = RowPtrs::read("standard", &standard, shape)?;
@@ -198,7 +196,7 @@ pub fn norm_parameters_backward(
     }
     Error::check_size("rows", "chunks", Expected::Exactly(rows), chunks.rows())?;
     let (d_weight, d_bias) = (SharedMut::new(d_weight), d_bias.map(SharedMut::new));
-    parallelism.workers().for_each(columns.div_ceil(COLUMNS), &|task| {
+    threads.workers().for_each(columns.div_ceil(COLUMNS), &|task| {
         let columns = task * COLUMNS..columns.min((task + 1) * COLUMNS);
         macro_rules! run {
             ($gradients:expr) => {

@@ -6,7 +6,9 @@ use realfft::num_complex::Complex;
 use realfft::{RealFftPlanner, RealToComplex};
 use simdformer::KernelError;
 use simdformer::kernels::activation::{self, Activation};
-use simdformer::kernels::{Dtype, Epilogue, Isa, Linear, Matrix, MatrixMut, Parallelism, PostOp};
+use simdformer::kernels::{
+    Dtype, Epilogue, Exec, Isa, Linear, Matrix, MatrixMut, Parallelism, PostOp,
+};
 use std::sync::Arc;
 
 /// f32 in little-endian order: weights and biases of four convolutions, `[outputs, taps, inputs]`; the matrices of the inputs
@@ -306,7 +308,7 @@ impl SpeechDetector {
         let add = Epilogue { post_op: PostOp::AddOutput, ..Epilogue::default() };
         let apply = |what, x: &mut [f32]| {
             let count = x.len();
-            activation::apply(network.isa, what, MatrixMut::new(x, 1, count)?, serial)
+            activation::apply(Exec::serial(network.isa), what, MatrixMut::new(x, 1, count)?)
         };
         for (gates, out) in gates.chunks_exact_mut(GATES).zip(&mut *probabilities).take(chunks) {
             run(&network.recurrent, 1, state, &add, gates)?;

@@ -12,7 +12,7 @@ use simdformer::checkpoint::{
 };
 use simdformer::config::Side;
 use simdformer::kernels::{
-    Epilogue, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, Quantization,
+    Epilogue, Exec, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, Quantization,
     QuantizedActivations, QuantizedMatrix, gemm, gemm_int8,
 };
 use simdformer::search::{Hooks, SearchOptions};
@@ -276,13 +276,8 @@ impl Comparison<'_> {
         let mut bytes = vec![0.0; QuantizedMatrix::buffer_len(depth, columns)?];
         let bytes = QuantizedMatrix::quantize(self.isa, weight, &mut bytes)?;
         let mut buffer = vec![0.0; QuantizedActivations::buffer_len(x.rows(), depth, precision)?];
-        let rows = QuantizedActivations::quantize(
-            self.isa,
-            x,
-            precision,
-            &mut buffer,
-            Parallelism::Serial,
-        )?;
+        let rows =
+            QuantizedActivations::quantize(Exec::serial(self.isa), x, precision, &mut buffer)?;
         let mut out = vec![0.0; x.rows() * columns];
         let c = MatrixMut::new(&mut out, x.rows(), columns)?;
         gemm_int8(&rows, &bytes, &Epilogue::default(), c, Parallelism::Serial)?;
