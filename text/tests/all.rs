@@ -44,6 +44,8 @@ mod failed_sentences;
 #[cfg(feature = "cli")]
 mod generate;
 mod golden;
+#[cfg(feature = "audio-files")]
+mod heard_sound;
 #[cfg(all(feature = "transcribe", feature = "hub"))]
 mod help;
 #[cfg(feature = "hub")]

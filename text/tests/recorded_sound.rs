@@ -10,7 +10,7 @@ use std::io::{self, Read};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// A file, and whether its index is at its end, so that it needs a file and not a pipe.
-const FILES: [(&str, bool); 33] = [
+const FILES: [(&str, bool); 35] = [
     ("aac.m4a", true),
     ("aac-dash.m4a", false),
     ("aac-fragments.m4a", false),
@@ -30,6 +30,8 @@ const FILES: [(&str, bool); 33] = [
     ("mp3-8000.mp3", false),
     ("mp3-mono-22050.mp3", false),
     ("mp3-no-header.mp3", false),
+    ("mp3.mkv", false),
+    ("mp3.mp4", true),
     ("mulaw.wav", false),
     ("opus.mp4", true),
     ("opus.ogg", false),
@@ -46,7 +48,7 @@ const FILES: [(&str, bool); 33] = [
     ("wave64.w64", false),
 ];
 /// Samples at the end that the filter of another rate computes with silence.
-const EDGE: usize = 200;
+pub(crate) const EDGE: usize = 200;
 
 /// A pipe that gives a few bytes at a time, and is interrupted.
 struct Pipe<'b>(&'b [u8], usize);
@@ -64,7 +66,7 @@ impl Read for Pipe<'_> {
     }
 }
 
-type Sound = (Vec<f32>, Option<Incomplete>);
+pub(crate) type Sound = (Vec<f32>, Option<Incomplete>);
 
 /// All samples that there are, and where some are missing.
 fn present(audio: Result<AudioReader<'_>, AudioError>) -> Result<Sound, AudioError> {
@@ -95,7 +97,7 @@ fn of_pipe(bytes: &[u8]) -> Result<Sound, AudioError> {
 }
 
 /// What a file and a pipe of these bytes give, which is the same.
-fn sound(name: &str, bytes: &[u8], needs_file: bool) -> Result<Sound, String> {
+pub(crate) fn sound(name: &str, bytes: &[u8], needs_file: bool) -> Result<Sound, String> {
     static NUMBER: AtomicUsize = AtomicUsize::new(0);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
     let path = format!("simdformer-sound-{}-{number}-{name}", std::process::id());
@@ -115,7 +117,7 @@ fn sound(name: &str, bytes: &[u8], needs_file: bool) -> Result<Sound, String> {
     found
 }
 
-fn whole(name: &str) -> Vec<u8> {
+pub(crate) fn whole(name: &str) -> Vec<u8> {
     fs::read(golden("audio").join(name)).unwrap()
 }
 
@@ -199,7 +201,7 @@ fn is_chain(name: &str) -> bool {
     matches!(extension(name), "mp3" | "aac" | "ogg")
 }
 
-fn extension(name: &str) -> &str {
+pub(crate) fn extension(name: &str) -> &str {
     match name.rsplit('.').next().unwrap() {
         "m4a" => "mp4",
         "webm" => "mkv",

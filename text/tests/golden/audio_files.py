@@ -50,6 +50,8 @@ FILES = [
     ("vorbis.webm", 44100, 1, ["-c:a", "libvorbis", "-q:a", "4"]),
     ("aac.mkv", 22050, 1, ["-c:a", "aac", "-b:a", "48k"]),
     ("pcm-live.mkv", 8000, 2, ["-c:a", "pcm_s16le", "-live", "1"]),
+    ("mp3.mp4", 44100, 1, ["-c:a", "libmp3lame", "-b:a", "48k"]),
+    ("mp3.mkv", 48000, 2, ["-c:a", "libmp3lame", "-b:a", "64k"]),
 ]
 
 

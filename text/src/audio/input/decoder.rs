@@ -2,6 +2,7 @@
 
 use super::bytes::{Bytes, NEEDS_FILE};
 use super::followed::CUT;
+use super::heard::{Edits, Heard, keep_heard, samples_in};
 use super::mp4_boxes::{Outline, outline};
 use super::mpeg_frames::NO_FRAME;
 use super::opus::Opus;
@@ -10,11 +11,13 @@ use super::stream::{Section, Stream};
 use super::untrusted::checked;
 use crate::audio::sample_format::Channel;
 use crate::audio::{AudioError, Incomplete};
+use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom};
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use symphonia::core::codecs::audio::well_known::{CODEC_ID_AAC, CODEC_ID_OPUS};
+use symphonia::core::codecs::audio::well_known::{CODEC_ID_AAC, CODEC_ID_MP3, CODEC_ID_OPUS};
 use symphonia::core::codecs::audio::{AudioCodecParameters, AudioDecoder, AudioDecoderOptions};
 use symphonia::core::common::Limit;
 use symphonia::core::errors::Error;
@@ -35,6 +38,8 @@ const AAC_DELAY: u64 = 1024;
 const OPUS_PACKET: u64 = 5760;
 /// Samples of a frame of MP3, at most.
 const MP3_FRAME: u64 = 1152;
+/// The ticks of a second of Matroska.
+const NANOSECONDS: u64 = 1_000_000_000;
 /// The bytes of other data that may precede a file.
 const SEARCHED: u32 = 1 << 15;
 /// The bytes of tags, pictures and the index before the first packet, and of tags and other tracks between packets.
@@ -127,6 +132,14 @@ pub(super) struct Decoder<'s> {
     /// Samples per channel that were decoded, and how many are still dropped at the beginning.
     decoded: u64,
     delay: u64,
+    /// What the container says of the samples that are heard: the delay in nanoseconds, or edits, until the rate is known; then the
+    /// ranges that are left; samples and packets of the track before the next packet.
+    heard: Heard,
+    nanoseconds: Option<u64>,
+    edits: Option<Edits>,
+    ranges: Option<VecDeque<Range<u64>>>,
+    position: u64,
+    packets: u64,
     /// Seconds before the samples of this rate.
     before: f64,
     /// Decoded after the last sample that the file says it has: dropped at the end, because encoders fill up their last frame, or
@@ -227,7 +240,8 @@ impl<'s> Decoder<'s> {
         let needs_file = is_mp4 && section.is_none();
         let allowed = Arc::new(AtomicU64::new(BEGINNING));
         let frame_bytes = Arc::new(AtomicU64::new(0));
-        let bytes = checked(stream, section, head, frame_bytes.clone())?;
+        let heard = Heard::default();
+        let bytes = checked(stream, section, head, frame_bytes.clone(), &heard)?;
         let pipe = if let Bytes::Pipe(pipe) = &bytes { Some(pipe.clone()) } else { None };
         let format = open(bytes, outline.end, allowed.clone()).map_err(|error| match error {
             Error::Unsupported(_) | Error::SeekError(_) if !is_mp4 => unknown(),
@@ -236,7 +250,11 @@ impl<'s> Decoder<'s> {
         })?;
         let name = format.format_info().short_name;
         let (track, parameters) = audio_track(&*format, name)?;
-        let codec = make_codec(name, &parameters)?;
+        let mut codec = make_codec(name, &parameters)?;
+        let (edits, nanoseconds) = (heard.take_edits(), heard.choose(u64::from(track.id)));
+        if let (Codec::Opus(opus), Some(_)) = (&mut codec, &edits) {
+            opus.keep_all();
+        }
         let is_aac = parameters.codec == CODEC_ID_AAC;
         let skip = if let Codec::Opus(opus) = &codec { opus.skip() } else { 0 };
         let (delay, hold) = match name {
@@ -245,7 +263,8 @@ impl<'s> Decoder<'s> {
                 (u64::from(track.delay.unwrap_or_default()), Some(padding + MP3_FRAME))
             }
             _ if is_aac => (AAC_DELAY, Some(2 * AAC_DELAY)),
-            _ if skip > 0 => (0, Some(OPUS_PACKET)),
+            _ if parameters.codec == CODEC_ID_MP3 => (0, Some(2 * MP3_FRAME)),
+            _ if parameters.codec == CODEC_ID_OPUS => (0, Some(OPUS_PACKET)),
             _ => (0, None),
         };
         let dropped = if is_aac { AAC_DELAY } else { skip };
@@ -253,7 +272,6 @@ impl<'s> Decoder<'s> {
         let mut new = Self {
             track: track.id,
             codec,
-            parameters,
             name,
             channel,
             rate: 0,
@@ -262,6 +280,14 @@ impl<'s> Decoder<'s> {
             samples: samples.filter(|&samples| samples > 0),
             decoded: 0,
             delay,
+            heard,
+            // That of Opus is in its header.
+            nanoseconds: nanoseconds.filter(|_| parameters.codec != CODEC_ID_OPUS),
+            parameters,
+            edits,
+            ranges: None,
+            position: 0,
+            packets: 0,
             before: 0.0,
             held: Vec::new(),
             hold,
@@ -280,11 +306,11 @@ impl<'s> Decoder<'s> {
             format,
             pipe,
         };
-        // The first samples tell the rate and the channels, and whether the codec is known.
-        for _ in 0..SILENT {
-            if !new.next()? || !new.ready.is_empty() {
-                break;
-            }
+        // The first samples tell the rate and the channels, and whether the codec is known. Before those that are heard may be any
+        // number of others.
+        let mut silent = 0;
+        while silent < SILENT && new.ready.is_empty() && new.next()? {
+            silent += usize::from(new.rate == 0);
         }
         match (new.ready.is_empty(), new.incomplete.take()) {
             (true, Some(incomplete)) => Err(incomplete.into()),
@@ -447,7 +473,41 @@ impl<'s> Decoder<'s> {
                 }
             }
         }
+        self.drop_padding(rate, channels);
         self.take_samples(rate, channels)
+    }
+
+    /// Drops what a Matroska file says is not heard of the packet.
+    fn drop_padding(&mut self, rate: u32, channels: usize) {
+        let padding = self.heard.take_padding(self.packets);
+        self.packets += 1;
+        let samples = samples_in(padding.unsigned_abs(), NANOSECONDS, rate);
+        let dropped = usize::try_from(samples).unwrap_or(usize::MAX).saturating_mul(channels);
+        let dropped = dropped.min(self.interleaved.len());
+        match padding < 0 {
+            true => drop(self.interleaved.drain(..dropped)),
+            false => self.interleaved.truncate(self.interleaved.len() - dropped),
+        }
+    }
+
+    /// Finds out which samples are heard, when the rate is known.
+    fn begin_heard(&mut self) {
+        if let Some(nanoseconds) = self.nanoseconds.take() {
+            self.delay = samples_in(nanoseconds, NANOSECONDS, self.rate);
+        }
+        let Some(edits) = self.edits.take() else { return };
+        let samples = |ticks| match ticks {
+            u64::MAX => u64::MAX,
+            ticks => samples_in(ticks, edits.ticks.into(), self.rate),
+        };
+        let length = edits.length.map(samples);
+        let ranges = edits.heard.iter().map(|range| samples(range.start)..samples(range.end));
+        let ranges: VecDeque<Range<u64>> = ranges.collect();
+        self.samples = length.map(|length| {
+            let heard = |range: &Range<u64>| range.end.min(length).saturating_sub(range.start);
+            ranges.iter().map(heard).sum()
+        });
+        (self.delay, self.ranges) = (0, Some(ranges));
     }
 
     /// Takes the decoded samples of a packet.
@@ -458,6 +518,7 @@ impl<'s> Decoder<'s> {
                 return Err(AudioError::input("channels", expected, channels));
             }
             (self.rate, self.channels) = (rate, channels);
+            self.begin_heard();
         }
         let lacks = matches!(self.channel, Channel::Index(index) if index >= channels);
         let other = (rate, channels) != (self.rate, self.channels);
@@ -469,7 +530,7 @@ impl<'s> Decoder<'s> {
             return Ok(false);
         }
         if rate != self.rate {
-            (self.next_rate, self.samples) = (Some(rate), None);
+            (self.next_rate, self.samples, self.ranges) = (Some(rate), None, None);
             self.held.clear();
         }
         let frames = self.interleaved.chunks_exact(channels);
@@ -486,6 +547,11 @@ impl<'s> Decoder<'s> {
         if let Some(place) = self.ready.iter().position(|sample| !sample.is_finite()) {
             let what = format!("sample {}", self.decoded + place as u64);
             return Err(AudioError::input(what, "a finite number", self.ready[place]));
+        }
+        let position = self.position;
+        self.position += self.ready.len() as u64;
+        if let Some(ranges) = &mut self.ranges {
+            keep_heard(&mut self.ready, position, ranges);
         }
         let dropped = self.delay.min(self.ready.len() as u64);
         self.ready.drain(..dropped as usize);

@@ -4,6 +4,7 @@
 //! an element `Void` of the same length, so that all lengths stay. Sources: RFC 8794, sections 4 to 6; RFC 9559, section 5.
 
 use super::bytes::{fill, invalid};
+use super::heard::Heard;
 use super::rewritten::{Part, Parts};
 use super::vorbis_setup;
 use std::io::{self, BufReader, Read};
@@ -19,7 +20,9 @@ const TRACK: u64 = 0xae;
 /// The parts of a track: its number, UID, type, codec, that one's private bytes, delay and pre-roll, the duration of a frame,
 /// and the parameters of sound.
 const PARTS: [u64; 9] =
-    [0xd7, 0x73c5, 0x83, CODEC, CODEC_PRIVATE, 0x56aa, 0x56bb, 0x0023_e383, AUDIO];
+    [NUMBER, 0x73c5, 0x83, CODEC, CODEC_PRIVATE, DELAY, 0x56bb, 0x0023_e383, AUDIO];
+const NUMBER: u64 = 0xd7;
+const DELAY: u64 = 0x56aa;
 const CODEC: u64 = 0x86;
 const CODEC_PRIVATE: u64 = 0x63a2;
 const AUDIO: u64 = 0xe1;
@@ -28,6 +31,8 @@ const LEFT_OUT: [u64; 5] = [0x114d_9b74, 0x1254_c367, 0x1043_a770, 0x1c53_bb6b, 
 /// Elements with packets.
 const SIMPLE_BLOCK: u64 = 0xa3;
 const BLOCK: u64 = 0xa1;
+/// The part of a block that is not heard.
+const PADDING: u64 = 0x75a2;
 /// An element that says nothing.
 const VOID: u8 = 0xec;
 /// The bytes of a header, of the index of all tracks, and of a block; most tracks.
@@ -75,10 +80,9 @@ impl Head {
             bytes.extend(&rest[..width - 1]);
         }
         let name = bytes[0].leading_zeros() as usize + 1;
-        let number = |bytes: &[u8]| bytes.iter().fold(0, |n, &byte| n << 8 | u64::from(byte));
         let mask = u64::MAX >> (64 - 7 * (bytes.len() - name));
-        let length = Some(number(&bytes[name..]) & mask).filter(|&length| length != mask);
-        Ok(Some(Self { name: number(&bytes[..name]), length, bytes }))
+        let length = Some(unsigned(&bytes[name..]) & mask).filter(|&length| length != mask);
+        Ok(Some(Self { name: unsigned(&bytes[..name]), length, bytes }))
     }
 
     /// The length, which must be known.
@@ -118,23 +122,53 @@ fn cut() -> io::Error {
 }
 
 /// The elements of a Matroska file.
-#[derive(Default)]
 pub(super) struct EbmlHeaders {
     /// Bytes that were read, and the ends of the elements whose children are read, outermost first.
     at: u64,
     parents: Vec<(u64, u64)>,
+    heard: Heard,
+    /// The numbers of the tracks, and how many frames of each were passed on.
+    tracks: Vec<(u64, u64)>,
+    /// The track of the last block, and the number of its last frame.
+    block: Option<(u64, u64)>,
     /// The error after what was passed on.
     failed: Option<io::Error>,
 }
 
-/// Reads the index of all tracks, and leaves in it what is needed.
-fn read_tracks(reader: &mut impl Read, head: &Head) -> io::Result<Vec<u8>> {
-    let mut content = vec![0; head.check(INDEX)? as usize];
-    if fill(reader, &mut content)? < content.len() {
-        return Err(cut());
+impl EbmlHeaders {
+    /// `heard` gets the delays of tracks and the paddings of blocks.
+    pub(super) fn new(heard: Heard) -> Self {
+        let (parents, tracks) = (Vec::new(), Vec::new());
+        Self { at: 0, parents, heard, tracks, block: None, failed: None }
     }
-    check_tracks(&mut content)?;
-    Ok(content)
+
+    /// Reads the index of all tracks, and leaves in it what is needed.
+    fn read_tracks(&mut self, reader: &mut impl Read, head: &Head) -> io::Result<Vec<u8>> {
+        let mut content = vec![0; head.check(INDEX)? as usize];
+        if fill(reader, &mut content)? < content.len() {
+            return Err(cut());
+        }
+        for (number, delay) in check_tracks(&mut content)? {
+            self.tracks.push((number, 0));
+            if let Some(delay) = delay {
+                self.heard.add_delay(number, delay);
+            }
+        }
+        Ok(content)
+    }
+
+    /// Counts the frames of a block that is passed on.
+    fn count(&mut self, first: &[u8]) {
+        let place = |&(number, _, _): &(u64, u8, u64)| {
+            self.tracks.iter().position(|&(track, _)| track == number)
+        };
+        let found = block_of(first);
+        self.block = found.as_ref().and_then(place).map(|place| {
+            let (track, frames) = &mut self.tracks[place];
+            *frames += found.map_or(0, |(_, _, frames)| frames);
+            (*track, *frames - 1)
+        });
+    }
 }
 
 impl Parts for EbmlHeaders {
@@ -164,13 +198,14 @@ impl Parts for EbmlHeaders {
                 if head.name == SEGMENT {
                     self.parents.clear();
                 }
+                self.block = None;
                 self.parents.extend(known);
                 return Ok(Part::Bytes(head.bytes, 0));
             }
             EBML | INFO => (head.check(SMALL)?, head.bytes),
             TRACKS => {
                 // A decoder that gets no head says nothing of an error.
-                let tracks = read_tracks(reader, &head);
+                let tracks = self.read_tracks(reader, &head);
                 let mut out = head.bytes;
                 match tracks {
                     Ok(content) => out.extend(content),
@@ -186,9 +221,22 @@ impl Parts for EbmlHeaders {
                     return Err(cut());
                 }
                 let kept = length <= PACKET && !is_of_nothing(&first[..count], length);
+                if kept {
+                    self.count(&first[..count]);
+                }
                 let mut out = if kept { head.bytes } else { head.void(length) };
                 out.extend(&first[..count]);
                 (length - count as u64, out)
+            }
+            PADDING => {
+                let mut content = vec![0; head.check(LENGTH as u64)? as usize];
+                if fill(reader, &mut content)? < content.len() {
+                    return Err(cut());
+                }
+                if let Some((track, frame)) = self.block {
+                    self.heard.add_padding(track, frame, signed(&content));
+                }
+                (0, [head.bytes, content].concat())
             }
             name => {
                 let left = head.length()?;
@@ -199,6 +247,16 @@ impl Parts for EbmlHeaders {
         self.at = end;
         Ok(Part::Bytes(out, left))
     }
+}
+
+/// The track's number, the flags and the number of frames of a block that begins with these bytes.
+fn block_of(first: &[u8]) -> Option<(u64, u8, u64)> {
+    let width = first.first()?.leading_zeros() as usize + 1;
+    let number = unsigned(first.get(..width)?) & (u64::MAX >> (64 - 7 * width.min(9)));
+    // After two bytes of time.
+    let flags = *first.get(width + 2)?;
+    let more = if flags & LACING == 0 { 0 } else { u64::from(*first.get(width + 3)?) };
+    Some((number, flags, more + 1))
 }
 
 /// Whether a block has many frames of no bytes.
@@ -212,18 +270,29 @@ fn is_of_nothing(first: &[u8], length: u64) -> bool {
     }
 }
 
-/// Checks the content of the index of all tracks, and leaves out other parts of tracks than those that are needed.
-fn check_tracks(content: &mut [u8]) -> io::Result<()> {
-    let mut tracks = 0;
+/// The number in at most eight bytes.
+fn unsigned(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0, |number, &byte| number << 8 | u64::from(byte))
+}
+
+fn signed(bytes: &[u8]) -> i64 {
+    let first = bytes.first().map_or(0, |&byte| i64::from(byte.cast_signed()));
+    bytes.iter().skip(1).fold(first, |number, &byte| number << 8 | i64::from(byte))
+}
+
+/// Checks the content of the index of all tracks, and leaves out other parts of tracks than those that are needed. Returns the number
+/// and the delay of each.
+fn check_tracks(content: &mut [u8]) -> io::Result<Vec<(u64, Option<u64>)>> {
+    let mut tracks = Vec::new();
     each_element(content, &mut |head, track| {
         if head.name != TRACK {
             return Ok(false);
         }
-        tracks += 1;
-        if tracks > TRACK_COUNT {
+        if tracks.len() == TRACK_COUNT {
             return Err(invalid(format!("expected at most {TRACK_COUNT} tracks, found more")));
         }
         let (mut is_vorbis, mut setup, mut parts) = (false, Vec::new(), [0; PARTS.len()]);
+        let (mut number, mut delay) = (0, None);
         each_element(track, &mut |head, part| {
             let Some(place) = PARTS.iter().position(|&name| name == head.name) else {
                 return Ok(false);
@@ -233,6 +302,8 @@ fn check_tracks(content: &mut [u8]) -> io::Result<()> {
                 return Err(head.wrong("one in a track", "two"));
             }
             match head.name {
+                NUMBER => number = unsigned(part),
+                DELAY => delay = Some(unsigned(part)).filter(|&delay| delay > 0),
                 CODEC => is_vorbis = part.starts_with(b"A_VORBIS"),
                 CODEC_PRIVATE => setup = part.to_vec(),
                 _ => (),
@@ -242,8 +313,10 @@ fn check_tracks(content: &mut [u8]) -> io::Result<()> {
         if is_vorbis {
             check_vorbis(&setup)?;
         }
+        tracks.push((number, delay));
         Ok(true)
-    })
+    })?;
+    Ok(tracks)
 }
 
 /// Calls `each` with the heads and the contents of the elements in `content`, which become `Void` if it returns false.

@@ -17,7 +17,13 @@ mod flac_bytes;
 #[cfg(feature = "audio-files")]
 mod followed;
 #[cfg(feature = "audio-files")]
+mod heard;
+#[cfg(feature = "audio-files")]
+mod mp4_atoms;
+#[cfg(feature = "audio-files")]
 mod mp4_boxes;
+#[cfg(feature = "audio-files")]
+mod mp4_edits;
 #[cfg(feature = "audio-files")]
 mod mp4_fragments;
 #[cfg(feature = "audio-files")]
@@ -468,4 +474,168 @@ impl<'s> AudioReader<'s> {
 fn is_wav(head: &[u8]) -> bool {
     [b"RIFF", b"RF64", b"BW64"].iter().any(|&name| head.starts_with(name))
         && head.get(8..12).is_none_or(|kind| kind == b"WAVE")
+}
+
+#[cfg(all(test, feature = "audio-files"))]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use std::fs;
+    use std::path::PathBuf;
+
+    /// All samples at 16 kHz, or an error.
+    fn all(audio: Result<AudioReader<'_>, AudioError>) -> Result<Vec<f32>, AudioError> {
+        let (mut audio, mut samples, mut next) = (audio?, Vec::new(), [0.0; 1 << 12]);
+        loop {
+            let read = audio.read_present(&mut next)?;
+            samples.extend(&next[..read]);
+            if read < next.len() {
+                return Ok(samples);
+            }
+        }
+    }
+
+    /// Samples of one rate, as the decoder gives them: those of each channel.
+    struct Part {
+        rate: u32,
+        channels: Vec<Vec<f32>>,
+    }
+
+    /// The recordings in a file, one after the other.
+    fn decoded(path: &Path) -> Result<Vec<Part>, AudioError> {
+        let mut parts: Vec<Part> = Vec::new();
+        let (mut index, mut count) = (0, 1);
+        while index < count {
+            let file = File::open(path).unwrap();
+            let length = file.metadata().unwrap().len();
+            let stream = Stream::of_file(file, length);
+            let options = InputOptions { channel: Channel::Index(index), raw: None };
+            let mut source = Source::open(&stream, options)?;
+            count = source.channels();
+            let mut number = 0;
+            loop {
+                let rate = source.rate();
+                let (mut samples, mut next) = (Vec::new(), [0.0; 1 << 12]);
+                loop {
+                    let read = source.read(&mut next)?;
+                    samples.extend(&next[..read]);
+                    if read < next.len() {
+                        break;
+                    }
+                }
+                if index == 0 {
+                    parts.push(Part { rate, channels: Vec::new() });
+                }
+                parts[number].channels.push(samples);
+                number += 1;
+                if !source.change_rate() {
+                    source = match source.end(&stream)? {
+                        Some(more) => more,
+                        None if stream.begin_next().unwrap() => Source::open(&stream, options)?,
+                        None => break,
+                    };
+                }
+            }
+            index += 1;
+        }
+        Ok(parts)
+    }
+
+    /// A WAV file of floats, or of 16 bits.
+    fn wav(part: &Part, floats: bool) -> Vec<u8> {
+        let Part { rate, channels } = part;
+        let (tag, bytes) = if floats { (3_u16, 4) } else { (1, 2) };
+        let block = bytes * channels.len() as u16;
+        let mut data = Vec::new();
+        for frame in 0..channels[0].len() {
+            for channel in channels {
+                match floats {
+                    true => data.extend(channel[frame].to_le_bytes()),
+                    false => {
+                        let value = (f64::from(channel[frame]) * 32768.0).round();
+                        data.extend((value.clamp(-32768.0, 32767.0) as i16).to_le_bytes());
+                    }
+                }
+            }
+        }
+        let mut file = b"RIFF".to_vec();
+        file.extend((36 + data.len() as u32).to_le_bytes());
+        file.extend(b"WAVEfmt \x10\0\0\0");
+        file.extend([tag.to_le_bytes(), (channels.len() as u16).to_le_bytes()].concat());
+        file.extend([rate.to_le_bytes(), (rate * u32::from(block)).to_le_bytes()].concat());
+        file.extend([block.to_le_bytes(), (8 * bytes).to_le_bytes()].concat());
+        file.extend(b"data");
+        file.extend((data.len() as u32).to_le_bytes());
+        file.extend(data);
+        file
+    }
+
+    /// Checks that a file has the samples of a WAV of what its decoder gives: the same bits for floats. Returns whether it has sound.
+    /// `out`: a folder for the WAV.
+    fn check(path: &Path, out: Option<&Path>) -> bool {
+        let Ok(parts) = decoded(path) else { return false };
+        let name = path.display();
+        // Recordings that were joined are joined WAV files.
+        let [floats, rounded] = [true, false]
+            .map(|floats| parts.iter().flat_map(|part| wav(part, floats)).collect::<Vec<u8>>());
+        if let Some(out) = out {
+            let name = format!("{}.wav", path.file_name().unwrap().to_string_lossy());
+            fs::write(out.join(name), &floats).unwrap();
+        }
+        let mix = (Channel::Mix, all(AudioReader::open(path, InputOptions::default())).unwrap());
+        // One channel is its own mean.
+        let count = parts[0].channels.len();
+        let indexes = (0..count).filter(|_| count > 1).map(Channel::Index);
+        let others = indexes.map(|channel| {
+            let options = InputOptions { channel, raw: None };
+            (channel, all(AudioReader::open(path, options)).unwrap())
+        });
+        let found: Vec<(Channel, Vec<f32>)> = [mix].into_iter().chain(others).collect();
+        for (channel, found) in &found {
+            let options = InputOptions { channel: *channel, raw: None };
+            let expected = all(AudioReader::new(&floats[..], options)).unwrap();
+            assert!(*found == expected, "{name}, {channel:?}: other samples than those of its WAV");
+        }
+        // Each sample is rounded by half a step, and the filter adds up some of them.
+        let rounded = all(AudioReader::new(&rounded[..], InputOptions::default())).unwrap();
+        let found = &found[0].1;
+        let peak = found.iter().fold(0_f32, |peak, sample| peak.max(sample.abs()));
+        assert_eq!(rounded.len(), found.len(), "{name}");
+        for (a, b) in rounded.iter().zip(found) {
+            assert!((a - b).abs() < 3.0 / 32768.0 || peak > 0.9, "{name}: {a} and {b}");
+        }
+        !found.is_empty()
+    }
+
+    /// A file of any container, codec, rate and number of channels is read as the WAV of the same samples.
+    #[test]
+    fn files_are_read_as_wav_of_their_samples() {
+        let place = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/audio");
+        let mut count = 0;
+        for entry in fs::read_dir(place).unwrap() {
+            let path = entry.unwrap().path();
+            assert!(check(&path, None), "{}", path.display());
+            count += 1;
+        }
+        assert!(count >= 35, "{count}");
+    }
+
+    /// The same for the folder `SOUND_MATRIX`. The WAV files are written into the folder `SOUND_WAVS`.
+    #[test]
+    #[ignore = "needs the files that `golden/sound_matrix.py` writes with ffmpeg"]
+    #[allow(clippy::print_stdout, reason = "the number of files is the result of this test")]
+    fn matrix_is_read_as_wav_of_its_samples() {
+        let out = std::env::var_os("SOUND_WAVS").map(PathBuf::from);
+        let (mut count, mut others) = (0, 0);
+        for entry in fs::read_dir(std::env::var_os("SOUND_MATRIX").unwrap()).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_file() && path.extension().is_some_and(|extension| extension != "tsv") {
+                match check(&path, out.as_deref()) {
+                    true => count += 1,
+                    false => others += 1,
+                }
+            }
+        }
+        println!("{count} files, and {others} without sound");
+    }
 }

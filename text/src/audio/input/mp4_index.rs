@@ -6,7 +6,10 @@
 
 use super::bytes::{Bytes, NEEDS_FILE, fill, invalid};
 use super::followed::Followed;
+use super::heard::Heard;
+use super::mp4_atoms::{ATOMS, Atom, Cut, atom, content, each_atom, each_entry, find, number};
 use super::mp4_boxes::Mp4Boxes;
+use super::mp4_edits::read_edits;
 use super::mp4_fragments::{Extended, Mp4Fragments};
 use super::rewritten::Rewritten;
 use super::stream::{Section, Stream};
@@ -15,8 +18,6 @@ use std::ops::Range;
 
 /// The bytes of a pipe up to the sound: its index is held in memory.
 const BEFORE_SOUND: u64 = 8 << 20;
-/// Atoms of a file up to the sound, or of an atom.
-const ATOMS: usize = 10_000;
 /// The bytes of an atom that is no table.
 const SMALL: u64 = 64 << 10;
 /// The bytes of a packet.
@@ -25,8 +26,6 @@ const PACKET: u64 = 4 << 20;
 /// are in memory, too.
 const TABLES: u64 = 8 << 20;
 const GROWTH: u64 = 4;
-/// Entries that are read at a time.
-const ENTRIES: usize = 1 << 10;
 /// Errors of files without an index or without sound.
 const NO_INDEX: &str = "it has no index: the recording was not ended, or the file is cut";
 const NO_SOUND: &str = "it has no audio that can be decoded";
@@ -35,29 +34,6 @@ const SOUND: [&[u8; 4]; 13] = [
     b"mp4a", b"alac", b".mp3", b"Opus", b"fLaC", b"sowt", b"twos", b"lpcm", b"in24", b"in32",
     b"fl32", b"fl64", b"raw ",
 ];
-
-/// An atom: its type, and the places of its head, its content and its end.
-#[derive(Clone, Copy)]
-struct Atom {
-    kind: [u8; 4],
-    start: u64,
-    content: u64,
-    end: u64,
-}
-
-impl Atom {
-    fn whole(self) -> Piece {
-        Piece::Original(self.start..self.end)
-    }
-
-    fn range(self) -> Range<u64> {
-        self.content..self.end
-    }
-
-    fn length(self) -> u64 {
-        self.end - self.content
-    }
-}
 
 /// A part of a file: new bytes, or a range of the original.
 enum Piece {
@@ -68,6 +44,10 @@ enum Piece {
 }
 
 impl Piece {
+    fn whole(atom: Atom) -> Self {
+        Self::Original(atom.start..atom.end)
+    }
+
     fn length(&self) -> u64 {
         match self {
             Self::New(bytes) => bytes.len() as u64,
@@ -134,14 +114,15 @@ impl<S> Seek for Pieces<S> {
     }
 }
 
-/// The same file with the index of its sound. `section`: its bytes, if it is not in a pipe.
+/// The same file with the index of its sound. `section`: its bytes, if it is not in a pipe. `heard` gets the edits of the track.
 pub(super) fn audio_only<'s>(
     stream: Stream<'s>,
     section: Option<Section<'s>>,
+    heard: &Heard,
 ) -> io::Result<Bytes<'s>> {
     if let Some(mut section) = section {
         let length = section.length();
-        let (pieces, extended) = pieces(&mut BufReader::new(&mut section), length)?;
+        let (pieces, extended) = pieces(&mut BufReader::new(&mut section), length, heard)?;
         let pieces = Pieces::new(section, pieces);
         if extended.is_none() {
             return Ok(Bytes::Pieces(Box::new(pieces), length));
@@ -155,7 +136,7 @@ pub(super) fn audio_only<'s>(
     let before = read_up_to_sound(&mut pipe)?;
     let length = before.len() as u64;
     let mut source = Cursor::new(before);
-    let (pieces, extended) = pieces(&mut source, length).map_err(|error| {
+    let (pieces, extended) = pieces(&mut source, length, heard).map_err(|error| {
         let missing = error.to_string() == NO_INDEX;
         if missing { invalid(NEEDS_FILE) } else { error }
     })?;
@@ -196,83 +177,11 @@ fn is_sound(kind: &[u8]) -> bool {
     matches!(kind, b"mdat" | b"moof")
 }
 
-/// Whether an atom may end after its parent.
-#[derive(Clone, Copy, PartialEq)]
-enum Cut {
-    Allowed,
-    Refused,
-}
-
-/// The atom whose head, of at most 16 bytes, is at a place of a parent that ends at `end`.
-fn atom(head: &[u8], start: u64, end: u64, cut: Cut) -> io::Result<Atom> {
-    let [a, b, c, d, kind @ ..] = head else { return Err(io::ErrorKind::UnexpectedEof.into()) };
-    let kind: [u8; 4] = core::array::from_fn(|i| kind.get(i).copied().unwrap_or(0));
-    let (size, bytes) = match u32::from_be_bytes([*a, *b, *c, *d]) {
-        0 => (end - start, 8),
-        1 => match head.get(8..16).and_then(|size| size.try_into().ok()) {
-            Some(size) => (u64::from_be_bytes(size), 16),
-            None => return Err(io::ErrorKind::UnexpectedEof.into()),
-        },
-        size => (u64::from(size), 8),
-    };
-    let last = start
-        .checked_add(size)
-        .filter(|&last| size >= bytes && (last <= end || cut == Cut::Allowed));
-    let Some(last) = last else {
-        let message = format!("expected {bytes} to {} bytes, found {size}", end - start);
-        return Err(invalid(format!("an atom `{}`: {message}", kind.escape_ascii())));
-    };
-    Ok(Atom { kind, start, content: start + bytes, end: last })
-}
-
-/// Calls `each` with the atoms of a range, until it returns false.
-fn each_atom(
-    source: &mut (impl Read + Seek),
-    range: Range<u64>,
-    cut: Cut,
-    each: &mut dyn FnMut(Atom) -> io::Result<bool>,
-) -> io::Result<()> {
-    let mut at = range.start;
-    for _ in 0..ATOMS {
-        // Some bytes at an end are no atom.
-        if range.end.saturating_sub(at) < 8 {
-            return Ok(());
-        }
-        source.seek(SeekFrom::Start(at))?;
-        let mut head = [0; 16];
-        let wanted = (range.end - at).min(16) as usize;
-        let length = fill(source, &mut head[..wanted])?;
-        let atom = atom(&head[..length], at, range.end, cut)?;
-        if !each(atom)? {
-            return Ok(());
-        }
-        at = atom.end;
-    }
-    Err(invalid(format!("expected at most {ATOMS} atoms in one, found more")))
-}
-
-/// The atoms of a range that have these types, each at most once.
-fn find<const N: usize>(
-    source: &mut (impl Read + Seek),
-    range: Range<u64>,
-    kinds: [&[u8; 4]; N],
-) -> io::Result<[Option<Atom>; N]> {
-    let mut found = [None; N];
-    each_atom(source, range, Cut::Refused, &mut |atom| {
-        if let Some(i) = kinds.iter().position(|&kind| *kind == atom.kind)
-            && found[i].replace(atom).is_some()
-        {
-            return Err(invalid(format!("expected one `{}`, found two", kinds[i].escape_ascii())));
-        }
-        Ok(true)
-    })?;
-    Ok(found)
-}
-
 /// The pieces of a file of `length` bytes, of which those up to the sound are there, and the track that has fragments.
 fn pieces(
     source: &mut (impl Read + Seek),
     length: u64,
+    heard: &Heard,
 ) -> io::Result<(Vec<Piece>, Option<Extended>)> {
     // The first index, and what else `symphonia` would read up to the sound.
     let (mut index, mut others): (Option<Atom>, Vec<Atom>) = (None, Vec::new());
@@ -293,7 +202,7 @@ fn pieces(
     let Some(index) = index.filter(|index| index.end <= length) else {
         return Err(invalid(NO_INDEX));
     };
-    let (sound, extended) = movie(source, index, (length, !sound_first))?;
+    let (sound, extended) = movie(source, index, (length, !sound_first), heard)?;
     let mut replaced = vec![(index, sound)];
     replaced.extend(others.into_iter().map(|atom| (atom, Vec::new())));
     replaced.sort_by_key(|(atom, _)| atom.start);
@@ -347,33 +256,22 @@ fn check_small(atom: Atom) -> io::Result<()> {
     Err(invalid(format!("an atom `{kind}`: expected at most {SMALL} bytes, found {length}")))
 }
 
-/// The first bytes of an atom's content; zeros after its end.
-fn content<const N: usize>(source: &mut (impl Read + Seek), atom: Atom) -> io::Result<[u8; N]> {
-    let mut bytes = [0; N];
-    let wanted = atom.length().min(N as u64) as usize;
-    source.seek(SeekFrom::Start(atom.content))?;
-    source.read_exact(&mut bytes[..wanted])?;
-    Ok(bytes)
-}
-
-fn number(bytes: &[u8]) -> u32 {
-    bytes.iter().take(4).fold(0, |number, &byte| number << 8 | u32::from(byte))
-}
-
 /// The index `moov` with the first track of sound, and what it says of fragments, which follow an index
 /// that is `first`. `length`: the bytes of the file.
 fn movie(
     source: &mut (impl Read + Seek),
     index: Atom,
     (length, first): (u64, bool),
+    heard: &Heard,
 ) -> io::Result<(Vec<Piece>, Option<Extended>)> {
-    let (mut parts, mut extends) = (Vec::new(), None);
+    let (mut parts, mut head, mut extends) = (Vec::new(), None, None);
     let mut tracks = Vec::new();
     each_atom(source, index.range(), Cut::Refused, &mut |atom| {
         match &atom.kind {
             b"mvhd" => {
                 check_small(atom)?;
-                parts.push(atom.whole());
+                parts.push(Piece::whole(atom));
+                head = Some(atom);
             }
             b"mvex" if first => extends = Some(atom),
             b"trak" => tracks.push(atom),
@@ -395,7 +293,14 @@ fn movie(
         }
     }
     let Some((track, _)) = chosen else { return Err(invalid(NO_SOUND)) };
-    parts.extend(track.parts(source, length)?);
+    let (track_parts, ticks) = track.parts(source, length)?;
+    parts.extend(track_parts);
+    if let (Some(edits), Some(head), Some(media)) = (track.edits, head, track.media[0]) {
+        let ticks = ticks.filter(|_| extends.is_none());
+        if let Some(edits) = read_edits(source, edits, [head, media], ticks)? {
+            heard.set_edits(edits);
+        }
+    }
     let mut extended = None;
     if let Some(extends) = extends {
         let mut kept = Vec::new();
@@ -409,7 +314,7 @@ fn movie(
             if number(&fields[4..]) == track.id && extended.is_none() {
                 extended = Some(Extended { track: track.id, size: number(&fields[16..]) });
                 check_small(run)?;
-                kept.push(run.whole());
+                kept.push(Piece::whole(run));
             }
         }
         parts.extend(atom_of(b"mvex", kept));
@@ -423,8 +328,9 @@ struct Track {
     /// Whether it says that it is sound, and the type of its first description.
     is_sound: bool,
     kind: [u8; 4],
-    /// `tkhd`, `edts`; `mdhd`, `hdlr`; `smhd`; `stsd`.
-    track: [Option<Atom>; 2],
+    /// `tkhd`; `edts`; `mdhd`, `hdlr`; `smhd`; `stsd`.
+    head: Atom,
+    edits: Option<Atom>,
     media: [Option<Atom>; 2],
     header: Option<Atom>,
     description: Atom,
@@ -457,7 +363,8 @@ impl Track {
             id,
             is_sound,
             kind: [a, b, c, d],
-            track: [Some(head), edits],
+            head,
+            edits,
             media: [media_head, handler],
             header,
             description,
@@ -467,12 +374,20 @@ impl Track {
         }))
     }
 
-    /// The track, with its times in at most two runs. `length`: the bytes of the file.
-    fn parts(&self, source: &mut (impl Read + Seek), length: u64) -> io::Result<Vec<Piece>> {
+    /// The track, with its times in at most two runs, and the ticks of all its packets. `length`: the bytes of the file.
+    fn parts(
+        &self,
+        source: &mut (impl Read + Seek),
+        length: u64,
+    ) -> io::Result<(Vec<Piece>, Option<u64>)> {
         let whole = |atoms: &[Option<Atom>]| -> Vec<Piece> {
-            atoms.iter().flatten().map(|atom| atom.whole()).collect()
+            atoms.iter().flatten().copied().map(Piece::whole).collect()
         };
-        let small = [&self.track[..], &self.media, &[self.header, Some(self.description)]];
+        let small = [
+            &[Some(self.head), self.edits][..],
+            &self.media,
+            &[self.header, Some(self.description)],
+        ];
         small.concat().into_iter().flatten().try_for_each(check_small)?;
         if let Some(sizes) = self.sizes {
             check_sizes(source, sizes)?;
@@ -485,44 +400,22 @@ impl Track {
             let message = format!("expected at most {most} bytes of tables, found {bytes}");
             return Err(invalid(format!("an index: {message}")));
         }
-        let mut table = vec![self.description.whole()];
+        let mut table = vec![Piece::whole(self.description)];
+        let mut ticks = None;
         if let Some(times) = self.times {
-            table.push(runs(source, times)?);
+            let (times, sum) = runs(source, times)?;
+            table.push(times);
+            ticks = Some(sum).filter(|&ticks| ticks > 0);
         }
         table.extend(whole(&tables));
         let mut information = whole(&[self.header]);
         information.extend(atom_of(b"stbl", table));
         let mut media = whole(&self.media);
         media.extend(atom_of(b"minf", information));
-        let mut track = whole(&self.track);
+        let mut track = vec![Piece::whole(self.head)];
         track.extend(atom_of(b"mdia", media));
-        Ok(atom_of(b"trak", track))
+        Ok((atom_of(b"trak", track), ticks))
     }
-}
-
-/// Reads the entries of a table, of `N` bytes each, after its first `skipped` bytes. Calls `each` with each.
-fn each_entry<const N: usize>(
-    source: &mut (impl Read + Seek),
-    table: Atom,
-    (skipped, count): (u64, u32),
-    each: &mut dyn FnMut(&[u8]) -> io::Result<()>,
-) -> io::Result<()> {
-    let wanted = u64::from(count) * N as u64;
-    if table.length().checked_sub(skipped).is_none_or(|bytes| bytes < wanted) {
-        let (kind, found) = (table.kind.escape_ascii(), table.length());
-        let expected = format!("expected {} bytes of {count} entries", wanted + skipped);
-        return Err(invalid(format!("an atom `{kind}`: {expected}, found {found}")));
-    }
-    source.seek(SeekFrom::Start(table.content + skipped))?;
-    let mut block = vec![0; N * ENTRIES];
-    let mut left = count as usize;
-    while left > 0 {
-        let now = left.min(ENTRIES);
-        source.read_exact(&mut block[..N * now])?;
-        block[..N * now].chunks_exact(N).try_for_each(&mut *each)?;
-        left -= now;
-    }
-    Ok(())
 }
 
 /// Checks the sizes of packets.
@@ -542,8 +435,8 @@ fn check_sizes(source: &mut (impl Read + Seek), table: Atom) -> io::Result<()> {
 }
 
 /// The times of packets: the same number of packets and the same time, in at most two runs. Packets are read in their order, so
-/// that only the sum counts.
-fn runs(source: &mut (impl Read + Seek), table: Atom) -> io::Result<Piece> {
+/// that only the sum counts, which is returned, too.
+fn runs(source: &mut (impl Read + Seek), table: Atom) -> io::Result<(Piece, u64)> {
     let fields: [u8; 8] = content(source, table)?;
     let entries = number(&fields[4..]);
     let (mut count, mut time) = (0_u64, 0_u64);
@@ -559,7 +452,7 @@ fn runs(source: &mut (impl Read + Seek), table: Atom) -> io::Result<Piece> {
         return Err(invalid(format!("an atom `stts`: expected at most {most} packets")));
     }
     if entries <= 2 {
-        return Ok(table.whole());
+        return Ok((Piece::whole(table), time));
     }
     let (each, rest) = (time.checked_div(count).unwrap_or(0), time.checked_rem(count).unwrap_or(0));
     let mut new = head_of(*b"stts", 8 + 8 + 16);
@@ -567,5 +460,5 @@ fn runs(source: &mut (impl Read + Seek), table: Atom) -> io::Result<Piece> {
         let field = u32::try_from(field).map_err(|_| invalid("an atom `stts`: a long packet"))?;
         new.extend(field.to_be_bytes());
     }
-    Ok(Piece::New(new))
+    Ok((Piece::New(new), time))
 }

@@ -77,6 +77,11 @@ impl Opus {
         self.skip as u64
     }
 
+    /// Drops none at the beginning: the container says which are heard.
+    pub(super) fn keep_all(&mut self) {
+        self.skip = 0;
+    }
+
     pub(super) fn rate(&self) -> u32 {
         RATE
     }

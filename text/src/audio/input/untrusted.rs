@@ -8,6 +8,7 @@ use super::bytes::Bytes;
 use super::ebml_elements::EbmlElements;
 use super::ebml_headers::EbmlHeaders;
 use super::followed::{CUT, Followed};
+use super::heard::Heard;
 use super::mpeg_frames::MpegFrames;
 use super::ogg_headers::OggHeaders;
 use super::ogg_pages::OggPages;
@@ -21,17 +22,19 @@ use std::sync::atomic::AtomicU64;
 
 /// The bytes of a recording without what may be too much, which fail at the end if something is missing there. `head`: the first
 /// bytes of the recording; `section`: all bytes of an MP4 file that is not in a pipe. `frames` gets the number of bytes of the
-/// frames of a FLAC file.
+/// frames of a FLAC file, and `heard` what a container says of the samples that are heard.
 pub(super) fn checked<'s>(
     stream: Stream<'s>,
     section: Option<Section<'s>>,
     head: &[u8],
     frames: Arc<AtomicU64>,
+    heard: &Heard,
 ) -> Result<Bytes<'s>, AudioError> {
     let all = stream.clone();
     let stream = match head {
         _ if head.get(4..8) == Some(b"ftyp") => {
-            return mp4_index::audio_only(stream, section).map_err(|error| cut("isomp4", error));
+            return mp4_index::audio_only(stream, section, heard)
+                .map_err(|error| cut("isomp4", error));
         }
         [b'O', b'g', b'g', b'S', ..] => {
             let followed = Followed::new(stream, OggPages::new());
@@ -39,7 +42,7 @@ pub(super) fn checked<'s>(
         }
         [0x1a, 0x45, 0xdf, 0xa3, ..] => {
             let followed = Followed::new(stream, EbmlElements::default());
-            Stream::of_pipe(Rewritten::new(followed, EbmlHeaders::default(), all))
+            Stream::of_pipe(Rewritten::new(followed, EbmlHeaders::new(heard.clone()), all))
         }
         _ if head.starts_with(flac_blocks::MARKER) => {
             let found = flac_blocks::frames_only(stream, frames);
