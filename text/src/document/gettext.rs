@@ -126,7 +126,7 @@ fn segments(source: &str, message: &Message, inline: &mut Inline, places: &mut P
         let (before, after) = read(source, id, inline);
         if let Some(found) = inline.finish(false) {
             let found = Found { range: range.clone(), ..found };
-            places.push(found, Writing::Gettext { before, after });
+            places.push(found, Writing::Gettext(Box::new([before, after])));
         }
     }
 }

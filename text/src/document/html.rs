@@ -107,7 +107,7 @@ pub(super) fn attributes(source: &str, tag: &Tag, asides: &mut Vec<Aside>) {
         let mut inline = Inline::new(source);
         text(source, range, &mut inline);
         if let Some(found) = inline.finish(false) {
-            asides.push(Aside { found, writing: Writing::Attribute { quote } });
+            asides.push(Aside::new(&found.range, found.segment, Writing::Attribute { quote }));
         }
     }
 }

@@ -67,7 +67,7 @@ struct Token {
 pub(super) const LONGEST: usize = u32::MAX as usize;
 
 /// A place in a document, or in its text, which is no longer.
-fn narrow(at: usize) -> u32 {
+pub(super) fn narrow(at: usize) -> u32 {
     u32::try_from(at).unwrap_or(u32::MAX)
 }
 
@@ -402,7 +402,7 @@ impl<'s> Inline<'s> {
             marks.push(Mark { range: place(range.start)..place(range.end), kind, id: marks.len() });
         }
         // The end of an element comes after what is inside.
-        all_markup.sort_by_key(|range| range.start);
+        all_markup.sort_unstable_by_key(|range| (range.start, range.end));
         let segment = MarkedText { text: whole.to_string(), marks };
         Some(Found { range: source, segment, markup: all_markup })
     }

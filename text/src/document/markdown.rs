@@ -258,7 +258,8 @@ impl Reader<'_, '_, '_> {
                 let Some(Image { range, inline, context }) = self.image.take() else { return };
                 let found = mem::replace(&mut self.inline, inline).finish(false);
                 let writing = Writing::Markdown(self.context);
-                self.asides.extend(found.map(|found| Aside { found, writing }));
+                self.asides
+                    .extend(found.map(|found| Aside::new(&found.range, found.segment, writing)));
                 self.context = context;
                 self.done = range.end;
                 self.inline.point(range);
@@ -285,10 +286,10 @@ impl Reader<'_, '_, '_> {
     fn end_segment(&mut self) {
         let found = self.inline.finish(!self.asides.is_empty());
         // The text of an item of a list is no block, and may follow definitions.
-        let starts = || self.asides.iter().map(|aside| aside.found.range.start);
+        let starts = || self.asides.iter().map(|aside| aside.range().start);
         let start = found.as_ref().map(|found| found.range.start).or_else(|| starts().max());
         if let Some(start) = start {
-            let before = |aside: &mut Aside| aside.found.range.end <= start;
+            let before = |aside: &mut Aside| aside.range().end <= start;
             self.asides.extend(core::iter::from_fn(|| self.definitions.pop_front_if(before)));
         }
         self.places.push_with(found, Writing::Markdown(self.context), &mut self.asides);
@@ -297,9 +298,9 @@ impl Reader<'_, '_, '_> {
 
     /// Adds the titles of definitions that stand before a block.
     fn definitions_before(&mut self, at: usize) {
-        let before = |aside: &mut Aside| aside.found.range.end <= at;
-        while let Some(Aside { found, writing }) = self.definitions.pop_front_if(before) {
-            self.places.push(found, writing);
+        let before = |aside: &mut Aside| aside.range().end <= at;
+        while let Some(aside) = self.definitions.pop_front_if(before) {
+            self.places.push_aside(aside);
         }
     }
 

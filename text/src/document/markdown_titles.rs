@@ -1,6 +1,5 @@
 //! Titles of links and images in Markdown: `[a](b "title")`, `[a]: b "title"`.
 
-use super::inline::Found;
 use super::markdown_writer::Context;
 use super::places::{Aside, Writing};
 use crate::marked_text::MarkedText;
@@ -16,7 +15,7 @@ pub(super) fn definitions(source: &str, start: usize, definitions: &RefDefs) -> 
             title(source.get(span.clone())?, span.start, definition.title.as_deref()?, false)
         })
         .collect();
-    all.sort_by_key(|aside| aside.found.range.start);
+    all.sort_unstable_by_key(|aside| aside.range().start);
     all.into()
 }
 
@@ -39,5 +38,5 @@ pub(super) fn title(raw: &str, begin: usize, text: &str, cell: bool) -> Option<A
     let range = start..start + value.trim().len();
     let segment = MarkedText { text: text.to_string(), marks: Vec::new() };
     let writing = Writing::Markdown(Context::Title { quote, cell });
-    Some(Aside { found: Found { range, segment, markup: Vec::new() }, writing })
+    Some(Aside::new(&range, segment, writing))
 }

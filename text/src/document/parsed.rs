@@ -72,8 +72,8 @@ impl Document {
     /// When segment `index` is shown, if the document has subtitles with times. A sentence may run over segments of several
     /// cues; the [`Translator`](crate::translator::Translator) translates it whole.
     pub fn cue(&self, index: usize) -> Option<Cue> {
-        match self.places.get(index)?.writing {
-            Writing::Cue { cue, .. } => cue,
+        match &self.places.get(index)?.writing {
+            Writing::Cue { cue, .. } => cue.as_deref().copied(),
             _ => None,
         }
     }

@@ -1,6 +1,6 @@
 //! The places of the segments in a source, and how changed segments are written there.
 
-use super::inline::Found;
+use super::inline::{Found, narrow};
 use super::markdown_writer::Context;
 use crate::marked_text::MarkedText;
 use std::ops::Range;
@@ -9,12 +9,8 @@ use std::time::Duration;
 /// How a changed segment is written at its place.
 #[derive(Clone, Debug)]
 pub(super) enum Writing {
-    /// `width`: columns of the widest line nearby, with its prefix, if there were several lines; then `prefix` is what the second
-    /// line has before its text.
-    Plain {
-        width: Option<usize>,
-        prefix: Range<usize>,
-    },
+    /// If there were several lines.
+    Plain(Option<Box<Lines>>),
     Markdown(Context),
     Html,
     /// The value of an attribute, between two of `quote`. Without them, it is written with quotation marks.
@@ -23,9 +19,9 @@ pub(super) enum Writing {
     },
     /// On at most so many lines.
     Cue {
-        lines: usize,
+        lines: u32,
         vtt: bool,
-        cue: Option<Cue>,
+        cue: Option<Box<Cue>>,
     },
     /// `ascii`: the document has escapes for all other characters.
     Json {
@@ -38,10 +34,16 @@ pub(super) enum Writing {
         plural: bool,
     },
     /// With quotation marks, and with the white space that the message begins and ends in, as it is escaped.
-    Gettext {
-        before: String,
-        after: String,
-    },
+    Gettext(Box<[String; 2]>),
+}
+
+/// The lines of a paragraph of plain text.
+#[derive(Clone, Debug)]
+pub(super) struct Lines {
+    /// Columns of the widest line nearby, with its prefix.
+    pub(super) width: usize,
+    /// The bytes of the source that the second line has before its text.
+    pub(super) prefix: Range<usize>,
 }
 
 /// When a segment of subtitles is shown.
@@ -59,28 +61,52 @@ impl Writing {
     /// What every line but the first begins with.
     pub(super) fn prefix<'s>(&self, source: &'s str) -> &'s str {
         match self {
-            Self::Plain { prefix, .. } => source.get(prefix.clone()).unwrap_or(""),
+            Self::Plain(Some(lines)) => source.get(lines.prefix.clone()).unwrap_or(""),
             _ => "",
         }
     }
 }
 
-/// Where a segment stands in the source, and how another text is written there.
+/// Where a segment stands in the source, and how another text is written there. A text of titles has one for each few bytes, so
+/// it is small.
 #[derive(Clone, Debug)]
 pub(super) struct Place {
     /// Bytes of the source.
-    pub(super) range: Range<usize>,
+    range: [u32; 2],
     pub(super) writing: Writing,
     /// It lies in the markup of the next segment that is not nested.
     pub(super) nested: bool,
     /// The bytes of the markup that nested segments lie in.
-    pub(super) markup: Vec<Range<usize>>,
+    pub(super) markup: Box<[Range<usize>]>,
+}
+
+impl Place {
+    /// Bytes of the source.
+    pub(super) fn range(&self) -> Range<usize> {
+        wide(self.range)
+    }
 }
 
 /// A text in the markup of a paragraph, such as an attribute, that is found before the paragraph ends.
 pub(super) struct Aside {
-    pub(super) found: Found,
-    pub(super) writing: Writing,
+    range: [u32; 2],
+    segment: MarkedText,
+    writing: Writing,
+}
+
+impl Aside {
+    pub(super) fn new(range: &Range<usize>, segment: MarkedText, writing: Writing) -> Self {
+        Self { range: [narrow(range.start), narrow(range.end)], segment, writing }
+    }
+
+    /// Bytes of the source.
+    pub(super) fn range(&self) -> Range<usize> {
+        wide(self.range)
+    }
+}
+
+fn wide([start, end]: [u32; 2]) -> Range<usize> {
+    start as usize..end as usize
 }
 
 /// The segments found so far.
@@ -101,7 +127,12 @@ impl<'s> Places<'s> {
 
     /// Adds a segment, whose range is in the source and after that of the last one. Another one makes [`Self::into_parts`] fail.
     pub(super) fn push(&mut self, found: Found, writing: Writing) {
-        self.push_around(found, writing, Vec::new());
+        self.push_around(found.range, found.segment, writing, Vec::new());
+    }
+
+    /// Adds a segment that was found before its paragraph ended.
+    pub(super) fn push_aside(&mut self, aside: Aside) {
+        self.push_around(aside.range(), aside.segment, aside.writing, Vec::new());
     }
 
     /// Adds a paragraph, if there is one, and the texts in and around its markup.
@@ -111,59 +142,63 @@ impl<'s> Places<'s> {
         writing: Writing,
         asides: &mut Vec<Aside>,
     ) {
-        asides.sort_by_key(|aside| aside.found.range.start);
-        let Some(found) = found else {
-            for aside in asides.drain(..) {
-                self.push(aside.found, aside.writing);
+        // In place: there may be one for each few bytes.
+        asides.sort_unstable_by_key(|aside| aside.range);
+        let mut asides = core::mem::take(asides).into_iter().peekable();
+        if let Some(found) = found {
+            while let Some(aside) = asides.next_if(|one| one.range().end <= found.range.start) {
+                self.push_aside(aside);
             }
-            return;
-        };
-        let mut markup: Vec<Range<usize>> = Vec::new();
-        let mut nested: Vec<Aside> = Vec::new();
-        let mut after: Vec<Aside> = Vec::new();
-        for aside in asides.drain(..) {
-            let range = &aside.found.range;
-            if range.end <= found.range.start {
-                self.push(aside.found, aside.writing);
-            } else if range.start >= found.range.end {
-                after.push(aside);
-            } else {
+            let is_next = self.is_next(&found.range);
+            let mut markup: Vec<Range<usize>> = Vec::new();
+            while let Some(aside) = asides.next_if(|one| one.range().start < found.range.end) {
+                let range = aside.range();
                 let next = found.markup.partition_point(|one| one.end < range.end);
                 match found.markup.get(next).filter(|one| one.start <= range.start) {
-                    Some(one) => {
+                    Some(one) if is_next => {
                         if markup.last() != Some(one) {
                             markup.push(one.clone());
                         }
-                        nested.push(aside);
+                        self.add(&range, aside.segment, aside.writing, true, Vec::new());
                     }
+                    // The paragraph has no place of its own, which is reported below.
+                    Some(_) => {}
                     None => {
-                        self.misplaced.get_or_insert(range.clone());
+                        self.misplaced.get_or_insert(range);
                     }
                 }
             }
+            self.push_around(found.range, found.segment, writing, markup);
         }
-        if self.is_next(&found.range) {
-            for aside in nested {
-                self.segments.push(aside.found.segment);
-                let (range, writing) = (aside.found.range, aside.writing);
-                self.places.push(Place { range, writing, nested: true, markup: Vec::new() });
-            }
-        }
-        self.push_around(found, writing, markup);
-        for aside in after {
-            self.push(aside.found, aside.writing);
-        }
+        asides.for_each(|aside| self.push_aside(aside));
     }
 
-    fn push_around(&mut self, found: Found, writing: Writing, markup: Vec<Range<usize>>) {
-        let Found { range, segment, .. } = found;
+    fn push_around(
+        &mut self,
+        range: Range<usize>,
+        segment: MarkedText,
+        writing: Writing,
+        markup: Vec<Range<usize>>,
+    ) {
         if self.is_next(&range) {
             self.end = range.end;
-            self.segments.push(segment);
-            self.places.push(Place { range, writing, nested: false, markup });
+            self.add(&range, segment, writing, false, markup);
         } else {
             self.misplaced.get_or_insert(range);
         }
+    }
+
+    fn add(
+        &mut self,
+        range: &Range<usize>,
+        segment: MarkedText,
+        writing: Writing,
+        nested: bool,
+        markup: Vec<Range<usize>>,
+    ) {
+        self.segments.push(segment);
+        let range = [narrow(range.start), narrow(range.end)];
+        self.places.push(Place { range, writing, nested, markup: markup.into() });
     }
 
     fn is_next(&self, range: &Range<usize>) -> bool {

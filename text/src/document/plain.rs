@@ -1,7 +1,7 @@
 //! Reads plain text: which lines are one paragraph, and what of a line is layout.
 
 use super::inline::{Inline, WhiteSpace};
-use super::places::{Places, Writing, lines};
+use super::places::{Lines, Places, Writing, lines};
 use super::tags::is_template_line;
 use super::wrap::{columns, is_wide};
 use std::ops::Range;
@@ -46,14 +46,10 @@ pub(super) fn parse(source: &str, start: usize, places: &mut Places) {
                 inline.raw(line.text.clone(), WhiteSpace::Preserve);
                 end = line.text.end;
             }
-            let writing = match rest.first() {
-                Some(second) => {
-                    Writing::Plain { width: Some(width), prefix: second.begin..second.text.start }
-                }
-                None => Writing::Plain { width: None, prefix: 0..0 },
-            };
+            let prefix = rest.first().map(|second| second.begin..second.text.start);
             if let Some(found) = inline.finish(false) {
-                places.push(found, writing);
+                let lines = prefix.map(|prefix| Box::new(Lines { width, prefix }));
+                places.push(found, Writing::Plain(lines));
             }
         }
     }
@@ -81,7 +77,7 @@ fn cells(source: &str, text: &Range<usize>, inline: &mut Inline, places: &mut Pl
         let end = gap.map_or(text.end, |gap| at + gap);
         inline.raw(at..end, WhiteSpace::Preserve);
         if let Some(found) = inline.finish(false) {
-            places.push(found, Writing::Plain { width: None, prefix: 0..0 });
+            places.push(found, Writing::Plain(None));
         }
         let after = &source[end..text.end];
         at = end + after.len() - after.trim_start().len();

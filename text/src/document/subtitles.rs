@@ -172,7 +172,7 @@ impl Reader<'_, '_, '_> {
         self.end_segment(count);
     }
 
-    fn end_segment(&mut self, lines: usize) {
+    fn end_segment(&mut self, lines: u32) {
         let Some(found) = self.inline.finish(false) else {
             // A line without letters, such as a note of music, stands between two sentences.
             self.new_speaker |= lines > 0;
@@ -180,7 +180,7 @@ impl Reader<'_, '_, '_> {
         };
         let new_speaker = self.new_speaker;
         let cue = self.times.clone();
-        let cue = cue.map(|Range { start: begin, end }| Cue { begin, end, new_speaker });
+        let cue = cue.map(|Range { start: begin, end }| Box::new(Cue { begin, end, new_speaker }));
         let vtt = self.kind == Kind::WebVtt;
         self.places.push(found, Writing::Cue { lines, vtt, cue });
         self.new_speaker = false;

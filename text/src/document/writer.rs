@@ -134,21 +134,22 @@ impl State {
             if !unchanged {
                 let mut written = String::new();
                 write(translated, &mut written)?;
-                self.nested.push((place.range.clone(), written));
+                self.nested.push((place.range(), written));
             }
             self.next += 1;
             return Ok(());
         }
-        out.push_str(&source[self.done..place.range.start]);
+        let range = place.range();
+        out.push_str(&source[self.done..range.start]);
         if unchanged {
-            self.with_nested(source, &place.range, out);
+            self.with_nested(source, &range, out);
         } else if self.nested.is_empty() {
             write(translated, out)?;
         } else {
             write(&self.with_markup(source, place, translated), out)?;
         }
         self.nested.clear();
-        self.done = place.range.end;
+        self.done = range.end;
         self.next += 1;
         Ok(())
     }

@@ -25,17 +25,18 @@ pub(super) fn write(
     // Lines are divided below. Both are one byte, so the marks stay where they are.
     let text: &str = &text.replace(['\n', '\r'], " ");
     match writing {
-        Writing::Plain { width: Some(width), .. } => {
+        Writing::Plain(Some(around)) => {
+            let width = around.width;
             let inside = width.saturating_sub(wrap::columns(prefix));
             let mut lines = wrap::to_width(text, marks, inside);
-            if !plain::is_one_paragraph(&lines, prefix, *width) {
+            if !plain::is_one_paragraph(&lines, prefix, width) {
                 lines = text.to_string();
             }
             for piece in pieces(&lines, marks)? {
                 broken(piece.as_str(), newline, prefix, out);
             }
         }
-        Writing::Plain { width: None, .. } => {
+        Writing::Plain(None) => {
             for piece in pieces(text, marks)? {
                 out.push_str(piece.as_str());
             }
@@ -62,7 +63,7 @@ pub(super) fn write(
                 // An empty line would end the cue.
                 out.push('\u{200b}');
             }
-            let lines = wrap::to_lines(text, marks, *lines);
+            let lines = wrap::to_lines(text, marks, *lines as usize);
             for piece in pieces(&lines, marks)? {
                 match piece {
                     Piece::Text(text) => {
@@ -82,7 +83,8 @@ pub(super) fn write(
                 }
             }
         }
-        Writing::Gettext { before, after } => {
+        Writing::Gettext(around) => {
+            let [before, after] = &**around;
             out.extend(["\"", before]);
             for piece in pieces(text, marks)? {
                 match piece {
