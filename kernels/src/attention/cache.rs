@@ -1,12 +1,17 @@
-//! The KV cache: keys and values of earlier tokens, in the layout that attention reads.
+//! The KV cache: keys and values of earlier tokens, in the layout that attention reads, and [`attention_cached`].
 //!
 //! A cache has a number of *slots* with `capacity` positions each. Appending a token writes its keys and values once;
 //! they are never moved. A hypothesis that forks from another one continues in its own slot. A table stores, for each
 //! position, the slot that holds its key and value: see [`super::attention_decode`].
 
+use super::bias::CheckedBias;
+use super::check;
 use super::head_views::Heads;
 use super::kv_dtype::{KvFormat, with_kv_format};
+use super::one_head::{HeadKv, ValueRows};
+use super::options::{AttentionOptions, AttentionOutput, Sequence};
 use super::panels::{ROWS_AHEAD, copy_rows, head_floats, value_row, write_keys};
+use super::tasks::{AttentionParams, count_tasks};
 use crate::dtype::Dtype;
 use crate::error::{Error, Expected};
 use crate::isa::Isa;
@@ -260,6 +265,14 @@ impl<'a> Cache<'a> {
         }
     }
 
+    /// The keys and values of `head` in all slots; `T` is the element of the dtype.
+    #[inline(always)]
+    pub(super) fn head<T>(&self, head: usize) -> CacheHead<T> {
+        let value_row = value_row(self.isa.lanes(), self.shape.head_dim);
+        let (keys, values) = (self.keys(0, head).cast(), self.values(0, head).cast());
+        CacheHead { keys, values, value_row, slot: self.shape.keys_at(self.isa, 1, 0) }
+    }
+
     #[inline(always)]
     pub(super) fn keys(&self, slot: usize, head: usize) -> *const () {
         self.shape.element(self.data.as_ptr(), self.shape.keys_at(self.isa, slot, head))
@@ -268,6 +281,36 @@ impl<'a> Cache<'a> {
     #[inline(always)]
     pub(super) fn values(&self, slot: usize, head: usize) -> *const () {
         self.shape.element(self.data.as_ptr(), self.shape.values_at(self.isa, slot, head))
+    }
+}
+
+/// The keys and values of one head in all slots of a cache.
+#[derive(Clone, Copy)]
+pub(super) struct CacheHead<T> {
+    keys: *const T,
+    values: *const T,
+    pub(super) value_row: usize,
+    /// Elements of a slot.
+    slot: usize,
+}
+
+impl<T> CacheHead<T> {
+    /// The panels of a slot.
+    #[inline(always)]
+    pub(super) fn keys(&self, slot: u32) -> *const T {
+        self.keys.wrapping_add(slot as usize * self.slot)
+    }
+
+    /// The value row of `position` in a slot.
+    #[inline(always)]
+    pub(super) fn value(&self, slot: u32, position: usize) -> *const T {
+        self.values.wrapping_add(slot as usize * self.slot + position * self.value_row)
+    }
+
+    /// The value rows of the positions whose slots are `slots`.
+    #[inline(always)]
+    pub(super) const fn value_rows<'a>(&self, slots: &'a [u32]) -> ValueRows<'a, T> {
+        ValueRows { at: self.values, row: self.value_row, slots: Some((slots, self.slot)) }
     }
 }
 
@@ -377,6 +420,103 @@ impl<'a> CacheMut<'a> {
         key.check_shape("key", expected)?;
         value.check_shape("value", expected)
     }
+}
+
+/// One sequence whose keys and values are in a cache, from position 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CachedSequence {
+    /// First query token.
+    pub query_start: usize,
+    /// Query tokens.
+    pub query_len: usize,
+    /// Slot of the cache.
+    pub slot: usize,
+    /// Positions of the slot that are visible.
+    pub key_len: usize,
+}
+
+/// As [`attention`](super::attention), with keys and values from positions `0..key_len` of a slot of `cache`, on the instruction set of
+/// the cache. Several sequences may read one slot: the beams of a sentence share its source in this way. It needs no
+/// scratch.
+///
+/// It is for cross-attention, where every key of the source is visible, and for a prefill that continues a cached
+/// sequence: write the new tokens to the cache first, then call with `causal` and a `key_len` that includes them. The
+/// bits and the error bound are those of [`attention`](super::attention) on the same keys and values.
+///
+/// # Errors
+/// Shapes, slots or buffers that do not fit; then nothing is written.
+///
+/// ```
+/// use simdformer_kernels::{
+///     AttentionOptions, CacheMut, CacheShape, CachedSequence, Heads, HeadsMut, Isa, Parallelism,
+///     attention_cached,
+/// };
+///
+/// let (isa, heads, head_dim) = (Isa::best(), 1, 2);
+/// let shape = CacheShape::new(1, 8, heads, head_dim);
+/// let mut data = vec![0.0; shape.len(isa)?];
+/// let mut cache = CacheMut::new(isa, shape, &mut data)?;
+/// // The keys and values of a source of three tokens, projected once. All keys are equal.
+/// let (key, value) = ([1.0; 6], [3.0, 0.0, 6.0, 0.0, 9.0, 3.0]);
+/// let tokens = [3, heads, head_dim];
+/// cache.write(0, 0, Heads::new(&key, tokens)?, Heads::new(&value, tokens)?)?;
+///
+/// // Two hypotheses of this source, with one query each.
+/// let query = [0.5, 1.0, -2.0, 0.0];
+/// let beam = |row| CachedSequence { query_start: row, query_len: 1, slot: 0, key_len: 3 };
+/// let mut context = [0.0; 4];
+/// attention_cached(
+///     Heads::new(&query, [2, heads, head_dim])?,
+///     &cache.read(),
+///     &[beam(0), beam(1)],
+///     &AttentionOptions::new(head_dim),
+///     HeadsMut::new(&mut context, [2, heads, head_dim])?.into(),
+///     Parallelism::Serial,
+/// )?;
+/// // The mean of the values.
+/// assert!(context.iter().zip([6.0, 1.0, 6.0, 1.0]).all(|(x, y)| (x - y).abs() < 1e-5));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn attention_cached(
+    query: Heads<'_>,
+    cache: &Cache<'_>,
+    sequences: &[CachedSequence],
+    options: &AttentionOptions<'_>,
+    output: AttentionOutput<'_>,
+    parallelism: Parallelism<'_>,
+) -> Result<(), Error> {
+    let shape = cache.shape();
+    let isa = cache.isa();
+    check::query(&query, ("output.context", &output.context), shape.heads, shape.head_dim)?;
+    let queries = sequences.iter().map(|s| (s.query_start, s.query_len, s.key_len));
+    let reach = check::sequences(queries, &query, &[output.context.read()])?;
+    let bias = CheckedBias::new(options.bias, reach, options.causal)?;
+    let weights = check::weights(output.weights, reach)?;
+    for sequence in sequences {
+        shape.check_range(sequence.slot, 0, sequence.key_len)?;
+    }
+    count_tasks(sequences.len(), query.heads(), reach.longest)?;
+    if query.tokens() == 0 || query.heads() == 0 || shape.head_dim == 0 {
+        return Ok(());
+    }
+    let mut context = output.context;
+    let mut params =
+        AttentionParams::new(&query, shape.heads, options, bias, &mut context, weights);
+    params.dtype = shape.dtype;
+    let kv = |index: usize, head| {
+        let CachedSequence { query_start, query_len, slot, key_len } = sequences[index];
+        let next_keys = match sequences.get(index + 1) {
+            Some(next) if head + 1 == shape.heads => cache.keys(next.slot, 0),
+            _ => cache.keys(slot, head + 1),
+        };
+        let (keys, values) = (cache.keys(slot, head), cache.values(slot, head));
+        let value_row = value_row(isa.lanes(), shape.head_dim);
+        let kv = HeadKv { keys, next_keys, values, value_row };
+        (Sequence::of_queries(query_start, query_len, key_len), kv)
+    };
+    let size = (sequences.len(), reach.longest);
+    params.run(isa, size, reach.work, parallelism.workers(), &kv);
+    Ok(())
 }
 
 impl fmt::Debug for Cache<'_> {

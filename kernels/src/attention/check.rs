@@ -1,9 +1,8 @@
 //! Checks that shapes, ranges and buffers of a call fit. They run before anything is written.
 
 use super::bias::Reach;
-use super::cache::CacheShape;
 use super::head_views::{Heads, HeadsMut};
-use super::options::{AttentionWeights, Sequence, SlotTable};
+use super::options::{AttentionWeights, Sequence};
 use super::tasks::estimate_work;
 #[cfg(feature = "train")]
 use crate::dropout::WeightDropout;
@@ -148,25 +147,4 @@ pub(super) fn sentences(
 ) -> Result<(), Error> {
     let found = dropout.map_or(query.tokens(), WeightDropout::tokens);
     Error::check_size("sentences", "dropout", Expected::Exactly(query.tokens()), found)
-}
-
-/// Checks that each of `rows` rows has a slot for each of its keys, and that the cache has these slots and positions.
-pub(super) fn slot_table(
-    slot_table: &SlotTable<'_>,
-    rows: usize,
-    shape: &CacheShape,
-) -> Result<(), Error> {
-    let &SlotTable { lens, slots, stride } = slot_table;
-    Error::check_len("lens", rows, lens)?;
-    for (row, &len) in lens.iter().enumerate() {
-        let Some(row_slots) = slot_table.row_slots(row) else {
-            let expected = row.saturating_mul(stride).saturating_add(len as usize);
-            let expected = Expected::AtLeast(expected);
-            return Error::check_size("length", "slots", expected, slots.len());
-        };
-        let (index, capacity) = (Some(row), Expected::AtMost(shape.capacity));
-        Error::check_item("keys", "row", index, capacity, row_slots.len())?;
-        Error::check_indices("slot", "key", shape.slots, row_slots)?;
-    }
-    Ok(())
 }

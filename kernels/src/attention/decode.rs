@@ -1,4 +1,5 @@
-//! Decode steps of queries whose keys and values are in several slots of the cache, such as the hypotheses of a beam.
+//! Decode steps: one query per row, whose keys and values are in several slots of the cache, such as those of the
+//! hypotheses of a beam.
 //!
 //! The slot table contains, for each position, the slot of its key and value. A panel of keys from one slot is used
 //! directly. A panel whose positions are in several slots is scored once per slot, and the lanes are merged, which
@@ -6,262 +7,292 @@
 //! those of a cache in which all positions are in one slot.
 //!
 //! Hypotheses with a common ancestor share the first part of their slots, and nothing after it. Several rows process
-//! the shared part as a tile, which reads it once. Then they process their own parts one by one.
+//! the shared part as a tile, which reads it once. Then they process their own parts one by one (`decode_group.rs`).
 
-use super::cache::Cache;
-use super::decode_query_group::{BlockPart, Queries, own_scores, own_values};
-use super::kv_dtype::KvFormat;
+use super::bias::CheckedBias;
+use super::cache::{Cache, CacheShape};
+use super::check;
+use super::decode_group::{MAX_SHARED_ROWS, RowGroup, attend};
+use super::head_views::{Heads, HeadsMut};
+use super::kv_dtype::{KvFormat, with_kv_format};
 use super::one_head::HeadQuery;
-use super::online_softmax::{Factors, KEY_BLOCK, KeyBlock, Running, WeightLines, exponentials};
-use crate::prefetch::ONE_QUERY_STEPS;
-use crate::simd::{MAX_LANES, MAX_PANEL, SimdF32, simd_op, vector_groups};
+use super::online_softmax::WeightLines;
+use super::options::{AttentionOptions, Sequence};
+use super::tasks::{AttentionParams, chunked};
+use crate::debug_slice::Elements;
+use crate::dtype::Dtype;
+use crate::error::{Error, Expected};
+use crate::parallel::Parallelism;
+use crate::simd::{SimdF32, simd_op};
+use core::fmt;
+use core::ops::Range;
 
-/// Most rows that share one pass over their common keys and values.
-pub(super) const MAX_SHARED_ROWS: usize = 4;
+/// The KV slots of each row of a decode step. Row `r` sees `lens[r]` keys; key `j` is position `j` of slot
+/// `slots[r * stride + j]` of the cache.
+///
+/// If all keys of a row are in one slot, the table contains this slot `lens[r]` times. With a `stride` of 0, all rows
+/// share one row of the table.
+#[derive(Clone, Copy)]
+pub struct SlotTable<'a> {
+    /// Keys that each row sees, `[rows]`.
+    pub lens: &'a [u32],
+    /// The slot of each key of each row.
+    pub slots: &'a [u32],
+    /// Entries of `slots` from one row to the next.
+    pub stride: usize,
+}
 
-/// One head of `R` consecutive queries that have equally many keys.
-pub(super) struct KvView<'a, const R: usize> {
-    pub(super) heads: [HeadQuery; R],
-    pub(super) cache: Cache<'a>,
-    pub(super) kv_head: usize,
-    /// The slot of each key of each query.
-    pub(super) slots: [&'a [u32]; R],
-    /// Keys that have the same slot in all queries, in whole panels. 0 for a single query.
-    pub(super) shared: usize,
-    /// The head and the slots that are computed next: prefetched early.
-    pub(super) next_kv_head: usize,
-    pub(super) next_slots: &'a [u32],
+impl<'a> SlotTable<'a> {
+    /// The slots of row `row`, or `None` if the table has no such row or ends before its last key.
+    pub(super) fn row_slots(&self, row: usize) -> Option<&'a [u32]> {
+        let len = *self.lens.get(row)? as usize;
+        let start = row.checked_mul(self.stride)?;
+        self.slots.get(start..start.checked_add(len)?)
+    }
+}
+
+impl fmt::Debug for SlotTable<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SlotTable")
+            .field("lens", &Elements::of(self.lens))
+            .field("slots", &Elements::of(self.slots))
+            .field("stride", &self.stride)
+            .finish()
+    }
+}
+
+/// Attention of one query per row, `[rows, heads, head_dim]`, over keys and values that may be in several slots;
+/// `slot_table` contains the slots. `out` has the query's shape. A dense bias is indexed by row, as by query elsewhere.
+/// With a relative bias, the position of each row is that of its last key.
+///
+/// This is self-attention in a decode step. [Append](CacheMut::append) the keys and values of the rows first: a row
+/// sees its own key. To fork a hypothesis, copy a row of the table; keys and values are not copied.
+///
+/// The bits are those of [`attention_cached`] on a cache that has the same keys in one slot.
+///
+/// # Errors
+/// Shapes, slots, lengths or buffers that do not fit; then nothing is written.
+///
+/// ```
+/// use simdformer_kernels::{
+///     SlotTable, AttentionOptions, CacheMut, CacheShape, Heads, HeadsMut, Isa, Parallelism,
+///     attention_decode,
+/// };
+///
+/// let (isa, heads, head_dim) = (Isa::best(), 1, 2);
+/// let shape = CacheShape::new(2, 8, heads, head_dim);
+/// let mut data = vec![0.0; shape.len(isa)?];
+/// let mut cache = CacheMut::new(isa, shape, &mut data)?;
+/// // All keys are equal, so the context of a row is the mean of the values that it sees.
+/// let key = [1.0; 4];
+/// let rows = [2, heads, head_dim];
+///
+/// // Step 0: one hypothesis, in slot 0. Step 1: two hypotheses, which write to slots 0 and 1.
+/// let (first, second) = ([2.0, 0.0], [4.0, 0.0, 8.0, 6.0]);
+/// let one = [1, heads, head_dim];
+/// cache.append(&[0], &[0], Heads::new(&key[..2], one)?, Heads::new(&first, one)?)?;
+/// cache.append(&[0, 1], &[1, 1], Heads::new(&key, rows)?, Heads::new(&second, rows)?)?;
+///
+/// // Position 0 of both is in slot 0, position 1 in the slot of each. A row of the table has 8 positions.
+/// let mut slots = [0u32; 2 * 8];
+/// slots[8 + 1] = 1;
+/// let mut context = [0.0; 4];
+/// attention_decode(
+///     Heads::new(&[0.5; 4], rows)?,
+///     &cache.read(),
+///     SlotTable { lens: &[2, 2], slots: &slots, stride: 8 },
+///     &AttentionOptions::new(head_dim),
+///     HeadsMut::new(&mut context, rows)?,
+///     Parallelism::Serial,
+/// )?;
+/// assert!(context.iter().zip([3.0, 0.0, 5.0, 3.0]).all(|(x, y)| (x - y).abs() < 1e-5));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn attention_decode(
+    query: Heads<'_>,
+    cache: &Cache<'_>,
+    slot_table: SlotTable<'_>,
+    options: &AttentionOptions<'_>,
+    mut out: HeadsMut<'_>,
+    parallelism: Parallelism<'_>,
+) -> Result<(), Error> {
+    let shape = cache.shape();
+    let isa = cache.isa();
+    check::query(&query, ("out", &out), shape.heads, shape.head_dim)?;
+    check_slots(&slot_table, query.tokens(), &shape)?;
+    let ranges = slot_table.lens.iter().enumerate().map(|(row, &len)| (row, 1, len as usize));
+    let reach = check::sequences(ranges, &query, &[])?;
+    let bias = CheckedBias::new(options.bias, reach, options.causal)?;
+    if query.tokens() == 0 || query.heads() == 0 || shape.head_dim == 0 {
+        return Ok(());
+    }
+    let params = AttentionParams::new(&query, shape.heads, options, bias, &mut out, None);
+    // Each task writes its own elements of the output.
+    let workers = parallelism.workers();
+    let unit = rows_of_unit(query.tokens(), query.heads(), workers.threads());
+    let tasks = query.tokens().div_ceil(unit) * query.heads();
+    chunked(tasks, reach.work, workers, &|range| {
+        let rows = DecodeRows { params: &params, cache: *cache, slot_table, unit, range };
+        with_kv_format!(shape.dtype, N => isa.dispatch(decode_rows::<N>(rows)));
+    });
+    Ok(())
+}
+
+/// Checks that each of `rows` rows has a slot for each of its keys, and that the cache has these slots and positions.
+fn check_slots(slot_table: &SlotTable<'_>, rows: usize, shape: &CacheShape) -> Result<(), Error> {
+    let &SlotTable { lens, slots, stride } = slot_table;
+    Error::check_len("lens", rows, lens)?;
+    for (row, &len) in lens.iter().enumerate() {
+        let Some(row_slots) = slot_table.row_slots(row) else {
+            let expected = row.saturating_mul(stride).saturating_add(len as usize);
+            let expected = Expected::AtLeast(expected);
+            return Error::check_size("length", "slots", expected, slots.len());
+        };
+        let (index, capacity) = (Some(row), Expected::AtMost(shape.capacity));
+        Error::check_item("keys", "row", index, capacity, row_slots.len())?;
+        Error::check_indices("slot", "key", shape.slots, row_slots)?;
+    }
+    Ok(())
+}
+
+/// Rows of a decode step per task. With more rows, more of them can share what they read, but each thread needs several
+/// tasks. The number does not change the bits.
+fn rows_of_unit(rows: usize, heads: usize, threads: usize) -> usize {
+    let mut unit = MAX_SHARED_ROWS;
+    while unit > 1 && rows.div_ceil(unit) * heads < 2 * threads {
+        unit /= 2;
+    }
+    unit
+}
+
+/// A range of `(unit of rows, head)` of a decode step.
+struct DecodeRows<'a> {
+    params: &'a AttentionParams<'a>,
+    cache: Cache<'a>,
+    slot_table: SlotTable<'a>,
+    /// Rows in a unit.
+    unit: usize,
+    range: Range<usize>,
 }
 
 simd_op!(
-    /// [`KvView::attend`] as a separate function.
-    ///
-    /// # Safety
-    /// As [`KvView::attend`].
-    pub(super) unsafe fn attend<S: SimdF32, N: KvFormat, const R: usize, const NV: usize>(
+    /// Computes attention for the rows and heads of `decode`.
+    fn decode_rows<S: SimdF32, N: KvFormat, const NV: usize = { S::PANEL / S::LANES }>(
         s: S,
-        view: KvView<'_, R>,
-        lines: &mut WeightLines,
+        decode: DecodeRows<'_>,
     ) {
-        // SAFETY: the caller's contract.
-        unsafe { view.attend::<S, N, NV>(s, lines) }
+        let heads = decode.params.query.heads();
+        let rows = decode.slot_table.lens.len();
+        let mut lines = WeightLines::new();
+        let mut queries = [decode.params.head(&Sequence::default(), 0); MAX_SHARED_ROWS];
+        let mut task = decode.range.start;
+        while task < decode.range.end {
+            let (unit, first) = (task / heads, task % heads);
+            let count = (heads - first).min(decode.range.end - task);
+            let end = rows.min((unit + 1) * decode.unit);
+            let mut row = unit * decode.unit;
+            while row < end {
+                let shared =
+                    decode.shared_rows(row, end, const { max_shared_rows::<S>() }, S::LANES);
+                // The heads of a row are processed in order, as they are in memory.
+                for head in first..first + count {
+                    let next = if head + 1 < first + count {
+                        (row, head + 1)
+                    } else if row + shared.rows < end {
+                        (row + shared.rows, first)
+                    } else {
+                        (end, 0)
+                    };
+                    decode.load_queries(&shared, (row, head), &mut queries);
+                    let kv = decode.cache.head::<N::KvElement>(head / decode.params.group);
+                    let next_keys = decode.next_keys::<N::KvElement>(next);
+                    // SAFETY: `check_slots` checked slots and lengths against the cache. Only this task writes these
+                    // rows and this head.
+                    unsafe {
+                        match shared.rows {
+                            4 if const { max_shared_rows::<S>() >= 4 } => {
+                                let group = RowGroup::<N, 4>::new(&queries, &shared, kv, next_keys);
+                                s.call_noinline(attend::<N, 4, NV>(group, &mut lines));
+                            }
+                            2 if const { max_shared_rows::<S>() >= 2 } => {
+                                let group = RowGroup::<N, 2>::new(&queries, &shared, kv, next_keys);
+                                s.call_noinline(attend::<N, 2, NV>(group, &mut lines));
+                            }
+                            _ => RowGroup::<N, 1>::new(&queries, &shared, kv, next_keys)
+                                .attend::<S, NV>(s, &mut lines),
+                        }
+                    }
+                }
+                row += shared.rows;
+            }
+            task += count;
+        }
     }
 );
 
-/// Keys that have the same slot in all `rows`, in whole panels.
-#[inline(always)]
-pub(super) fn shared<S: SimdF32>(rows: &[&[u32]]) -> usize {
-    let Some((first, others)) = rows.split_first() else { return 0 };
-    let mut key = 0;
-    while key + S::LANES <= first.len() {
-        let panel = &first[key..key + S::LANES];
-        for other in others {
-            let Some(other) = other.get(key..key + S::LANES) else { return key };
-            let pairs = panel.iter().zip(other);
-            if pairs.fold(0, |difference, (a, b)| difference | (a ^ b)) != 0 {
-                return key;
-            }
-        }
-        key += S::LANES;
-    }
-    key
+/// Most rows that share one pass over common keys and values. It is one on instruction sets without prefetch, where
+/// computing takes longer than reading.
+const fn max_shared_rows<S: SimdF32>() -> usize {
+    if S::PREFETCHES { MAX_SHARED_ROWS } else { 1 }
 }
 
-impl<const R: usize> KvView<'_, R> {
-    /// Computes attention for query row 0 of each of `heads`. The previous content of `lines` is ignored.
-    ///
-    /// # Safety
-    /// Every pointer of `heads`, except those to keys and values, is valid for the data that its field documents, for
-    /// the instruction set of `S`. No other code accesses their outputs. The queries are those of consecutive rows.
-    /// Each element of `slots` has `key_len` entries. All of them are slots of the cache, their positions have been
-    /// written, and they are equal in all queries up to `shared`, a multiple of `LANES`.
-    #[inline(always)]
-    pub(super) unsafe fn attend<S: SimdF32, N: KvFormat, const NV: usize>(
+/// Rows that share one pass over their common keys and values: 1, 2 or 4.
+pub(super) struct SharedRows<'a> {
+    pub(super) rows: usize,
+    /// The KV slots of each row.
+    pub(super) slots: [&'a [u32]; MAX_SHARED_ROWS],
+    /// Keys that have the same slot in all rows, in whole panels.
+    pub(super) shared: usize,
+}
+
+impl<'a> DecodeRows<'a> {
+    /// The KV slots of a row.
+    fn slots(&self, row: usize) -> &'a [u32] {
+        self.slot_table.row_slots(row).unwrap_or(&[])
+    }
+
+    /// At most `most` rows with a common prefix of slots, from `row`, before `end`.
+    #[inline(never)]
+    fn shared_rows(&self, row: usize, end: usize, most: usize, lanes: usize) -> SharedRows<'a> {
+        let mut slots = [self.slots(row); MAX_SHARED_ROWS];
+        let mut rows = 1;
+        while rows < most && row + rows < end {
+            let next = self.slots(row + rows);
+            if next.len() != slots[0].len() || next.first() != slots[0].first() {
+                break;
+            }
+            slots[rows] = next;
+            rows += 1;
+        }
+        if rows == 3 {
+            rows = 2;
+        }
+        let panels = |row: usize| slots[row].chunks_exact(lanes);
+        let equal = |row| panels(0).zip(panels(row)).take_while(|(a, b)| a == b).count() * lanes;
+        let shared = (1..rows).map(equal).fold(slots[0].len(), usize::min);
+        if rows == 1 || shared == 0 {
+            return SharedRows { rows: 1, slots, shared: 0 };
+        }
+        SharedRows { rows, slots, shared }
+    }
+
+    /// Sets `queries` to those of `head` of the rows from `row`.
+    #[inline(never)]
+    fn load_queries(
         &self,
-        s: S,
-        lines: &mut WeightLines,
+        shared: &SharedRows<'_>,
+        (row, head): (usize, usize),
+        queries: &mut [HeadQuery; MAX_SHARED_ROWS],
     ) {
-        let mut running = [Running::START; R];
-        let key_len = self.heads[0].key_len;
-        let mut key = 0;
-        while key < key_len {
-            let block = KeyBlock { key, len: (key_len - key).min(KEY_BLOCK), next: key };
-            // SAFETY: the `# Safety` contract of `attend` holds.
-            unsafe {
-                let highest = self.scores::<S, N, NV>(s, block, lines);
-                let vectors = block.len.div_ceil(S::LANES);
-                let corrections = exponentials(s, lines, vectors, highest, &mut running);
-                let last = key + block.len == key_len;
-                let factors = Factors::of(corrections, &running, last);
-                let lines = &lines.0;
-                for i in 0..R {
-                    let Some(bias) = self.heads[i].hiding_bias() else { break };
-                    let (head, weights) = (&self.heads[i], &lines[i * KEY_BLOCK..][..block.len]);
-                    let value = |key| self.value::<S, N>(i, key);
-                    head.values_masked::<S, N>(s, (0, key), weights, factors[i], bias, value);
-                }
-                if self.heads[0].hiding_bias().is_none() {
-                    let mut v = 0;
-                    let end = self.heads[0].head_dim.div_ceil(S::LANES);
-                    vector_groups!(v, end, [NV, 1] => {
-                        self.columns::<S, N>(s, block, v * S::LANES, lines, factors)
-                    });
-                }
-            }
-            key += block.len;
-        }
-        for i in 0..R {
-            let value = |key| self.value::<S, N>(i, key);
-            // SAFETY: the `# Safety` contract of `attend` holds.
-            unsafe { self.heads[i].finish_masked::<S, N>(s, 0, running[i], value) };
+        for (i, query) in queries.iter_mut().enumerate().take(shared.rows) {
+            let keys = shared.slots[i].len();
+            *query = self.params.head(&Sequence::of_queries(row + i, 1, keys), head);
         }
     }
 
-    /// Keys of a block that all queries process in one tile.
-    #[inline(always)]
-    fn shared_len(&self, block: KeyBlock) -> usize {
-        if R == 1 { 0 } else { self.shared.saturating_sub(block.key).min(block.len) }
-    }
-
-    /// `count` queries from index `first`, with the slots of the first of them.
-    #[inline(always)]
-    fn queries(&self, first: usize, count: usize) -> Queries<'_> {
-        let heads = &self.heads[first..first + count];
-        Queries { heads, slots: self.slots[first], cache: self.cache, kv_head: self.kv_head }
-    }
-
-    /// The value row of key `key` of query `i`.
-    #[inline(always)]
-    fn value<S: SimdF32, N: KvFormat>(&self, i: usize, key: usize) -> *const N::KvElement {
-        self.queries(i, 1).value::<S, N>(self.slots[i][key], key)
-    }
-
-    /// Address of the first key of a block that query `i` does not share. If there is no such query or key, the address
-    /// of the first values of the block.
-    #[inline(always)]
-    fn own_keys<S: SimdF32, N: KvFormat>(&self, block: KeyBlock, i: usize) -> *const N::KvElement {
-        let shared_len = self.shared_len(block);
-        if i < R && shared_len < block.len {
-            let at = block.key + shared_len;
-            return self.queries(i, 1).panel::<S, N>(self.slots[i][at], at);
-        }
-        self.value::<S, N>(0, block.key)
-    }
-
-    /// Scores of one block. Returns the maximum of each lane of each query.
-    ///
-    /// # Safety
-    /// As [`KvView::attend`].
-    #[inline(always)]
-    unsafe fn scores<S: SimdF32, N: KvFormat, const NV: usize>(
-        &self,
-        s: S,
-        block: KeyBlock,
-        lines: &mut WeightLines,
-    ) -> [S::F32; R] {
-        let mut highest = [s.splat(f32::NEG_INFINITY); R];
-        let lines = lines.0.as_mut_ptr();
-        let shared_panels = self.shared_len(block) / S::LANES;
-        if const { R > 1 } {
-            let (all, after) = (self.queries(0, R), self.own_keys::<S, N>(block, 0));
-            let mut v = 0;
-            // SAFETY: the `# Safety` contract of `scores` holds.
-            unsafe {
-                vector_groups!(v, shared_panels, [NV, 1] => {
-                    all.group::<S, N, R>(s, block, v, after, &mut highest, lines)
-                });
-            }
-        }
-        for i in 0..R {
-            let (own, after) = (self.queries(i, 1), self.own_keys::<S, N>(block, i + 1));
-            // SAFETY: the `# Safety` contract of `scores` holds. `lines` has a line for each query.
-            unsafe {
-                let line = lines.add(i * KEY_BLOCK);
-                if const { R == 1 } {
-                    own.own_scores::<S, N>(s, block, 0, after, &mut highest[i], line);
-                } else {
-                    let mut lanes = [0.0; MAX_LANES];
-                    s.store(lanes.as_mut_ptr(), highest[i]);
-                    let first = shared_panels;
-                    s.call_noinline(own_scores::<N>(own, block, first, after, &mut lanes, line));
-                    highest[i] = s.load(lanes.as_ptr());
-                }
-            }
-        }
-        highest
-    }
-
-    /// `out = (out * before + weights * values) * after` of one block, for `G` vectors of output columns.
-    ///
-    /// # Safety
-    /// As [`KvView::attend`].
-    #[inline(always)]
-    unsafe fn columns<S: SimdF32, N: KvFormat, const G: usize>(
-        &self,
-        s: S,
-        block: KeyBlock,
-        column: usize,
-        weights: &[f32],
-        factors: [Factors; R],
-    ) {
-        let mut acc = [[s.splat(0.0); G]; R];
-        if block.key > 0 {
-            for i in 0..R {
-                // SAFETY: an earlier block wrote the output row.
-                acc[i] = unsafe { self.heads[i].load_scaled(s, (0, column), factors[i].before) };
-            }
-        }
-        let shared_len = self.shared_len(block);
-        let weights = weights.as_ptr();
-        // SAFETY: the `# Safety` contract of `columns` holds. There is a line of weights for each query, and `G`
-        // vectors fit in a panel.
-        unsafe {
-            if const { R > 1 } && shared_len > 0 {
-                let after = self.own_values::<S, N>(block, column, 0);
-                let part = BlockPart { block, column, start: 0, end: shared_len };
-                acc = self.queries(0, R).runs::<S, N, R, G>(s, acc, part, weights, after);
-            }
-            for i in 0..R {
-                let (own, after) =
-                    (self.queries(i, 1), self.own_values::<S, N>(block, column, i + 1));
-                let part = BlockPart { block, column, start: shared_len, end: block.len };
-                let weights = weights.add(i * KEY_BLOCK);
-                if const { R == 1 } {
-                    [acc[i]] = own.runs::<S, N, 1, G>(s, [acc[i]], part, weights, after);
-                } else if shared_len < block.len {
-                    let mut sums = [0.0; MAX_PANEL];
-                    let acc = &mut acc[i];
-                    for (g, &x) in acc.iter().enumerate() {
-                        s.store(sums.as_mut_ptr().add(g * S::LANES), x);
-                    }
-                    s.call_noinline(own_values::<N, G>(own, part, weights, after, &mut sums));
-                    for (g, x) in acc.iter_mut().enumerate() {
-                        *x = s.load(sums.as_ptr().add(g * S::LANES));
-                    }
-                }
-            }
-        }
-        for i in 0..R {
-            // SAFETY: the output row exists by the contract of `attend`.
-            unsafe { self.heads[i].store_scaled(s, (0, column), &acc[i], factors[i].after) };
-        }
-    }
-
-    /// Address of the first value of a block that query `i` does not share, from `column`. If there is no such query or
-    /// value, an address in the keys of the next head.
-    #[inline(always)]
-    fn own_values<S: SimdF32, N: KvFormat>(
-        &self,
-        block: KeyBlock,
-        column: usize,
-        i: usize,
-    ) -> *const N::KvElement {
-        let shared_len = self.shared_len(block);
-        if i < R && shared_len < block.len {
-            return self.value::<S, N>(i, block.key + shared_len).wrapping_add(column);
-        }
-        let next = self.next_slots.first().map_or(self.slots[0][block.key], |&next| next);
-        let keys = self.cache.keys(next as usize, self.next_kv_head).cast::<N::KvElement>();
-        keys.wrapping_add(column * ONE_QUERY_STEPS)
+    /// Address of the first key of a row and a head, which are computed next. After the last row it is any address.
+    fn next_keys<T>(&self, (row, head): (usize, usize)) -> *const T {
+        let slot = self.slots(row).first().map_or(0, |&slot| slot);
+        self.cache.head(head / self.params.group).keys(slot)
     }
 }

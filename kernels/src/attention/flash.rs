@@ -9,14 +9,14 @@
 //! limits (on the causal diagonal) masks the scores past each limit. Past the smallest limit it multiplies values row
 //! by row. So the value of a hidden key is never read for a query, and `0 * NaN` cannot occur.
 
-use super::bias::BiasRows;
 #[cfg(feature = "train")]
 use super::dropout::{WeightTile, drop_once};
 use super::head_views::HeadRows;
 use super::kv_dtype::{KvFormat, line_by_line, load, tile_prefetched};
-use super::one_head::{HeadKv, HeadQuery};
-use super::online_softmax::{Factors, KEY_BLOCK, KeyBlock, Running, WeightLines, exponentials};
-use super::panels::copy_rows;
+use super::one_head::{HeadKv, HeadQuery, add_unhidden, fill_fully_masked, fill_rows};
+use super::online_softmax::{
+    Factors, KEY_BLOCK, KeyBlock, Running, WeightLines, exponentials, mask_scores,
+};
 use crate::gemm::{Panels, Rows};
 use crate::parallel::share;
 use crate::prefetch::{ONE_QUERY_STEPS, prefetch_rows};
@@ -42,13 +42,18 @@ const QUERY_ROW: usize = 528;
 pub(super) struct Scores {
     lines: WeightLines,
     /// Copy of the query rows, at a constant stride. In the caller's tensor the stride may be a power of two (the rows
-    /// share cache sets), and the innermost loop has no register for a variable stride.
-    queries: [MaybeUninit<f32>; MAX_MR * QUERY_ROW],
+    /// share cache sets), and the innermost loop has no register for a variable stride. After the scores: incomplete
+    /// vectors of output rows.
+    rows: [MaybeUninit<f32>; MAX_MR * QUERY_ROW],
 }
 
 impl Scores {
     pub(super) const fn new() -> Self {
-        Self { lines: WeightLines::new(), queries: [MaybeUninit::uninit(); MAX_MR * QUERY_ROW] }
+        Self { lines: WeightLines::new(), rows: [MaybeUninit::uninit(); MAX_MR * QUERY_ROW] }
+    }
+
+    fn rows_mut(&mut self) -> *mut f32 {
+        self.rows.as_mut_ptr().cast()
     }
 }
 
@@ -132,9 +137,10 @@ impl<N: KvFormat> FlashHead<N> {
         for (row, &running) in (start..start + count).zip(&running) {
             // SAFETY: the `# Safety` contract of `attend` holds.
             unsafe {
-                self.query.finish_masked::<S, N>(s, row, running, |key| {
-                    self.kv.values.wrapping_add(key * self.kv.value_row)
-                });
+                if running.is_fully_masked() {
+                    let (query, values) = (&self.query, self.kv.value_rows());
+                    s.call_noinline(fill_fully_masked::<N>(query, row, values));
+                }
                 if let Some(to) = self.query.weights {
                     self.write_weights(s, row, running, to);
                 }
@@ -171,38 +177,34 @@ impl<N: KvFormat> FlashHead<N> {
             return;
         }
         let vectors = max_seen.div_ceil(S::LANES);
-        let mut highest = [s.splat(f32::NEG_INFINITY); MR];
         if MR > 1 {
             let HeadQuery { query, query_row: stride, head_dim, .. } = self.query;
             let rows = HeadRows { at: query.wrapping_add(row * stride), stride };
-            let to = scores.queries.as_mut_ptr().cast();
             const { assert!(QUERY_ROW.is_multiple_of(S::LANES)) };
             // SAFETY: the query rows exist by the contract of `tile`, and `attend` makes tiles of several rows only if
             // `head_dim <= QUERY_ROW`.
-            unsafe { copy_rows::<S, f32, 0>(s, rows, (MR, head_dim), to, QUERY_ROW) };
+            unsafe {
+                s.call_noinline(fill_rows(rows, (MR, head_dim), scores.rows_mut(), QUERY_ROW));
+            }
         }
         let mut v = 0;
         // SAFETY: panels up to `vectors` exist by the contract of `tile`, and `scores` has space for a whole block.
         unsafe {
             vector_groups!(v, vectors, [WIDE if MR == 1 && NV < 4, NV, 2 if NV > 2, 1] => {
-                self.scores::<S, MR>(s, block, (row, v, vectors), &seen, &mut highest, scores)
+                self.scores::<S, MR>(s, block, (row, v, vectors), scores)
             });
         }
-        if let Some(bias) = self.query.bias {
-            let place = (block.key, row);
+        let bias = self.query.bias;
+        if bias.is_some() || seen[0] < vectors * S::LANES {
+            let (place, lines) = ((row, block.key), scores.lines.0.as_mut_ptr());
             // SAFETY: the `# Safety` contract of `tile` holds.
-            highest = unsafe { add_biases(s, bias, place, &seen, vectors, &mut scores.lines) };
+            unsafe { s.call_noinline(mask_scores(bias, place, &seen, vectors, lines)) };
         }
         if MR > 1 {
-            // Prefetch the next query rows and the output rows while the exponentials are computed, which use no outer
-            // cache.
-            let HeadQuery { query, query_row, out, out_row, head_dim, .. } = self.query;
-            let queries = query.wrapping_add((row + MR).wrapping_mul(query_row));
-            prefetch_rows::<S, true>(s, queries, query_row, MR, head_dim);
-            let out = out.wrapping_add(row.wrapping_mul(out_row));
-            prefetch_rows::<S, true>(s, out, out_row, MR, head_dim);
+            // The exponentials use no outer cache.
+            s.call_noinline(prefetch_tile(&self.query, row, MR));
         }
-        let correction = exponentials(s, &mut scores.lines, vectors, highest, running);
+        let correction = s.call_noinline(exponentials::<MR>(&mut scores.lines, vectors, running));
         #[cfg(feature = "train")]
         if let Some(drops) = self.query.drops {
             let tile =
@@ -219,7 +221,7 @@ impl<N: KvFormat> FlashHead<N> {
             // SAFETY: the `# Safety` contract of `tile` holds.
             unsafe {
                 vector_groups!(v, end, [NV, 2 if NV > 2, 1] => {
-                    self.columns::<S, MR>(s, tile, v * S::LANES, &scores.lines)
+                    self.columns::<S, MR>(s, tile, v * S::LANES, scores)
                 });
             }
             return;
@@ -227,17 +229,16 @@ impl<N: KvFormat> FlashHead<N> {
         for i in 0..MR {
             let weights = &scores.lines.0[i * KEY_BLOCK..][..seen[i]];
             let place = (row + i, block.key);
+            let (query, values) = (&self.query, self.kv.value_rows());
             // SAFETY: the `# Safety` contract of `tile` holds.
             unsafe {
-                self.query.values_masked::<S, N>(s, place, weights, factors[i], bias, |key| {
-                    self.kv.values.wrapping_add(key * self.kv.value_row)
-                });
+                s.call_noinline(add_unhidden::<N>(query, place, weights, factors[i], bias, values));
             }
         }
     }
 
-    /// Scores of `G` vectors of keys, scaled and masked: of the queries from `row`, and of the vectors of the block from
-    /// `v`. These queries have vectors up to `end`.
+    /// Scaled scores of `G` vectors of keys: of the queries from `row`, and of the vectors of the block from `v`. These
+    /// queries have vectors up to `end`.
     ///
     /// # Safety
     /// As [`FlashHead::attend`]; the panels exist.
@@ -247,8 +248,6 @@ impl<N: KvFormat> FlashHead<N> {
         s: S,
         block: KeyBlock,
         (row, v, end): (usize, usize, usize),
-        seen: &[usize; MR],
-        highest: &mut [S::F32; MR],
         scores: &mut Scores,
     ) {
         let HeadQuery { query, query_row, head_dim, .. } = self.query;
@@ -257,7 +256,7 @@ impl<N: KvFormat> FlashHead<N> {
         let (a, a_row) = if MR == 1 {
             (query.wrapping_add(row * query_row), 0)
         } else {
-            (scores.queries.as_ptr().cast(), QUERY_ROW)
+            (scores.rows.as_ptr().cast(), QUERY_ROW)
         };
         let queries = Rows { at: a, row: a_row, step: 1 };
         let at = keys.wrapping_add((block.key / S::LANES + v) * panel);
@@ -275,18 +274,11 @@ impl<N: KvFormat> FlashHead<N> {
         // SAFETY: the query rows and the panels exist by the contract of `scores`.
         let acc = unsafe { tile_prefetched::<S, N, MR, G>(s, zero, head_dim, queries, view, next) };
         let scale = s.splat(self.query.scale);
-        let masked = (v + G) * S::LANES > seen[0];
         for i in 0..MR {
             for (g, &sum) in acc[i].iter().enumerate() {
-                let first = (v + g) * S::LANES;
-                let mut x = s.mul(sum, scale);
-                if masked {
-                    let visible = s.first(seen[i].saturating_sub(first));
-                    x = s.select(visible, x, s.splat(f32::NEG_INFINITY));
-                }
-                highest[i] = s.max(x, highest[i]);
-                // SAFETY: `first + LANES <= KEY_BLOCK`, so the store is inside line `i`.
-                unsafe { s.store(scores.lines.0.as_mut_ptr().add(i * KEY_BLOCK + first), x) };
+                let at = i * KEY_BLOCK + (v + g) * S::LANES;
+                // SAFETY: the vector is one of the block, so it is inside line `i`.
+                unsafe { s.store(scores.lines.0.as_mut_ptr().add(at), s.mul(sum, scale)) };
             }
         }
     }
@@ -302,18 +294,18 @@ impl<N: KvFormat> FlashHead<N> {
         s: S,
         tile: ValueTile<'_, MR>,
         column: usize,
-        weights: &WeightLines,
+        scores: &mut Scores,
     ) {
         let ValueTile { block, first: row, seen, factors } = tile;
         let HeadKv { keys, next_keys, values, value_row } = self.kv;
         let mut acc = [[s.splat(0.0); G]; MR];
+        // The copies of the queries are not used any more.
+        let buffer = scores.rows_mut();
         if block.key > 0 {
-            for i in 0..MR {
-                // SAFETY: the output row exists by the contract of `attend`, and an earlier block wrote it.
-                acc[i] = unsafe { self.query.load_scaled(s, (row + i, column), factors[i].before) };
-            }
+            // SAFETY: the output rows exist by the contract of `attend`, and an earlier block wrote them.
+            acc = unsafe { self.query.load_scaled(s, (row, column), factors, buffer) };
         }
-        let weights = Rows { at: weights.0.as_ptr(), row: KEY_BLOCK, step: 1 };
+        let weights = Rows { at: scores.lines.0.as_ptr(), row: KEY_BLOCK, step: 1 };
         let first = values.wrapping_add(block.key * value_row + column);
         let values = Panels::one(first, value_row, S::LANES);
         let (min_seen, max_seen) = (seen[0], seen[MR - 1]);
@@ -345,65 +337,21 @@ impl<N: KvFormat> FlashHead<N> {
                 }
             }
         }
-        for (i, line) in acc.iter().enumerate() {
-            // SAFETY: the output row exists by the contract of `attend`.
-            unsafe { self.query.store_scaled(s, (row + i, column), line, factors[i].after) };
-        }
+        // SAFETY: the output rows exist by the contract of `attend`.
+        unsafe { self.query.store_scaled(s, (row, column), &acc, factors, buffer) };
     }
 }
 
-/// Adds the biases to `vectors` vectors of scores of the tile of queries from `row`. Returns the maximum of each
-/// query in each lane. This is a separate pass over data in the first-level cache: inside [`FlashHead::scores`] it
-/// would take registers from calls without a bias.
-///
-/// # Safety
-/// `seen` keys of the block are visible to each query.
-#[inline(always)]
-unsafe fn add_biases<S: SimdF32, const MR: usize>(
-    s: S,
-    bias: BiasRows,
-    (key, row): (usize, usize),
-    seen: &[usize; MR],
-    vectors: usize,
-    lines: &mut WeightLines,
-) -> [S::F32; MR] {
-    let mut highest = [s.splat(f32::NEG_INFINITY); MR];
-    let vectors = vectors.min(KEY_BLOCK / S::LANES);
-    // Vectors that are completely visible to every query of the tile need no lane count.
-    let whole = if bias.whole { vectors.min(seen[0] / S::LANES) } else { 0 };
-    for i in 0..MR {
-        let line = lines.0.as_mut_ptr().wrapping_add(i * KEY_BLOCK);
-        let bias = bias.at(row + i, key);
-        for v in 0..whole {
-            let first = v * S::LANES;
-            // SAFETY: the address is inside line `i`. The query sees these keys, and each has a bias.
-            unsafe {
-                let x = s.add(s.load(line.add(first)), s.load(bias.add(first)));
-                highest[i] = s.max(x, highest[i]);
-                s.store(line.add(first), x);
-            }
-        }
+simd_op!(
+    /// Prefetches the rows of the queries after a tile of `rows` queries from `row`, and the output rows of the tile.
+    fn prefetch_tile<S: SimdF32>(s: S, query: &HeadQuery, row: usize, rows: usize) {
+        let &HeadQuery { query, query_row, out, out_row, head_dim, .. } = query;
+        let queries = query.wrapping_add((row + rows).wrapping_mul(query_row));
+        prefetch_rows::<S, true>(s, queries, query_row, rows, head_dim);
+        let out = out.wrapping_add(row.wrapping_mul(out_row));
+        prefetch_rows::<S, true>(s, out, out_row, rows, head_dim);
     }
-    for v in whole..vectors {
-        let first = v * S::LANES;
-        for i in 0..MR {
-            let count = seen[i].saturating_sub(first).min(S::LANES);
-            // SAFETY: the address is inside line `i`. The bias has a value for every visible key, and whole vectors
-            // are only read where the last query of the tile sees a key of them (`BiasRows::whole`).
-            unsafe {
-                let at = lines.0.as_mut_ptr().add(i * KEY_BLOCK + first);
-                let mut x = bias.add_to(s, s.load(at), (row + i, key + first), count);
-                if count < S::LANES {
-                    // The bias may hold any value past the visible keys.
-                    x = s.select(s.first(count), x, s.splat(f32::NEG_INFINITY));
-                }
-                highest[i] = s.max(x, highest[i]);
-                s.store(at, x);
-            }
-        }
-    }
-    highest
-}
+);
 
 /// A tile of queries from `first`, whose weights are multiplied with a block of values.
 #[derive(Clone, Copy)]

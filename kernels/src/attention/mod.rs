@@ -35,7 +35,7 @@ mod bias;
 mod cache;
 mod check;
 mod decode;
-mod decode_query_group;
+mod decode_group;
 #[cfg(feature = "train")]
 mod dropout;
 mod flash;
@@ -54,23 +54,17 @@ pub use backward::{
     AttentionGradients, AttentionInputs, SavedAttention, attention_backward,
     attention_backward_scratch, attention_backward_scratch_bound, attention_forward_save,
 };
-pub use cache::{Cache, CacheMut, CacheShape};
+pub use cache::{Cache, CacheMut, CacheShape, CachedSequence, attention_cached};
+pub use decode::{SlotTable, attention_decode};
 pub use head_views::{Heads, HeadsMut, Qkv};
-pub use options::{
-    AttentionOptions, AttentionOutput, AttentionWeights, Bias, CachedSequence, Sequence, SlotTable,
-};
+pub use options::{AttentionOptions, AttentionOutput, AttentionWeights, Bias, Sequence};
 
 pub use prefill::attention_scratch;
 
-use crate::dtype::Dtype;
 use crate::error::Error;
 use crate::isa::Isa;
-use crate::parallel::{Exec, Parallelism};
-use bias::CheckedBias;
-use kv_dtype::with_kv_format;
-use one_head::HeadKv;
-use panels::{head_floats, value_row};
-use tasks::{AttentionParams, DecodeRows, chunked, count_tasks, decode_rows, rows_of_unit};
+use crate::parallel::Exec;
+use panels::head_floats;
 
 /// Floats of scratch that are enough for any `sequences` sequences with `tokens` keys in total, padding included. It is
 /// for planning before the lengths are known.
@@ -156,165 +150,4 @@ pub fn attention(
 ) -> Result<(), Error> {
     let Exec { isa, threads } = exec;
     prefill::attend(isa, qkv, sequences, options, (output, None), scratch, threads)
-}
-
-/// As [`attention`], with keys and values from positions `0..key_len` of a slot of `cache`, on the instruction set of
-/// the cache. Several sequences may read one slot: the beams of a sentence share its source in this way. It needs no
-/// scratch.
-///
-/// It is for cross-attention, where every key of the source is visible, and for a prefill that continues a cached
-/// sequence: write the new tokens to the cache first, then call with `causal` and a `key_len` that includes them. The
-/// bits and the error bound are those of [`attention`] on the same keys and values.
-///
-/// # Errors
-/// Shapes, slots or buffers that do not fit; then nothing is written.
-///
-/// ```
-/// use simdformer_kernels::{
-///     AttentionOptions, CacheMut, CacheShape, CachedSequence, Heads, HeadsMut, Isa, Parallelism,
-///     attention_cached,
-/// };
-///
-/// let (isa, heads, head_dim) = (Isa::best(), 1, 2);
-/// let shape = CacheShape::new(1, 8, heads, head_dim);
-/// let mut data = vec![0.0; shape.len(isa)?];
-/// let mut cache = CacheMut::new(isa, shape, &mut data)?;
-/// // The keys and values of a source of three tokens, projected once. All keys are equal.
-/// let (key, value) = ([1.0; 6], [3.0, 0.0, 6.0, 0.0, 9.0, 3.0]);
-/// let tokens = [3, heads, head_dim];
-/// cache.write(0, 0, Heads::new(&key, tokens)?, Heads::new(&value, tokens)?)?;
-///
-/// // Two hypotheses of this source, with one query each.
-/// let query = [0.5, 1.0, -2.0, 0.0];
-/// let beam = |row| CachedSequence { query_start: row, query_len: 1, slot: 0, key_len: 3 };
-/// let mut context = [0.0; 4];
-/// attention_cached(
-///     Heads::new(&query, [2, heads, head_dim])?,
-///     &cache.read(),
-///     &[beam(0), beam(1)],
-///     &AttentionOptions::new(head_dim),
-///     HeadsMut::new(&mut context, [2, heads, head_dim])?.into(),
-///     Parallelism::Serial,
-/// )?;
-/// // The mean of the values.
-/// assert!(context.iter().zip([6.0, 1.0, 6.0, 1.0]).all(|(x, y)| (x - y).abs() < 1e-5));
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-pub fn attention_cached(
-    query: Heads<'_>,
-    cache: &Cache<'_>,
-    sequences: &[CachedSequence],
-    options: &AttentionOptions<'_>,
-    output: AttentionOutput<'_>,
-    parallelism: Parallelism<'_>,
-) -> Result<(), Error> {
-    let shape = cache.shape();
-    let isa = cache.isa();
-    check::query(&query, ("output.context", &output.context), shape.heads, shape.head_dim)?;
-    let queries = sequences.iter().map(|s| (s.query_start, s.query_len, s.key_len));
-    let reach = check::sequences(queries, &query, &[output.context.read()])?;
-    let bias = CheckedBias::new(options.bias, reach, options.causal)?;
-    let weights = check::weights(output.weights, reach)?;
-    for sequence in sequences {
-        shape.check_range(sequence.slot, 0, sequence.key_len)?;
-    }
-    count_tasks(sequences.len(), query.heads(), reach.longest)?;
-    if query.tokens() == 0 || query.heads() == 0 || shape.head_dim == 0 {
-        return Ok(());
-    }
-    let mut context = output.context;
-    let mut params =
-        AttentionParams::new(&query, shape.heads, options, bias, &mut context, weights);
-    params.dtype = shape.dtype;
-    let kv = |index: usize, head| {
-        let CachedSequence { query_start, query_len, slot, key_len } = sequences[index];
-        let next_keys = match sequences.get(index + 1) {
-            Some(next) if head + 1 == shape.heads => cache.keys(next.slot, 0),
-            _ => cache.keys(slot, head + 1),
-        };
-        let (keys, values) = (cache.keys(slot, head), cache.values(slot, head));
-        let value_row = value_row(isa.lanes(), shape.head_dim);
-        let kv = HeadKv { keys, next_keys, values, value_row };
-        (Sequence::of_queries(query_start, query_len, key_len), kv)
-    };
-    let size = (sequences.len(), reach.longest);
-    params.run(isa, size, reach.work, parallelism.workers(), &kv);
-    Ok(())
-}
-
-/// Attention of one query per row, `[rows, heads, head_dim]`, over keys and values that may be in several slots;
-/// `slot_table` contains the slots. `out` has the query's shape. A dense bias is indexed by row, as by query elsewhere.
-/// With a relative bias, the position of each row is that of its last key.
-///
-/// This is self-attention in a decode step. [Append](CacheMut::append) the keys and values of the rows first: a row
-/// sees its own key. To fork a hypothesis, copy a row of the table; keys and values are not copied.
-///
-/// The bits are those of [`attention_cached`] on a cache that has the same keys in one slot.
-///
-/// # Errors
-/// Shapes, slots, lengths or buffers that do not fit; then nothing is written.
-///
-/// ```
-/// use simdformer_kernels::{
-///     SlotTable, AttentionOptions, CacheMut, CacheShape, Heads, HeadsMut, Isa, Parallelism,
-///     attention_decode,
-/// };
-///
-/// let (isa, heads, head_dim) = (Isa::best(), 1, 2);
-/// let shape = CacheShape::new(2, 8, heads, head_dim);
-/// let mut data = vec![0.0; shape.len(isa)?];
-/// let mut cache = CacheMut::new(isa, shape, &mut data)?;
-/// // All keys are equal, so the context of a row is the mean of the values that it sees.
-/// let key = [1.0; 4];
-/// let rows = [2, heads, head_dim];
-///
-/// // Step 0: one hypothesis, in slot 0. Step 1: two hypotheses, which write to slots 0 and 1.
-/// let (first, second) = ([2.0, 0.0], [4.0, 0.0, 8.0, 6.0]);
-/// let one = [1, heads, head_dim];
-/// cache.append(&[0], &[0], Heads::new(&key[..2], one)?, Heads::new(&first, one)?)?;
-/// cache.append(&[0, 1], &[1, 1], Heads::new(&key, rows)?, Heads::new(&second, rows)?)?;
-///
-/// // Position 0 of both is in slot 0, position 1 in the slot of each. A row of the table has 8 positions.
-/// let mut slots = [0u32; 2 * 8];
-/// slots[8 + 1] = 1;
-/// let mut context = [0.0; 4];
-/// attention_decode(
-///     Heads::new(&[0.5; 4], rows)?,
-///     &cache.read(),
-///     SlotTable { lens: &[2, 2], slots: &slots, stride: 8 },
-///     &AttentionOptions::new(head_dim),
-///     HeadsMut::new(&mut context, rows)?,
-///     Parallelism::Serial,
-/// )?;
-/// assert!(context.iter().zip([3.0, 0.0, 5.0, 3.0]).all(|(x, y)| (x - y).abs() < 1e-5));
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-pub fn attention_decode(
-    query: Heads<'_>,
-    cache: &Cache<'_>,
-    slot_table: SlotTable<'_>,
-    options: &AttentionOptions<'_>,
-    mut out: HeadsMut<'_>,
-    parallelism: Parallelism<'_>,
-) -> Result<(), Error> {
-    let shape = cache.shape();
-    let isa = cache.isa();
-    check::query(&query, ("out", &out), shape.heads, shape.head_dim)?;
-    check::slot_table(&slot_table, query.tokens(), &shape)?;
-    let ranges = slot_table.lens.iter().enumerate().map(|(row, &len)| (row, 1, len as usize));
-    let reach = check::sequences(ranges, &query, &[])?;
-    let bias = CheckedBias::new(options.bias, reach, options.causal)?;
-    if query.tokens() == 0 || query.heads() == 0 || shape.head_dim == 0 {
-        return Ok(());
-    }
-    let params = AttentionParams::new(&query, shape.heads, options, bias, &mut out, None);
-    // Each task writes its own elements of the output.
-    let workers = parallelism.workers();
-    let unit = rows_of_unit(query.tokens(), query.heads(), workers.threads());
-    let tasks = query.tokens().div_ceil(unit) * query.heads();
-    chunked(tasks, reach.work, workers, &|range| {
-        let rows = DecodeRows { params: &params, cache: *cache, slot_table, unit, range };
-        with_kv_format!(shape.dtype, N => isa.dispatch(decode_rows::<N>(rows)));
-    });
-    Ok(())
 }

@@ -1,8 +1,9 @@
 //! The online softmax: computes weights from scores, one block of keys after the other. It keeps a running maximum and
 //! sum, with which earlier blocks are rescaled when a later block has a larger maximum.
 
+use super::bias::BiasRows;
 use crate::math::{exp_nonpositive, exp_shift};
-use crate::simd::{MAX_LANES, MAX_MR, MOST_PARTS, SimdF32};
+use crate::simd::{MAX_LANES, MAX_MR, MOST_PARTS, SimdF32, simd_op};
 
 /// Keys in one block. A block of keys and values of 64 dimensions is 128 KiB, a share of the second-level cache. Most
 /// sentences have one block, which is never rescaled.
@@ -87,74 +88,128 @@ pub(super) fn biased<S: SimdF32>(s: S, score: S::F32, bias: S::F32) -> S::F32 {
     s.select(hidden, s.splat(f32::NEG_INFINITY), s.add(score, bias))
 }
 
-/// Replaces the scores of `MR` queries with weights relative to their new maxima, and adds the weights to the running
-/// sums. Returns the factors for sums that were accumulated relative to the old maxima.
-///
-/// The line of each query in `lines` has `vectors` vectors of scores.
-#[inline(always)]
-pub(super) fn exponentials<S: SimdF32, const MR: usize>(
-    s: S,
-    lines: &mut WeightLines,
-    vectors: usize,
-    highest: [S::F32; MR],
-    running: &mut [Running],
-) -> [f32; MR] {
-    const {
-        assert!(MR <= MAX_MR && KEY_BLOCK.is_multiple_of(S::LANES));
-        assert!(MAX_LANES / S::LANES <= MOST_PARTS);
-    };
-    let lines = &mut lines.0;
-    let mut old = [f32::NEG_INFINITY; MR];
-    let mut relative_to = [s.splat(0.0); MR];
-    for (i, running) in running.iter_mut().take(MR).enumerate() {
-        old[i] = running.maximum;
-        let highest = s.reduce_max(highest[i]);
-        if highest > running.maximum {
-            running.maximum = highest;
-        }
-        relative_to[i] = s.splat(exp_shift(running.maximum));
-    }
-    let vectors = vectors.min(KEY_BLOCK / S::LANES);
-    let parts = MAX_LANES / S::LANES;
-    let mut sums = [s.splat(0.0); MR];
-    let mut pair = sums;
-    for turn in 0..parts {
-        // The order is that of `sum_of_parts`, so that few sums wait in registers: of four parts, 0 and 2, then 1 and
-        // 3.
-        let part = if parts == 4 { [0, 2, 1, 3][turn] } else { turn };
-        let mut total = [s.splat(0.0); MR];
-        let mut v = part;
-        while v < vectors {
-            for i in 0..MR {
-                // SAFETY: `i < MR` and `v < KEY_BLOCK / LANES`, so the vector is inside line `i`.
+simd_op!(
+    /// Adds the biases to the scores of a tile of queries with a block of keys, which begin at `place = (query, key)`,
+    /// and replaces the scores of keys that a query does not see with minus infinity. Query `i` of the tile sees `seen[i]` keys of the
+    /// block; its scores are `vectors` vectors of line `i`. Without a bias, and if every query sees all keys of its
+    /// vectors, nothing changes.
+    ///
+    /// This is a separate pass over data in the first-level cache: the products of queries and keys have no registers
+    /// for it.
+    ///
+    /// # Safety
+    /// `lines` is valid for reads and writes of a line for each query. The bias has a value for each key that a query
+    /// sees, and the last query sees a key of each vector.
+    pub(super) unsafe fn mask_scores<S: SimdF32>(
+        s: S,
+        bias: Option<BiasRows>,
+        place: (usize, usize),
+        seen: &[usize],
+        vectors: usize,
+        lines: *mut f32,
+    ) {
+        let (row, key) = place;
+        for (i, &seen) in seen.iter().enumerate() {
+            let line = lines.wrapping_add(i * KEY_BLOCK);
+            let start = if bias.is_some() { 0 } else { seen / S::LANES };
+            for v in start..vectors {
+                let first = v * S::LANES;
+                let count = seen.saturating_sub(first).min(S::LANES);
+                // SAFETY: the caller's contract; the vector is inside the line. Whole vectors of biases are only read
+                // where the last query of the tile sees a key of them (`BiasRows::whole`).
                 unsafe {
-                    let at = lines.as_mut_ptr().add(i * KEY_BLOCK + v * S::LANES);
-                    let x = exp_nonpositive(s, s.sub(s.load(at), relative_to[i]));
-                    total[i] = s.add(total[i], x);
-                    s.store(at, x);
+                    let mut x = s.load(line.add(first));
+                    if let Some(bias) = bias {
+                        x = bias.add_to(s, x, (row + i, key + first), count);
+                    }
+                    if count < S::LANES {
+                        // The bias may have any value past the visible keys.
+                        x = s.select(s.first(count), x, s.splat(f32::NEG_INFINITY));
+                    }
+                    s.store(line.add(first), x);
                 }
             }
-            v += parts;
         }
-        for i in 0..MR {
-            match turn {
-                0 => sums[i] = total[i],
-                1 => sums[i] = s.add(sums[i], total[i]),
-                2 => pair[i] = total[i],
-                _ => sums[i] = s.add(sums[i], s.add(pair[i], total[i])),
+    }
+);
+
+simd_op!(
+    /// Replaces the scores of `MR` queries with weights relative to their new maxima, and adds the weights to the
+    /// running sums. Returns the factors for sums that were accumulated relative to the old maxima.
+    ///
+    /// The line of each query in `lines` has `vectors` vectors of scores. It is a function of its own because all dtypes
+    /// of keys, and tiles as well as decode steps, share it.
+    pub(super) fn exponentials<S: SimdF32, const MR: usize>(
+        s: S,
+        lines: &mut WeightLines,
+        vectors: usize,
+        running: &mut [Running],
+    ) -> [f32; MR] {
+        const {
+            assert!(MR <= MAX_MR && KEY_BLOCK.is_multiple_of(S::LANES));
+            assert!(MAX_LANES / S::LANES <= MOST_PARTS);
+        };
+        let lines = lines.0.as_mut_ptr();
+        let vectors = vectors.min(KEY_BLOCK / S::LANES);
+        let mut highest = [s.splat(f32::NEG_INFINITY); MR];
+        for v in 0..vectors {
+            for i in 0..MR {
+                // SAFETY: `i < MR` and `v < KEY_BLOCK / LANES`, so the vector is inside line `i`.
+                let x = unsafe { s.load(lines.add(i * KEY_BLOCK + v * S::LANES)) };
+                highest[i] = s.max(x, highest[i]);
             }
         }
-    }
-    let mut correction = [1.0; MR];
-    for (i, running) in running.iter_mut().take(MR).enumerate() {
-        if old[i] == f32::NEG_INFINITY {
-            // Nothing was accumulated before.
-            correction[i] = 0.0;
-        } else if running.maximum != old[i] {
-            let change = s.splat(old[i] - exp_shift(running.maximum));
-            correction[i] = s.reduce_max(exp_nonpositive(s, change));
+        let mut old = [f32::NEG_INFINITY; MR];
+        let mut relative_to = [s.splat(0.0); MR];
+        for (i, running) in running.iter_mut().take(MR).enumerate() {
+            old[i] = running.maximum;
+            let highest = s.reduce_max(highest[i]);
+            if highest > running.maximum {
+                running.maximum = highest;
+            }
+            relative_to[i] = s.splat(exp_shift(running.maximum));
         }
-        running.sum = running.sum * correction[i] + s.reduce_add(sums[i]);
+        let parts = MAX_LANES / S::LANES;
+        let mut sums = [s.splat(0.0); MR];
+        let mut pair = sums;
+        for turn in 0..parts {
+            // The order is that of `sum_of_parts`, so that few sums wait in registers: of four parts, 0 and 2, then 1
+            // and 3.
+            let part = if parts == 4 { [0, 2, 1, 3][turn] } else { turn };
+            let mut total = [s.splat(0.0); MR];
+            let mut v = part;
+            while v < vectors {
+                for i in 0..MR {
+                    // SAFETY: as above.
+                    unsafe {
+                        let at = lines.add(i * KEY_BLOCK + v * S::LANES);
+                        let x = exp_nonpositive(s, s.sub(s.load(at), relative_to[i]));
+                        total[i] = s.add(total[i], x);
+                        s.store(at, x);
+                    }
+                }
+                v += parts;
+            }
+            for i in 0..MR {
+                match turn {
+                    0 => sums[i] = total[i],
+                    1 => sums[i] = s.add(sums[i], total[i]),
+                    2 => pair[i] = total[i],
+                    _ => sums[i] = s.add(sums[i], s.add(pair[i], total[i])),
+                }
+            }
+        }
+        let mut correction = [1.0; MR];
+        for (i, running) in running.iter_mut().take(MR).enumerate() {
+            if old[i] == f32::NEG_INFINITY {
+                // Nothing was accumulated before.
+                correction[i] = 0.0;
+            } else if running.maximum != old[i] {
+                let change = s.splat(old[i] - exp_shift(running.maximum));
+                correction[i] = s.reduce_max(exp_nonpositive(s, change));
+            }
+            running.sum = running.sum * correction[i] + s.reduce_add(sums[i]);
+        }
+        correction
     }
-    correction
-}
+);

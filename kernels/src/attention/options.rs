@@ -35,43 +35,6 @@ impl Sequence {
     }
 }
 
-/// One sequence whose keys and values are in a cache, from position 0.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct CachedSequence {
-    /// First query token.
-    pub query_start: usize,
-    /// Query tokens.
-    pub query_len: usize,
-    /// Slot of the cache.
-    pub slot: usize,
-    /// Positions of the slot that are visible.
-    pub key_len: usize,
-}
-
-/// The KV slots of each row of a decode step. Row `r` sees `lens[r]` keys; key `j` is position `j` of slot
-/// `slots[r * stride + j]` of the cache.
-///
-/// If all keys of a row are in one slot, the table contains this slot `lens[r]` times. With a `stride` of 0, all rows
-/// share one row of the table.
-#[derive(Clone, Copy)]
-pub struct SlotTable<'a> {
-    /// Keys that each row sees, `[rows]`.
-    pub lens: &'a [u32],
-    /// The slot of each key of each row.
-    pub slots: &'a [u32],
-    /// Entries of `slots` from one row to the next.
-    pub stride: usize,
-}
-
-impl<'a> SlotTable<'a> {
-    /// The slots of row `row`, or `None` if the table has no such row or ends before its last key.
-    pub(super) fn row_slots(&self, row: usize) -> Option<&'a [u32]> {
-        let len = *self.lens.get(row)? as usize;
-        let start = row.checked_mul(self.stride)?;
-        self.slots.get(start..start.checked_add(len)?)
-    }
-}
-
 /// Scale, masks and bias of attention.
 #[derive(Clone, Copy, Debug)]
 pub struct AttentionOptions<'a> {
@@ -194,16 +157,6 @@ pub struct AttentionWeights<'a> {
     pub query_stride: usize,
     /// Columns written for each query; at least the keys of the longest sequence.
     pub keys: usize,
-}
-
-impl fmt::Debug for SlotTable<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SlotTable")
-            .field("lens", &Elements::of(self.lens))
-            .field("slots", &Elements::of(self.slots))
-            .field("stride", &self.stride)
-            .finish()
-    }
 }
 
 impl fmt::Debug for Bias<'_> {

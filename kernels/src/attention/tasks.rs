@@ -1,22 +1,19 @@
-//! The parameters of one call, and its split into tasks: sequences times heads times blocks of queries, or rows times
-//! heads in a decode step. Tasks write disjoint rows of the output.
+//! The parameters of one call, and its split into tasks: sequences times heads times blocks of queries. Tasks write
+//! disjoint rows of the output.
 
 use super::bias::CheckedBias;
-use super::cache::Cache;
-use super::decode::{self, KvView, MAX_SHARED_ROWS, attend};
 use super::flash::{FlashHead, MIN_QUERY_BLOCK, QUERY_BLOCK, Scores};
 use super::head_views::{HeadPtrs, Heads, HeadsMut};
 use super::kv_dtype::{KvFormat, with_kv_format};
 use super::one_head::{HeadKv, HeadQuery, RowsOut};
-use super::online_softmax::WeightLines;
-use super::options::{AttentionOptions, AttentionWeights, Sequence, SlotTable};
+use super::options::{AttentionOptions, AttentionWeights, Sequence};
 #[cfg(feature = "train")]
 use crate::dropout::WeightDropout;
 use crate::dtype::Dtype;
 use crate::error::Error;
 use crate::isa::Isa;
 use crate::parallel::{Workers, share, work_to_share};
-use crate::simd::{SimdF32, simd_op};
+use crate::simd::simd_op;
 use crate::softmax::FullyMasked;
 use crate::sync_ptr::SharedMut;
 use core::ops::Range;
@@ -235,151 +232,6 @@ simd_op!(
         }
     }
 );
-
-/// A range of `(unit of rows, head)` of a decode step.
-pub(super) struct DecodeRows<'a> {
-    pub(super) params: &'a AttentionParams<'a>,
-    pub(super) cache: Cache<'a>,
-    pub(super) slot_table: SlotTable<'a>,
-    /// Rows in a unit.
-    pub(super) unit: usize,
-    pub(super) range: Range<usize>,
-}
-
-simd_op!(
-    /// Computes attention for the rows and heads of `decode`.
-    pub(super) fn decode_rows<
-        S: SimdF32,
-        N: KvFormat,
-        const NV: usize = { S::PANEL / S::LANES },
-    >(
-        s: S,
-        decode: DecodeRows<'_>,
-    ) {
-        let heads = decode.params.query.heads();
-        let rows = decode.slot_table.lens.len();
-        let mut lines = WeightLines::new();
-        let mut task = decode.range.start;
-        while task < decode.range.end {
-            let (unit, first) = (task / heads, task % heads);
-            let count = (heads - first).min(decode.range.end - task);
-            let end = rows.min((unit + 1) * decode.unit);
-            let mut row = unit * decode.unit;
-            while row < end {
-                let group = decode.group::<S>(row, end);
-                // The heads of a row are processed in order, as they are in memory.
-                for head in first..first + count {
-                    let next = if head + 1 < first + count {
-                        (row, head + 1)
-                    } else if row + group.rows < end {
-                        (row + group.rows, first)
-                    } else {
-                        (end, 0)
-                    };
-                    macro_rules! attend_group {
-                        ($R:literal) => {{
-                            let view = decode.view::<$R>(&group, (row, head), next);
-                            // SAFETY: `check::slot_table` checked slots and lengths against the cache. Only this task
-                            // writes these rows and this head.
-                            unsafe { s.call_noinline(attend::<N, $R, NV>(view, &mut lines)) }
-                        }};
-                    }
-                    match group.rows {
-                        4 if const { max_shared_rows::<S>() >= 4 } => attend_group!(4),
-                        2 if const { max_shared_rows::<S>() >= 2 } => attend_group!(2),
-                        _ => {
-                            let view = decode.view::<1>(&group, (row, head), next);
-                            // SAFETY: as above.
-                            unsafe { view.attend::<S, N, NV>(s, &mut lines) };
-                        }
-                    }
-                }
-                row += group.rows;
-            }
-            task += count;
-        }
-    }
-);
-
-/// Most rows that share one pass over common keys and values. It is one on instruction sets without prefetch, where
-/// computing takes longer than reading.
-const fn max_shared_rows<S: SimdF32>() -> usize {
-    if S::PREFETCHES { MAX_SHARED_ROWS } else { 1 }
-}
-
-/// Rows that share one pass over their common keys and values: 1, 2 or 4.
-struct RowGroup<'a> {
-    rows: usize,
-    /// The KV slots of each row.
-    slots: [&'a [u32]; MAX_SHARED_ROWS],
-    /// Keys that have the same slot in all rows, in whole panels.
-    shared: usize,
-}
-
-impl<'a> DecodeRows<'a> {
-    /// The KV slots of a row.
-    #[inline(always)]
-    fn slots(&self, row: usize) -> &'a [u32] {
-        self.slot_table.row_slots(row).unwrap_or(&[])
-    }
-
-    /// The largest group of rows with a common prefix of slots, from `row`, before `end`.
-    #[inline(always)]
-    fn group<S: SimdF32>(&self, row: usize, end: usize) -> RowGroup<'a> {
-        let mut slots = [self.slots(row); MAX_SHARED_ROWS];
-        let mut rows = 1;
-        while rows < const { max_shared_rows::<S>() } && row + rows < end {
-            let next = self.slots(row + rows);
-            if next.len() != slots[0].len() || next.first() != slots[0].first() {
-                break;
-            }
-            slots[rows] = next;
-            rows += 1;
-        }
-        if rows == 3 {
-            rows = 2;
-        }
-        let shared = decode::shared::<S>(&slots[..rows]);
-        match (rows, shared) {
-            (1, _) | (_, 0) => RowGroup { rows: 1, slots, shared: 0 },
-            _ => RowGroup { rows, slots, shared },
-        }
-    }
-
-    /// One head of the `R` rows of a group from `row`. `next` is the row and the head that are computed after it.
-    #[inline(always)]
-    fn view<const R: usize>(
-        &self,
-        group: &RowGroup<'a>,
-        (row, head): (usize, usize),
-        next: (usize, usize),
-    ) -> KvView<'a, R> {
-        let rows = self.slot_table.lens.len();
-        let head_of = |i: usize| {
-            let keys = group.slots[i].len();
-            self.params.head(&Sequence::of_queries(row + i, 1, keys), head)
-        };
-        KvView {
-            heads: core::array::from_fn(head_of),
-            cache: self.cache,
-            kv_head: head / self.params.group,
-            slots: core::array::from_fn(|i| group.slots[i]),
-            shared: group.shared,
-            next_kv_head: next.1 / self.params.group,
-            next_slots: if next.0 < rows { self.slots(next.0) } else { &[] },
-        }
-    }
-}
-
-/// Rows of a decode step per task. With more rows, more of them can share what they read, but each thread needs several
-/// tasks. The number does not change the bits.
-pub(super) fn rows_of_unit(rows: usize, heads: usize, threads: usize) -> usize {
-    let mut unit = MAX_SHARED_ROWS;
-    while unit > 1 && rows.div_ceil(unit) * heads < 2 * threads {
-        unit /= 2;
-    }
-    unit
-}
 
 #[cfg(test)]
 mod tests {

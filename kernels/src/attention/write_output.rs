@@ -1,7 +1,7 @@
 //! The last part of a row: the output of fully masked queries, and the weights if they are requested.
 
 use super::flash::FlashHead;
-use super::kv_dtype::{KvFormat, load};
+use super::kv_dtype::KvFormat;
 use super::one_head::{HeadQuery, RowsOut};
 use super::online_softmax::Running;
 use crate::gemm::{Panels, Rows, multiply_one};
@@ -9,45 +9,12 @@ use crate::math::{exp_nonpositive, exp_shift};
 use crate::simd::SimdF32;
 use crate::softmax::FullyMasked;
 
-impl HeadQuery {
-    /// Writes the output of a query if it is fully masked. `value(key)` is the address of the value row of a key.
-    ///
-    /// # Safety
-    /// Every pointer of the head is valid for the data that its field documents, value rows up to `padded_len`, for the
-    /// instruction set of `S`. No other code accesses the output of this row.
-    #[inline(always)]
-    pub(super) unsafe fn finish_masked<S: SimdF32, N: KvFormat>(
-        &self,
-        s: S,
-        row: usize,
-        running: Running,
-        value: impl Fn(usize) -> *const N::KvElement,
-    ) {
-        if !running.is_fully_masked() {
-            return;
-        }
-        for column in (0..self.head_dim).step_by(S::LANES) {
-            let mut x = s.splat(0.0);
-            // SAFETY: the `# Safety` contract of `finish_masked` holds.
-            unsafe {
-                if self.fully_masked == FullyMasked::Uniform {
-                    for key in 0..self.padded_len {
-                        x = s.add(x, load::<S, N>(s, value(key).add(column)));
-                    }
-                    x = s.div(x, s.splat(self.padded_len.max(1) as f32));
-                }
-                self.store_out(s, row, column, x);
-            }
-        }
-    }
-}
-
 impl<N: KvFormat> FlashHead<N> {
     /// Recomputes the scores of `row` and writes its normalized weights. Heads whose weights are not requested never
     /// compute normalized weights.
     ///
     /// # Safety
-    /// As [`HeadQuery::finish_masked`], for the weights of this row in `to`.
+    /// As [`FlashHead::attend`], for the weights of this row in `to`.
     #[inline(always)]
     pub(super) unsafe fn write_weights<S: SimdF32>(
         &self,

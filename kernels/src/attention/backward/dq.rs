@@ -396,9 +396,12 @@ impl<const MR: usize, const NV: usize> DqTile<'_, MR, NV> {
             }
         }
         for i in 0..MR {
-            let factor = block.query_factor(self.first + i);
-            // SAFETY: the row of the gradient exists, and these columns begin before `head_dim`.
-            unsafe { block.head.store_scaled(s, (row + i, column), &sums[i], factor) };
+            let factor = s.splat(block.query_factor(self.first + i));
+            for g in 0..G {
+                let x = s.mul(sums[i][g], factor);
+                // SAFETY: the row of the gradient exists, and these columns begin before `head_dim`.
+                unsafe { block.head.store_out(s, row + i, column + g * S::LANES, x) };
+            }
         }
     }
 }
