@@ -5,12 +5,14 @@
 //! position, the slot that holds its key and value: see [`super::attention_decode`].
 
 use super::bias::CheckedBias;
-use super::check;
 use super::head_views::Heads;
-use super::kv_dtype::{KvFormat, with_kv_format};
 use super::one_head::{HeadKv, ValueRows};
-use super::options::{AttentionOptions, AttentionOutput, Sequence};
-use super::panels::{ROWS_AHEAD, copy_rows, head_floats, value_row, write_keys};
+use super::options::{
+    AttentionOptions, AttentionOutput, Sequence, check_query, check_sequences, check_weights,
+};
+use super::panels::{
+    KvFormat, ROWS_AHEAD, copy_rows, head_floats, value_row, with_kv_format, write_keys,
+};
 use super::tasks::{AttentionParams, count_tasks};
 use crate::dtype::Dtype;
 use crate::error::{Error, Expected};
@@ -214,11 +216,11 @@ impl<'a> Cache<'a> {
         head: usize,
         out: &mut [f32],
     ) -> Result<(), Error> {
-        self.check_read(slot, position, head, out)?;
         let (head_dim, lanes) = (self.shape.head_dim, self.isa.lanes());
-        let within = position / lanes * lanes * head_dim + position % lanes;
-        self.copy(self.shape.keys_at(self.isa, slot, head) + within, lanes, out);
-        Ok(())
+        self.read([slot, position, head], lanes, out, || {
+            let within = position / lanes * lanes * head_dim + position % lanes;
+            self.shape.keys_at(self.isa, slot, head) + within
+        })
     }
 
     /// [`Cache::read_key`] of the value.
@@ -232,28 +234,26 @@ impl<'a> Cache<'a> {
         head: usize,
         out: &mut [f32],
     ) -> Result<(), Error> {
-        self.check_read(slot, position, head, out)?;
-        let row = value_row(self.isa.lanes(), self.shape.head_dim);
-        self.copy(self.shape.values_at(self.isa, slot, head) + position * row, 1, out);
-        Ok(())
+        self.read([slot, position, head], 1, out, || {
+            let row = value_row(self.isa.lanes(), self.shape.head_dim);
+            self.shape.values_at(self.isa, slot, head) + position * row
+        })
     }
 
-    fn check_read(
+    /// Copies the elements of a head that are `step` apart. `first` computes the index of the first one, after the checks.
+    fn read(
         &self,
-        slot: usize,
-        position: usize,
-        head: usize,
-        out: &[f32],
+        [slot, position, head]: [usize; 3],
+        step: usize,
+        out: &mut [f32],
+        first: impl Fn() -> usize,
     ) -> Result<(), Error> {
         self.shape.check_range(slot, position, 1)?;
         Error::check_size("head", "the KV cache", Expected::Below(self.shape.heads), head)?;
-        Error::check_len("out", self.shape.head_dim, out)
-    }
-
-    /// Copies the elements from `at` on, `step` apart.
-    fn copy(&self, at: usize, step: usize, out: &mut [f32]) {
+        Error::check_len("out", self.shape.head_dim, out)?;
+        let first = first();
         for (i, out) in out.iter_mut().enumerate() {
-            let at = at + i * step;
+            let at = first + i * step;
             *out = if self.shape.dtype == Dtype::F32 {
                 self.data[at]
             } else {
@@ -263,6 +263,7 @@ impl<'a> Cache<'a> {
                 widen_f16(u16::from_ne_bytes([a, b]))
             };
         }
+        Ok(())
     }
 
     /// The keys and values of `head` in all slots; `T` is the element of the dtype.
@@ -487,11 +488,11 @@ pub fn attention_cached(
 ) -> Result<(), Error> {
     let shape = cache.shape();
     let isa = cache.isa();
-    check::query(&query, ("output.context", &output.context), shape.heads, shape.head_dim)?;
+    check_query(&query, ("output.context", &output.context), shape.heads, shape.head_dim)?;
     let queries = sequences.iter().map(|s| (s.query_start, s.query_len, s.key_len));
-    let reach = check::sequences(queries, &query, &[output.context.read()])?;
+    let reach = check_sequences(queries, &query, &[output.context.read()])?;
     let bias = CheckedBias::new(options.bias, reach, options.causal)?;
-    let weights = check::weights(output.weights, reach)?;
+    let weights = check_weights(output.weights, reach)?;
     for sequence in sequences {
         shape.check_range(sequence.slot, 0, sequence.key_len)?;
     }

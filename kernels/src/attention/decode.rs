@@ -11,13 +11,12 @@
 
 use super::bias::CheckedBias;
 use super::cache::{Cache, CacheShape};
-use super::check;
 use super::decode_group::{MAX_SHARED_ROWS, RowGroup, attend};
 use super::head_views::{Heads, HeadsMut};
-use super::kv_dtype::{KvFormat, with_kv_format};
 use super::one_head::HeadQuery;
 use super::online_softmax::WeightLines;
-use super::options::{AttentionOptions, Sequence};
+use super::options::{AttentionOptions, Sequence, check_query, check_sequences};
+use super::panels::{KvFormat, with_kv_format};
 use super::tasks::{AttentionParams, chunked};
 use crate::debug_slice::Elements;
 use crate::dtype::Dtype;
@@ -118,10 +117,10 @@ pub fn attention_decode(
 ) -> Result<(), Error> {
     let shape = cache.shape();
     let isa = cache.isa();
-    check::query(&query, ("out", &out), shape.heads, shape.head_dim)?;
+    check_query(&query, ("out", &out), shape.heads, shape.head_dim)?;
     check_slots(&slot_table, query.tokens(), &shape)?;
     let ranges = slot_table.lens.iter().enumerate().map(|(row, &len)| (row, 1, len as usize));
-    let reach = check::sequences(ranges, &query, &[])?;
+    let reach = check_sequences(ranges, &query, &[])?;
     let bias = CheckedBias::new(options.bias, reach, options.causal)?;
     if query.tokens() == 0 || query.heads() == 0 || shape.head_dim == 0 {
         return Ok(());

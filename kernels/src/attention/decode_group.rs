@@ -5,11 +5,11 @@
 
 use super::cache::CacheHead;
 use super::decode::SharedRows;
-use super::kv_dtype::KvFormat;
 use super::one_head::{HeadQuery, ValueRows, add_unhidden, fill_fully_masked};
 use super::online_softmax::{
     Factors, KEY_BLOCK, KeyBlock, Running, WeightLines, exponentials, mask_scores,
 };
+use super::panels::KvFormat;
 use crate::gemm::{Panels, Rows, Tile, multiply, multiply_one};
 use crate::prefetch::{ONE_QUERY_STEPS, Prefetch};
 use crate::simd::{CACHE_LINE_F32, MAX_PANEL, SimdF32, simd_op, vector_groups};

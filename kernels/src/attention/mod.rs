@@ -33,21 +33,18 @@
 mod backward;
 mod bias;
 mod cache;
-mod check;
 mod decode;
 mod decode_group;
 #[cfg(feature = "train")]
 mod dropout;
 mod flash;
 mod head_views;
-mod kv_dtype;
+mod kv_f16;
 mod one_head;
 mod online_softmax;
 mod options;
 mod panels;
-mod prefill;
 mod tasks;
-mod write_output;
 
 #[cfg(feature = "train")]
 pub use backward::{
@@ -59,12 +56,28 @@ pub use decode::{SlotTable, attention_decode};
 pub use head_views::{Heads, HeadsMut, Qkv};
 pub use options::{AttentionOptions, AttentionOutput, AttentionWeights, Bias, Sequence};
 
-pub use prefill::attention_scratch;
-
 use crate::error::Error;
 use crate::isa::Isa;
 use crate::parallel::Exec;
 use panels::head_floats;
+
+/// Floats of scratch that [`attention`] needs for `sequences` with `heads` key-value heads of
+/// `head_dim` elements: a copy of their keys and values, rounded up to whole vectors.
+///
+/// # Errors
+/// The size overflows.
+pub fn attention_scratch(
+    isa: Isa,
+    sequences: &[Sequence],
+    heads: usize,
+    head_dim: usize,
+) -> Result<usize, Error> {
+    sequences.iter().try_fold(0usize, |total, sequence| {
+        head_floats(isa.lanes(), sequence.padded_len, head_dim)
+            .and_then(|floats| floats.checked_mul(heads)?.checked_add(total))
+            .ok_or(Error::TooLarge { operand: "the scratch" })
+    })
+}
 
 /// Floats of scratch that are enough for any `sequences` sequences with `tokens` keys in total, padding included. It is
 /// for planning before the lengths are known.
@@ -149,5 +162,5 @@ pub fn attention(
     scratch: &mut [f32],
 ) -> Result<(), Error> {
     let Exec { isa, threads } = exec;
-    prefill::attend(isa, qkv, sequences, options, (output, None), scratch, threads)
+    tasks::attend(isa, qkv, sequences, options, (output, None), scratch, threads)
 }

@@ -2,9 +2,9 @@
 
 use super::bias::{BiasRows, hides};
 use super::head_views::HeadRows;
-use super::kv_dtype::{KvFormat, load};
 use super::online_softmax::Factors;
 use super::panels::copy_rows;
+use super::panels::{KvFormat, load};
 #[cfg(feature = "train")]
 use crate::dropout::HeadDrops;
 use crate::simd::{SimdF32, simd_op};
@@ -39,7 +39,7 @@ pub(super) struct HeadQuery {
 }
 
 /// Addresses of the keys and values of one head of one sequence. `T` is the element of the
-/// [`KvFormat`](super::kv_dtype::KvFormat) of the kernel, or `()` where the format is not known.
+/// [`KvFormat`](super::panels::KvFormat) of the kernel, or `()` where the format is not known.
 #[derive(Clone, Copy)]
 pub(super) struct HeadKv<T = ()> {
     /// `[ceil(keys / LANES)][head_dim][LANES]`. Lanes past the last key are never used.

@@ -1,7 +1,11 @@
-//! Sequences, masks, biases, outputs and options of a call.
+//! Sequences, masks, biases, outputs and options of a call, and the checks that they fit. The checks run before anything
+//! is written.
 
-use super::head_views::HeadsMut;
+use super::bias::Reach;
+use super::head_views::{Heads, HeadsMut};
+use super::tasks::estimate_work;
 use crate::debug_slice::Elements;
+use crate::error::{Error, Expected};
 use crate::float_mode::in_default_mode;
 use crate::softmax::FullyMasked;
 use core::fmt;
@@ -188,4 +192,101 @@ impl fmt::Debug for AttentionWeights<'_> {
             .field("keys", &self.keys)
             .finish()
     }
+}
+
+/// Checks that the query fits the output, `out` with its name, and `kv_heads` key heads of `head_dim`.
+pub(super) fn check_query(
+    query: &Heads<'_>,
+    (name, out): (&'static str, &HeadsMut<'_>),
+    kv_heads: usize,
+    head_dim: usize,
+) -> Result<(), Error> {
+    out.read().check_shape(name, query.shape())?;
+    Error::check_size("head size", "query", Expected::Exactly(head_dim), query.head_dim())?;
+    if query.heads() == 0 {
+        return Ok(());
+    }
+    Error::check_size("heads", "query", Expected::MultipleOf(kv_heads), query.heads())
+}
+
+/// Checks that the query ranges `(query_start, query_len, key_len)` are in order and inside the query, and each in one
+/// batch element of each of `views`, which have the shape of the query.
+pub(super) fn check_sequences(
+    sequences: impl Iterator<Item = (usize, usize, usize)> + Clone,
+    query: &Heads<'_>,
+    views: &[Heads<'_>],
+) -> Result<Reach, Error> {
+    let pairs = sequences.clone().map(|(_, queries, keys)| (queries, keys));
+    let mut reach = Reach {
+        heads: query.heads(),
+        queries: 0,
+        keys: 0,
+        max_queries: 0,
+        max_keys: 0,
+        longest: 0,
+        work: estimate_work(pairs, [query.heads(), query.head_dim()]),
+    };
+    let tokens = query.tokens();
+    for (index, (start, len, keys)) in sequences.enumerate() {
+        let (index, after) = (Some(index), Expected::AtLeast(reach.queries));
+        Error::check_item("query start", "sequence", index, after, start)?;
+        Error::check_end("query end", "sequence", index, (start, len), tokens)?;
+        for view in core::iter::once(query).chain(views) {
+            view.check_within("sequence", index, (start, len))?;
+        }
+        reach.queries = start + len;
+        reach.longest = reach.longest.max(len);
+        reach.keys = reach.keys.max(keys);
+        if len > 0 && keys > 0 {
+            reach.max_queries = reach.max_queries.max(len);
+            reach.max_keys = reach.max_keys.max(keys);
+        }
+    }
+    Ok(reach)
+}
+
+/// Checks that the key ranges are inside `key`, with at most as many valid keys as keys, and each in one batch element of
+/// each of `views`, which have the shape of the key.
+pub(super) fn check_keys(
+    sequences: &[Sequence],
+    key: &Heads<'_>,
+    views: &[Heads<'_>],
+) -> Result<(), Error> {
+    for (index, sequence) in sequences.iter().enumerate() {
+        let Sequence { key_start, key_len, padded_len, .. } = *sequence;
+        let (index, padded) = (Some(index), Expected::AtMost(padded_len));
+        Error::check_item("valid keys", "sequence", index, padded, key_len)?;
+        Error::check_end("key end", "sequence", index, (key_start, padded_len), key.tokens())?;
+        for view in core::iter::once(key).chain(views) {
+            view.check_within("sequence", index, (key_start, padded_len))?;
+        }
+    }
+    Ok(())
+}
+
+/// Checks that the weights have space for `reach` and that their rows do not overlap. Returns `None` if there is
+/// nothing to write; the strides are then not checked.
+pub(super) fn check_weights<'a>(
+    weights: Option<AttentionWeights<'a>>,
+    reach: Reach,
+) -> Result<Option<AttentionWeights<'a>>, Error> {
+    let Some(weights) = weights else { return Ok(None) };
+    let AttentionWeights { heads, head_stride, query_stride, keys, .. } = weights;
+    for (index, &head) in heads.iter().enumerate() {
+        Error::check_size("head", "weights", Expected::Below(reach.heads), head)?;
+        let uses = 1 + heads[..index].iter().filter(|&&other| other == head).count();
+        Error::check_item("uses in weights", "head", Some(head), Expected::Exactly(1), uses)?;
+    }
+    Error::check_size("keys", "weights", Expected::AtLeast(reach.keys), keys)?;
+    let expected = reach.floats(heads.len(), head_stride, query_stride, keys)?;
+    if expected == 0 {
+        return Ok(None);
+    }
+    Error::check_size("query stride", "weights", Expected::AtLeast(keys), query_stride)?;
+    if heads.len() > 1 {
+        let head = Expected::AtLeast(reach.queries.saturating_mul(query_stride));
+        Error::check_size("head stride", "weights", head, head_stride)?;
+    }
+    Error::check_min_len("weights", expected, weights.data)?;
+    Ok(Some(weights))
 }

@@ -1,10 +1,12 @@
-//! The two layouts that attention reads. Keys are in panels of one vector of tokens,
+//! The two layouts that attention reads, and how its tiles read them. Keys are in panels of one vector of tokens,
 //! `[tokens / LANES][head_dim][LANES]`, which are a packed operand of the GEMM tile. Values are in rows of whole
-//! vectors. The elements are f32, or any [`KvElement`] of a cache.
+//! vectors. The elements are f32, or any [`KvElement`] of a cache. The loops are generic over [`KvFormat`], and each
+//! dtype is a separate function where a call enters the kernels.
 
 use super::head_views::HeadRows;
-use super::kv_dtype::KvElement;
-use crate::simd::SimdF32;
+use crate::gemm::{F32Operand, Panels, Rows, Tile, TileOperand, multiply_one};
+use crate::prefetch::{PerStep, Prefetch, attention_steps};
+use crate::simd::{MAX_MR, SimdF32};
 
 /// Elements of a value row: `head_dim` rounded up to whole vectors. On overflow, which is only possible for tensors
 /// without tokens, `usize::MAX`.
@@ -28,6 +30,60 @@ pub(super) fn key_panels(lanes: usize, tokens: usize, head_dim: usize) -> Option
 /// Elements of the key panels and the value rows of one head for `tokens` tokens, or `None` on overflow.
 pub(super) fn head_floats(lanes: usize, tokens: usize, head_dim: usize) -> Option<usize> {
     key_panels(lanes, tokens, head_dim)?.checked_add(value_rows(lanes, tokens, head_dim)?)
+}
+
+/// An element of a KV cache, and its conversion from f32. Implementations are `#[inline(always)]`.
+pub(super) trait KvElement: Copy {
+    /// Converts `x`.
+    fn from_f32(x: f32) -> Self;
+    /// Stores a vector: `count <= LANES` floats from `from`, then zeros.
+    ///
+    /// # Safety
+    /// `from` is valid for reads of `count` floats, `to` for writes of `LANES` elements.
+    unsafe fn store<S: SimdF32>(s: S, from: *const f32, count: usize, to: *mut Self);
+    /// Stores `count` floats from `from`, `LANES` elements apart.
+    ///
+    /// # Safety
+    /// `from` is valid for reads of `count` floats, `to` for writes of these elements.
+    #[inline(always)]
+    unsafe fn store_strided<S: SimdF32>(_: S, from: *const f32, count: usize, to: *mut Self) {
+        for i in 0..count {
+            // SAFETY: the `# Safety` contract of `store_strided` holds.
+            unsafe { *to.add(i * S::LANES) = Self::from_f32(*from.add(i)) };
+        }
+    }
+    /// Stores `LANES` consecutive vectors, the transpose of a square of `LANES` rows. It has `rows` rows, at most `LANES`;
+    /// the others are zeros.
+    ///
+    /// # Safety
+    /// `from` is valid for reads of `LANES` floats in each row, `to` for writes of `LANES * LANES` elements.
+    unsafe fn store_transposed<S: SimdF32>(s: S, from: HeadRows, rows: usize, to: *mut Self);
+}
+
+impl KvElement for f32 {
+    #[inline(always)]
+    fn from_f32(x: f32) -> Self {
+        x
+    }
+    #[inline(always)]
+    unsafe fn store<S: SimdF32>(s: S, from: *const f32, count: usize, to: *mut Self) {
+        // SAFETY: the `# Safety` contract of `KvElement::store` holds; `load_prefix` stops at `count`.
+        unsafe {
+            let whole = count == S::LANES;
+            s.store(to, if whole { s.load(from) } else { s.load_prefix(from, count) });
+        }
+    }
+    #[inline(always)]
+    unsafe fn store_transposed<S: SimdF32>(s: S, from: HeadRows, rows: usize, to: *mut Self) {
+        // SAFETY: the `# Safety` contract of `KvElement::store_transposed` holds.
+        unsafe {
+            if rows == S::LANES {
+                s.transpose(from.at, from.stride, to, S::LANES);
+            } else {
+                s.transpose_first(from.at, from.stride, rows, to, S::LANES);
+            }
+        }
+    }
 }
 
 /// Fewest tokens for which an incomplete panel is written with a transpose.
@@ -63,7 +119,8 @@ pub(super) unsafe fn write_keys<S: SimdF32, N: KvElement, const WHOLE: bool>(
                 while i + S::LANES <= head_dim {
                     let next = S::LANES.wrapping_mul(stride).wrapping_add(i);
                     prefetch_rows(s, from.wrapping_add(next), stride, S::LANES);
-                    N::store_transposed(s, from.add(i), stride, rows, panel.add(i * S::LANES));
+                    let square = HeadRows { at: from.add(i), stride };
+                    N::store_transposed(s, square, rows, panel.add(i * S::LANES));
                     i += S::LANES;
                 }
                 for i in i..head_dim {
@@ -119,3 +176,115 @@ pub(super) unsafe fn copy_rows<S: SimdF32, N: KvElement, const AHEAD: usize>(
         }
     }
 }
+
+/// How kernels read one dtype of keys and values. Implementations are `#[inline(always)]`.
+pub(super) trait KvFormat: Copy {
+    /// An element in memory.
+    type KvElement: KvElement;
+    /// The operand type of a tile.
+    type Operand<S: SimdF32>: TileOperand<
+            SimdF32 = S,
+            Element = f32,
+            Weight = Self::KvElement,
+            Vector = S::F32,
+            Sum = S::F32,
+        >;
+    /// The prefetches of [`KvFormat::prefetch_lines`].
+    type Lines: Prefetch;
+    /// Most rows of a tile of queries. Where a load also converts, taller tiles have no registers for it, and each
+    /// height would be compiled once more.
+    const MAX_MR: usize;
+
+    fn operand<S: SimdF32>(s: S) -> Self::Operand<S>;
+    /// Prefetches `count` vectors of `stream` at each step.
+    fn prefetch_panel<S: SimdF32>(panel: Panels<Self::KvElement, 1>, count: usize) -> PerStep;
+    /// Prefetches, at each step, as many lines as `count` vectors have. The lines follow each other from `at`, and
+    /// vectors are `stride` elements apart. The address may be invalid.
+    fn prefetch_lines(at: *const Self::KvElement, count: usize, stride: usize) -> Self::Lines;
+}
+
+/// Loads a vector of elements as f32.
+///
+/// # Safety
+/// `from` is valid for reads of `LANES` elements.
+#[inline(always)]
+pub(super) unsafe fn load<S: SimdF32, N: KvFormat>(s: S, from: *const N::KvElement) -> S::F32 {
+    // SAFETY: the `# Safety` contract of `load` holds.
+    unsafe { N::operand(s).load(from, 0) }
+}
+
+/// `NV` consecutive vectors per step, from `at` on: what a panel that is read line by line prefetches.
+#[inline(always)]
+pub(super) fn line_by_line<T, S: SimdF32, const NV: usize>(at: *const T) -> Panels<T, 1> {
+    Panels::one(at, NV * S::LANES, S::LANES)
+}
+
+/// [`multiply_one`] of a panel in the L2 cache: a block of keys or values is larger than the L1 cache. Prefetches each
+/// line of `panel` some steps before it is used and, at the end, the first steps of `next`, which may be an invalid
+/// address.
+///
+/// # Safety
+/// As [`multiply_one`].
+#[inline(always)]
+pub(super) unsafe fn tile_prefetched<S: SimdF32, N: KvFormat, const MR: usize, const NV: usize>(
+    s: S,
+    acc: Tile<S, MR, NV>,
+    depth: usize,
+    rows: Rows<f32>,
+    panel: Panels<N::KvElement, 1>,
+    next: Panels<N::KvElement, 1>,
+) -> Tile<S, MR, NV> {
+    let ahead = attention_steps(MR);
+    let start = depth.saturating_sub(ahead);
+    let first = N::prefetch_panel::<S>(panel.skip(ahead), NV);
+    let last = N::prefetch_panel::<S>(next, NV);
+    let (rows_left, panel_left) = (rows.skip(start), panel.skip(start));
+    // SAFETY: the `# Safety` contract of `tile_prefetched` holds; `start <= depth`.
+    unsafe {
+        let acc = multiply_one(N::operand(s), acc, start, rows, panel, first);
+        multiply_one(N::operand(s), acc, depth - start, rows_left, panel_left, last)
+    }
+}
+
+/// f32.
+#[derive(Clone, Copy)]
+pub(super) struct F32Kv;
+
+impl KvFormat for F32Kv {
+    type KvElement = f32;
+    type Operand<S: SimdF32> = F32Operand<S>;
+    type Lines = PerStep;
+    const MAX_MR: usize = MAX_MR;
+
+    #[inline(always)]
+    fn operand<S: SimdF32>(s: S) -> F32Operand<S> {
+        F32Operand(s)
+    }
+    #[inline(always)]
+    fn prefetch_panel<S: SimdF32>(panel: Panels<f32, 1>, count: usize) -> PerStep {
+        PerStep::new(panel.at[0], panel.step, count, panel.vector)
+    }
+    #[inline(always)]
+    fn prefetch_lines(at: *const f32, count: usize, stride: usize) -> PerStep {
+        PerStep::running(at, count, stride)
+    }
+}
+
+/// Evaluates `$run` with `$N` as the [`KvFormat`] of `$dtype`. Each format has a separate entry, so that the stack
+/// holds the scores of one format only.
+macro_rules! with_kv_format {
+    ($dtype:expr, $N:ident => $run:expr) => {
+        match $dtype {
+            Dtype::F32 => {
+                type $N = $crate::attention::panels::F32Kv;
+                $run
+            }
+            Dtype::F16 if cfg!(feature = "f16") => {
+                type $N = $crate::attention::kv_f16::F16Kv;
+                $run
+            }
+            _ => unreachable!("`CacheShape::len` rejects the dtype"),
+        }
+    };
+}
+pub(super) use with_kv_format;

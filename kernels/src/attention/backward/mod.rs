@@ -42,11 +42,9 @@ mod tasks;
 mod workspace;
 
 use super::bias::CheckedBias;
-use super::check;
 use super::head_views::{Heads, HeadsMut, Qkv};
-use super::options::{AttentionOptions, Bias, Sequence};
-use super::prefill::{TrainArgs, attend};
-use super::tasks::{AttentionParams, MIN_WORK_TO_FORK, count_tasks};
+use super::options::{AttentionOptions, Bias, Sequence, check_keys, check_query, check_sequences};
+use super::tasks::{AttentionParams, MIN_WORK_TO_FORK, TrainArgs, attend, check_sums, count_tasks};
 use crate::debug_slice::Elements;
 use crate::dropout::WeightDropout;
 use crate::error::{Error, Expected};
@@ -345,18 +343,18 @@ pub fn attention_backward(
         gradients;
     let (heads, kv_heads, head_dim) = (query.heads(), key.heads(), key.head_dim());
     value.check_shape("value", key.shape())?;
-    check::query(&query, ("gradients.query", &d_query), kv_heads, head_dim)?;
+    check_query(&query, ("gradients.query", &d_query), kv_heads, head_dim)?;
     context.check_shape("saved.context", query.shape())?;
     d_context.check_shape("d_context", query.shape())?;
     d_key.read().check_shape("gradients.key", key.shape())?;
     d_value.read().check_shape("gradients.value", value.shape())?;
     let queries = sequences.iter().map(|s| (s.query_start, s.query_len, s.key_len));
-    let reach = check::sequences(queries, &query, &[context, d_context, d_query.read()])?;
+    let reach = check_sequences(queries, &query, &[context, d_context, d_query.read()])?;
     let bias = CheckedBias::new(options.bias, reach, options.causal)?;
-    check::keys(sequences, &key, &[value, d_key.read(), d_value.read()])?;
-    check::disjoint_keys(sequences)?;
-    check::sums(sums, &query)?;
-    check::sentences(dropout.as_ref(), &query)?;
+    check_keys(sequences, &key, &[value, d_key.read(), d_value.read()])?;
+    check_disjoint_keys(sequences)?;
+    check_sums(sums, &query)?;
+    check_sentences(dropout.as_ref(), &query)?;
     let d_bias = match d_bias {
         None => None,
         Some(gradient) => Distances::new(options, gradient, heads, bias)?,
@@ -457,4 +455,36 @@ impl<'a> Distances<'a> {
             }
         }
     }
+}
+
+/// Checks that no two sequences share a key, padding included.
+fn check_disjoint_keys(sequences: &[Sequence]) -> Result<(), Error> {
+    let mut end = 0;
+    for (index, sequence) in sequences.iter().enumerate() {
+        let Sequence { key_start, padded_len, .. } = *sequence;
+        let after = key_start.saturating_add(padded_len);
+        if padded_len > 0 && key_start < end {
+            // Sequences may be in any order: compare with each earlier one.
+            let shares = |other: &Sequence| {
+                let other_end = other.key_start.saturating_add(other.padded_len);
+                other.padded_len > 0 && key_start < other_end && other.key_start < after
+            };
+            let sharing = 1 + sequences[..index].iter().filter(|other| shares(other)).count();
+            let (index, one) = (Some(index), Expected::Exactly(1));
+            Error::check_item("sequences with a key", "sequence", index, one, sharing)?;
+        }
+        if padded_len > 0 {
+            end = end.max(after);
+        }
+    }
+    Ok(())
+}
+
+/// Checks that there is one sentence for each query token.
+pub(super) fn check_sentences(
+    dropout: Option<&WeightDropout<'_>>,
+    query: &Heads<'_>,
+) -> Result<(), Error> {
+    let found = dropout.map_or(query.tokens(), WeightDropout::tokens);
+    Error::check_size("sentences", "dropout", Expected::Exactly(query.tokens()), found)
 }

@@ -280,7 +280,7 @@ impl HeadTask<'_> {
             true => from_key,
             false => HeadRows { at: self.place(layout.key_rows), stride: row },
         };
-        // SAFETY: `check::keys` checked that the keys exist, and the workspace has space for a block of them.
+        // SAFETY: `check_keys` checked that the keys exist, and the workspace has space for a block of them.
         unsafe {
             if !in_place {
                 let to = self.place(layout.key_rows);
