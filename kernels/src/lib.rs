@@ -142,6 +142,7 @@ mod prefetch;
 pub mod pruned_argmax;
 pub mod reference;
 pub mod relative;
+mod row_prefetch;
 mod row_tasks;
 mod rows;
 mod simd;
@@ -152,6 +153,7 @@ mod test_effort;
 pub mod topk;
 #[cfg(feature = "train")]
 pub mod train;
+mod view_shape;
 
 pub use activation::Activation;
 pub use attention::{

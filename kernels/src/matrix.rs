@@ -6,8 +6,7 @@
 //! A view is a pointer with strides, and covers only its elements. The memory between them does not belong to it, and
 //! another thread may write there. The safe constructors make a view from a slice, which borrows the gaps as well.
 //! [`Matrix::from_raw_parts`] and [`MatrixMut::from_raw_parts`] make one from a pointer, for matrices of which no
-//! slice may be made: columns of a buffer whose other columns are borrowed elsewhere, halves of a column-major matrix,
-//! memory of another language.
+//! slice may be made. `view_shape.rs` has the checks that all views share.
 //!
 //! A stride that is never used, along an axis of length 1 or in a view without elements, may have any value; the view
 //! replaces it by the stride of a dense view. So an index of the view times a stride of the view never overflows.
@@ -18,97 +17,7 @@ use core::fmt;
 use core::marker::PhantomData;
 use core::ptr::NonNull;
 
-/// What all views check: two strided axes over contiguous elements. A matrix has rows and columns of single elements,
-/// a tensor of heads has tokens and heads of `head_dim` elements.
-impl ViewShape {
-    /// The outer axis, the inner axis and the contiguous elements, and the strides of the axes.
-    const fn axes(self) -> ([usize; 3], [usize; 2]) {
-        match self {
-            Self::Matrix { shape: [rows, columns], strides } => ([rows, columns, 1], strides),
-            Self::Heads { shape, strides } => (shape, strides),
-        }
-    }
-
-    /// Number of elements from the first to the last element of the view, both included, or `None` on overflow. Zero
-    /// when it has no element.
-    fn extent(self) -> Option<usize> {
-        let ([outer, inner, elements], [outer_stride, inner_stride]) = self.axes();
-        if outer == 0 || inner == 0 || elements == 0 {
-            return Some(0);
-        }
-        let outer_reach = (outer - 1).checked_mul(outer_stride)?;
-        let inner_reach = (inner - 1).checked_mul(inner_stride)?;
-        let reach = outer_reach.checked_add(inner_reach)?.checked_add(elements)?;
-        // Pointer offsets are signed byte counts.
-        (reach <= isize::MAX as usize / 4).then_some(reach)
-    }
-
-    /// The strides of a view whose [`ViewShape::extent`] does not overflow. Strides that are never used are replaced by
-    /// those of a dense view.
-    pub(crate) fn stepped(self) -> [usize; 2] {
-        let ([outer, inner, elements], [outer_stride, inner_stride]) = self.axes();
-        if outer == 0 || inner == 0 || elements == 0 {
-            return [0, 1];
-        }
-        let inner_stride = if inner == 1 { elements } else { inner_stride };
-        let dense = (inner - 1) * inner_stride + elements;
-        [if outer == 1 { dense } else { outer_stride }, inner_stride]
-    }
-
-    /// The address of the first of the `reach` elements of the view, of `len` at `data`; a dangling address when there
-    /// is none.
-    ///
-    /// # Errors
-    /// There are fewer than `reach` elements, or `reach` is `None`, or the pointer is null.
-    pub(crate) fn first(
-        self,
-        data: *const f32,
-        len: usize,
-        reach: Option<usize>,
-    ) -> Result<NonNull<f32>, Error> {
-        match reach.ok_or(Error::LargeView { view: self })? {
-            0 => Ok(NonNull::dangling()),
-            expected if len < expected => {
-                Err(Error::ShortView { view: self, expected, found: len })
-            }
-            _ => NonNull::new(data.cast_mut()).ok_or(Error::Setting {
-                name: "pointer of a view with elements",
-                expected: "not null",
-                found: 0.0,
-            }),
-        }
-    }
-
-    /// The address of the first element of a view of `len` elements at `data`, and its strides.
-    pub(crate) fn place(
-        self,
-        data: *const f32,
-        len: usize,
-    ) -> Result<(NonNull<f32>, [usize; 2]), Error> {
-        Ok((self.first(data, len, self.extent())?, self.stepped()))
-    }
-
-    /// `Err` if two elements of a view share memory, unless its [`ViewShape::extent`] overflows. One axis must step over
-    /// the contiguous elements, the other one over the whole first axis.
-    pub(crate) fn check_disjoint(self) -> Result<(), Error> {
-        let ([outer, inner, elements], [outer_stride, inner_stride]) = self.axes();
-        let nested = |inner: usize, inner_stride: usize, outer: usize, outer_stride: usize| {
-            (inner == 1 || inner_stride >= elements)
-                && (outer == 1 || outer_stride >= (inner - 1) * inner_stride + elements)
-        };
-        if self.extent().is_none_or(|reach| reach == 0)
-            || nested(inner, inner_stride, outer, outer_stride)
-            || nested(outer, outer_stride, inner, inner_stride)
-        {
-            return Ok(());
-        }
-        let axes = match self {
-            Self::Matrix { .. } => "row and column",
-            Self::Heads { .. } => "token and head",
-        };
-        Err(Error::Overlap { axes, strides: [outer_stride, inner_stride] })
-    }
-}
+mod raw_parts;
 
 /// The shape and the strides of both views; `$view` is a [`Matrix`].
 macro_rules! sizes {
@@ -187,45 +96,6 @@ impl<'a> Matrix<'a> {
         let (shape, strides) = ([rows, columns], [row_stride, column_stride]);
         // SAFETY: the slice is borrowed for `'a`.
         unsafe { Self::place(data.as_ptr(), data.len(), shape, strides) }
-    }
-
-    /// The matrix whose element `(i, j)` is `*data.add(i * row_stride + j * column_stride)`, strides in elements, for
-    /// memory of which no slice can be borrowed. Memory between the elements is never read.
-    ///
-    /// A negative stride, cast to `usize`, is rejected if the view uses it: copy such a matrix, or start at its other
-    /// end.
-    ///
-    /// # Errors
-    /// Shape times strides overflows, or the pointer is null and the matrix has elements.
-    ///
-    /// # Safety
-    /// For as long as `'a`, for every element of the matrix:
-    ///
-    /// * its address, and that of each element before it, lies in the allocation of `data`;
-    /// * it is aligned as `f32` is, initialized, and may be read;
-    /// * it is not written.
-    ///
-    /// The contract does not cover `data` when there is no element, and never covers the gaps between elements.
-    ///
-    /// ```
-    /// use simdformer_kernels::Matrix;
-    ///
-    /// // Column-major, each column of 2 padded to 4.
-    /// let columns = [1.0, 2.0, 0.0, 0.0, 3.0, 4.0, 0.0, 0.0];
-    /// // SAFETY: the last element is `columns[5]`; the array is borrowed for as long as the view.
-    /// let a = unsafe { Matrix::from_raw_parts(columns.as_ptr(), 2, 2, 1, 4)? };
-    /// assert_eq!((a.at(0, 1), a.at(1, 0)), (3.0, 2.0));
-    /// # Ok::<(), simdformer_kernels::Error>(())
-    /// ```
-    pub unsafe fn from_raw_parts(
-        data: *const f32,
-        rows: usize,
-        columns: usize,
-        row_stride: usize,
-        column_stride: usize,
-    ) -> Result<Self, Error> {
-        // SAFETY: the caller's contract.
-        unsafe { Self::place(data, usize::MAX, [rows, columns], [row_stride, column_stride]) }
     }
 
     /// The matrix at `data`, which has `len` elements.
@@ -374,60 +244,6 @@ impl<'a> MatrixMut<'a> {
         let (shape, strides) = ([rows, columns], [row_stride, column_stride]);
         // SAFETY: the slice is borrowed exclusively for `'a`.
         unsafe { Self::exclusive(Matrix::place(data.as_mut_ptr(), data.len(), shape, strides)?) }
-    }
-
-    /// The writable matrix whose element `(i, j)` is `*data.add(i * row_stride + j * column_stride)`, strides in
-    /// elements. Memory between the elements is neither read nor written, so the elements of several views may
-    /// interleave, and each view may be used by another thread.
-    ///
-    /// # Errors
-    /// Shape times strides overflows; elements overlap, as in [`MatrixMut::strided`]; or the pointer is null and the
-    /// matrix has elements.
-    ///
-    /// # Safety
-    /// For as long as `'a`, for every element of the matrix:
-    ///
-    /// * its address, and that of each element before it, lies in the allocation of `data`;
-    /// * it is aligned as `f32` is, initialized, and may be read and written through `data`;
-    /// * it is read and written through this view only.
-    ///
-    /// The contract does not cover `data` when there is no element, and never covers the gaps between elements.
-    ///
-    /// ```
-    /// use simdformer_kernels::activation::{self, Activation};
-    /// use simdformer_kernels::{Exec, Isa, MatrixMut};
-    ///
-    /// let isa = Isa::best();
-    /// // Two halves of every row, each written by its own thread.
-    /// let mut data = [-1.0f32; 4 * 8];
-    /// let start = data.as_mut_ptr();
-    /// // SAFETY: the halves have no element in common, and `data` is not used while they exist.
-    /// let halves = unsafe {
-    ///     [
-    ///         MatrixMut::from_raw_parts(start, 4, 4, 8, 1)?,
-    ///         MatrixMut::from_raw_parts(start.add(4), 4, 4, 8, 1)?,
-    ///     ]
-    /// };
-    /// std::thread::scope(|scope| {
-    ///     for half in halves {
-    ///         scope.spawn(move || activation::apply(Exec::serial(isa), Activation::Relu, half));
-    ///     }
-    /// });
-    /// assert_eq!(data, [0.0; 32]);
-    /// # Ok::<(), simdformer_kernels::Error>(())
-    /// ```
-    pub unsafe fn from_raw_parts(
-        data: *mut f32,
-        rows: usize,
-        columns: usize,
-        row_stride: usize,
-        column_stride: usize,
-    ) -> Result<Self, Error> {
-        // SAFETY: the caller's contract.
-        unsafe {
-            let read = Matrix::from_raw_parts(data, rows, columns, row_stride, column_stride)?;
-            Self::exclusive(read)
-        }
     }
 
     /// The writable matrix with the elements of `view`.

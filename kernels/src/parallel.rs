@@ -7,6 +7,7 @@
 use crate::isa::Isa;
 use crate::sync_ptr::SharedMut;
 use core::fmt;
+use core::ops::Range;
 
 /// How a kernel may distribute its work over threads.
 ///
@@ -182,7 +183,13 @@ impl<'a> Workers<'a> {
                 Parallelism::Rayon => return halves(0, tasks, task),
                 #[cfg(feature = "rayon")]
                 Parallelism::Team(team) => return team.for_each(tasks, task),
-                Parallelism::Executor(executor) => return executor::run(executor, tasks, task),
+                Parallelism::Executor(executor) => {
+                    // A number stands for several tasks if there are more of them than numbers.
+                    let numbers = tasks.min(executor::MOST_NUMBERS);
+                    return executor::run(executor, numbers, &|number| {
+                        share(tasks, numbers, number).for_each(task);
+                    });
+                }
             }
         }
         for index in 0..tasks {
@@ -203,15 +210,32 @@ fn halves(start: usize, end: usize, task: &(dyn Fn(usize) + Sync)) {
     }
 }
 
+/// Part `index` of `0..total` split into `parts` ranges whose lengths differ by at most 1.
+#[inline(always)]
+pub(crate) const fn share(total: usize, parts: usize, index: usize) -> Range<usize> {
+    let (size, extra) = (total / parts, total % parts);
+    let smaller = if index < extra { index } else { extra };
+    let start = index * size + smaller;
+    start..start + size + (index < extra) as usize
+}
+
+/// `work`, or a small part of it under Miri and in the build for ThreadSanitizer (`--cfg small_tasks`): there small
+/// shapes use several threads too, so that these tools check the interaction of threads.
+pub(crate) const fn work_to_share(work: usize) -> usize {
+    match work >> 12 {
+        _ if !cfg!(any(miri, small_tasks)) => work,
+        0 => 1,
+        less => less,
+    }
+}
+
 pub use executor::Executor;
 #[cfg(feature = "rayon")]
 pub use team::Team;
 #[cfg(feature = "std")]
 pub use thread_pool::ThreadPool;
-pub(crate) use work_ranges::{share, work_to_share};
 
 mod executor;
-mod work_ranges;
 
 #[cfg(feature = "std")]
 #[cfg_attr(not(feature = "rayon"), allow(dead_code, reason = "only teams have helpers that poll"))]

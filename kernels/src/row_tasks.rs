@@ -4,7 +4,7 @@
 use crate::error::Error;
 use crate::matrix::{Matrix, MatrixMut};
 use crate::parallel::{Workers, work_to_share};
-use crate::prefetch::PrefetchRow;
+use crate::row_prefetch::PrefetchRow;
 use crate::simd::SimdF32;
 use crate::sync_ptr::SharedMut;
 use core::ops::Range;

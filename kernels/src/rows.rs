@@ -4,7 +4,7 @@
 //! A kernel gives a walker the work on one vector as a closure, which gets each vector of the row as a [`RowVector`].
 //! Closures are `#[inline(always)]` like the walkers, so that they are compiled for the instruction set.
 
-use crate::prefetch::PrefetchRow;
+use crate::row_prefetch::PrefetchRow;
 use crate::simd::{MAX_LANES, MOST_PARTS, SimdF32, sum_of_parts};
 #[cfg(feature = "train")]
 use crate::simd::{MOST_VECTORS, VIRTUAL, sum_of_lanes};

@@ -20,7 +20,7 @@ use super::panels::{KvFormat, line_by_line, load, tile_prefetched};
 use crate::gemm::{Panels, Rows, multiply_one};
 use crate::math::{exp_nonpositive, exp_shift};
 use crate::parallel::share;
-use crate::prefetch::{ONE_QUERY_STEPS, prefetch_rows};
+use crate::prefetch::{CacheLevel, ONE_QUERY_STEPS, prefetch_rows};
 use crate::simd::{MAX_MR, SimdF32, simd_op, tile_heights, vector_groups};
 use crate::softmax::FullyMasked;
 use core::mem::MaybeUninit;
@@ -398,9 +398,9 @@ simd_op!(
     fn prefetch_tile<S: SimdF32>(s: S, query: &HeadQuery, row: usize, rows: usize) {
         let &HeadQuery { query, query_row, out, out_row, head_dim, .. } = query;
         let queries = query.wrapping_add((row + rows).wrapping_mul(query_row));
-        prefetch_rows::<S, true>(s, queries, query_row, rows, head_dim);
+        prefetch_rows(s, CacheLevel::L1, (queries, query_row, rows), head_dim);
         let out = out.wrapping_add(row.wrapping_mul(out_row));
-        prefetch_rows::<S, true>(s, out, out_row, rows, head_dim);
+        prefetch_rows(s, CacheLevel::L1, (out, out_row, rows), head_dim);
     }
 );
 

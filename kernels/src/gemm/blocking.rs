@@ -34,14 +34,15 @@ use super::epilogue::Epilogue;
 use super::f16_tile::{self, Widen};
 use super::microkernel::{F32Operand, Panels, Rows, multiply, multiply_one};
 use super::packing::PackedMatrix;
+use super::prefetch_weights::{
+    BlockPrefetch, FEW_ROWS, ManyRows, NextBlock, PrefetchPlan, PrefetchTarget, WeightReads,
+    fewest_rows,
+};
 use super::store_tile::Store;
 use crate::dtype::Dtype;
 use crate::matrix::{Matrix, MatrixMut};
 use crate::parallel::{Workers, share, work_to_share};
-use crate::prefetch::{
-    BlockPrefetch, CacheLevel, FEW_ROWS, ManyRows, NextBlock, PerPeriod, PerStep, PrefetchPlan,
-    PrefetchTarget, Sparse, WeightReads, fewest_rows,
-};
+use crate::prefetch::{CacheLevel, PerPeriod, PerStep, Sparse};
 use crate::simd::{MAX_MR, MAX_PANEL, SimdF32, SimdOp, TileOp, tile_heights};
 use core::marker::PhantomData;
 use core::mem::MaybeUninit;

@@ -1,7 +1,7 @@
 //! The derivative of an activation in the epilogue, for the backward pass of a feed-forward block:
 //! `dPre = (dY W2) * activation'(pre)`.
 
-use super::output_ptrs::{ElementPtrs, OutputRange};
+use super::epilogue::{ElementPtrs, OutputRange};
 use crate::activation::Activation;
 use crate::activation::derivative::times_derivative_row;
 use crate::simd::{MAX_PANEL, simd_op};

@@ -5,15 +5,14 @@
 //! * Many rows: one block of a panel at a time, on the stack, for the f32 tiles. The conversion takes little time
 //!   compared with the tiles, and no tile is compiled twice.
 
-use super::microkernel::{F16Operand, Panels, Rows, TileOperand, multiply};
+use super::microkernel::{Panels, Rows, TileOperand, f32_elements, multiply};
 use super::packing::PackedMatrix;
+use super::prefetch_weights::{PrefetchTarget, WeightReads};
 use super::store_tile::Store;
 use crate::dtype::Dtype;
 use crate::matrix::Matrix;
 use crate::parallel::share;
-use crate::prefetch::{
-    CacheLevel, PerPeriod, PerStep, PrefetchTarget, Sparse, WeightReads, strong_hw_prefetcher,
-};
+use crate::prefetch::{CacheLevel, PerPeriod, PerStep, Sparse, strong_hw_prefetcher};
 use crate::simd::half::{Bf16, F16, F16Load, LowRegister};
 use crate::simd::{CACHE_LINE_F32, MAX_LANES, MAX_MR, SimdF32, SimdOp, TileOp, tile_heights};
 use core::marker::PhantomData;
@@ -28,6 +27,29 @@ const CACHED_WORDS: usize = 4 << 20;
 
 /// Words between the prefetch of a panel's line and its use.
 const PREFETCH_WORDS: usize = 512;
+
+/// f32 times bf16 or f16, of which `PARTS` steps share a vector of memory.
+#[derive(Clone, Copy)]
+pub(crate) struct F16Operand<S, L, const PARTS: usize>(S, PhantomData<L>);
+
+impl<S, L, const PARTS: usize> F16Operand<S, L, PARTS> {
+    #[inline(always)]
+    pub(crate) fn new(s: S) -> Self {
+        Self(s, PhantomData)
+    }
+}
+
+impl<S: SimdF32, L: F16Load, const PARTS: usize> TileOperand for F16Operand<S, L, PARTS> {
+    f32_elements!();
+    type Weight = u16;
+    const PARTS: usize = PARTS;
+
+    #[inline(always)]
+    unsafe fn load(self, from: *const u16, part: usize) -> S::F32 {
+        // SAFETY: `# Safety` of this function.
+        unsafe { L::load(self.0, from.cast(), part % PARTS) }
+    }
+}
 
 /// f32 elements times f16 weights, in vectors of half the width.
 #[derive(Clone, Copy)]

@@ -9,7 +9,7 @@
 //! of different lengths have loops of their own: causal diagonals, masked keys, and few keys in registers (`attention`).
 //! Its callers supply three small traits:
 //!
-//! * [`TileOperand`]: how a vector of weights is loaded and accumulated. [`F32Operand`] is f32 times f32, [`F16Operand`]
+//! * [`TileOperand`]: how a vector of weights is loaded and accumulated. [`F32Operand`] is f32 times f32, `F16Operand`
 //!   f32 times 16-bit numbers; the pruning table multiplies int8 by int8.
 //! * [`Prefetch`]: which cache lines are prefetched (`prefetch.rs`).
 //! * [`PerStepWork`]: what else each step does.
@@ -20,8 +20,6 @@
 use crate::matrix::Matrix;
 use crate::prefetch::Prefetch;
 use crate::simd::SimdF32;
-use crate::simd::half::F16Load;
-use core::marker::PhantomData;
 
 /// The accumulators of a tile.
 pub(crate) type Tile<S, const MR: usize, const NV: usize> = [[<S as SimdF32>::F32; NV]; MR];
@@ -66,73 +64,43 @@ pub(crate) trait TileOperand: Copy {
     ) -> Self::Sum;
 }
 
+/// Defines the items of a [`TileOperand`] whose elements are f32, for a tuple whose first field is the token.
+macro_rules! f32_elements {
+    () => {
+        type SimdF32 = S;
+        type Element = f32;
+        type Vector = S::F32;
+        type Sum = S::F32;
+
+        #[inline(always)]
+        fn lanes(self) -> S {
+            self.0
+        }
+        #[inline(always)]
+        unsafe fn broadcast(self, from: *const f32) -> S::F32 {
+            // SAFETY: `# Safety` of this function.
+            self.0.splat(unsafe { *from })
+        }
+        #[inline(always)]
+        fn multiply_add(self, element: S::F32, weights: S::F32, sum: S::F32) -> S::F32 {
+            self.0.mul_add(element, weights, sum)
+        }
+    };
+}
+pub(super) use f32_elements;
+
 /// f32 times f32.
 #[derive(Clone, Copy)]
 pub(crate) struct F32Operand<S>(pub(crate) S);
 
 impl<S: SimdF32> TileOperand for F32Operand<S> {
-    type SimdF32 = S;
-    type Element = f32;
+    f32_elements!();
     type Weight = f32;
-    type Vector = S::F32;
-    type Sum = S::F32;
 
-    #[inline(always)]
-    fn lanes(self) -> S {
-        self.0
-    }
     #[inline(always)]
     unsafe fn load(self, from: *const f32, _: usize) -> S::F32 {
         // SAFETY: `# Safety` of this function.
         unsafe { self.0.load(from) }
-    }
-    #[inline(always)]
-    unsafe fn broadcast(self, from: *const f32) -> S::F32 {
-        // SAFETY: `# Safety` of this function.
-        self.0.splat(unsafe { *from })
-    }
-    #[inline(always)]
-    fn multiply_add(self, element: S::F32, weights: S::F32, sum: S::F32) -> S::F32 {
-        self.0.mul_add(element, weights, sum)
-    }
-}
-
-/// f32 times bf16 or f16, of which `PARTS` steps share a vector of memory.
-#[derive(Clone, Copy)]
-pub(crate) struct F16Operand<S, L, const PARTS: usize>(S, PhantomData<L>);
-
-impl<S, L, const PARTS: usize> F16Operand<S, L, PARTS> {
-    #[inline(always)]
-    pub(crate) fn new(s: S) -> Self {
-        Self(s, PhantomData)
-    }
-}
-
-impl<S: SimdF32, L: F16Load, const PARTS: usize> TileOperand for F16Operand<S, L, PARTS> {
-    type SimdF32 = S;
-    type Element = f32;
-    type Weight = u16;
-    type Vector = S::F32;
-    type Sum = S::F32;
-    const PARTS: usize = PARTS;
-
-    #[inline(always)]
-    fn lanes(self) -> S {
-        self.0
-    }
-    #[inline(always)]
-    unsafe fn load(self, from: *const u16, part: usize) -> S::F32 {
-        // SAFETY: `# Safety` of this function.
-        unsafe { L::load(self.0, from.cast(), part % PARTS) }
-    }
-    #[inline(always)]
-    unsafe fn broadcast(self, from: *const f32) -> S::F32 {
-        // SAFETY: `# Safety` of this function.
-        self.0.splat(unsafe { *from })
-    }
-    #[inline(always)]
-    fn multiply_add(self, element: S::F32, weights: S::F32, sum: S::F32) -> S::F32 {
-        self.0.mul_add(element, weights, sum)
     }
 }
 

@@ -26,14 +26,15 @@ mod epilogue_grad;
 mod f16_tile;
 mod int8;
 mod microkernel;
-mod output_ptrs;
 #[cfg(feature = "train")]
 mod pack_a;
 mod pack_f16;
-mod pack_f32;
+mod pack_options;
 mod packing;
+mod prefetch_weights;
 mod small_m;
 mod store_tile;
+mod unpack;
 mod unpacked;
 #[cfg(feature = "train")]
 mod weight_grad;
@@ -41,20 +42,20 @@ mod weight_source;
 
 pub use epilogue::{Epilogue, PostOp};
 pub use int8::{Quantization, QuantizedActivations, QuantizedMatrix, gemm_int8};
-pub use packing::{PackOptions, PackedMatrix};
+pub use pack_options::PackOptions;
+pub use packing::PackedMatrix;
 pub use unpacked::{gemm_unpacked, gemm_unpacked_scratch};
 #[cfg(feature = "train")]
 pub use weight_grad::{weight_gradient, weight_gradient_scratch};
 pub use weight_source::PackSource;
 
+pub(crate) use f16_tile::F16Operand;
 pub(crate) use int8::{
     Columns, Int8Panels, Integers, LEVELS, MIN_AMAX, PANEL, QuantizeColumns, Rounding, Row, Single,
     magnitude, round,
 };
-pub(crate) use microkernel::{
-    F16Operand, F32Operand, Panels, Rows, Tile, TileOperand, multiply, multiply_one,
-};
-pub(crate) use packing::Column;
+pub(crate) use microkernel::{F32Operand, Panels, Rows, Tile, TileOperand, multiply, multiply_one};
+pub(crate) use unpack::Column;
 
 use crate::error::Error;
 use crate::matrix::{Matrix, MatrixMut};

@@ -14,7 +14,7 @@
 //! To pack, a few rows of a panel at a time are packed as f32 on the stack, and then rounded into the panel. Strides,
 //! transposition and prefetch are those of f32 packing.
 
-use super::pack_f32::{MIN_PACKED_TO_FORK, TASKS_PER_THREAD};
+use super::packing::{MIN_PACKED_TO_FORK, TASKS_PER_THREAD};
 use super::weight_source::PackSource;
 use crate::dtype::Dtype;
 use crate::error::Error;

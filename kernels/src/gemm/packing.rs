@@ -1,14 +1,19 @@
-//! Packed weights, and how weights are packed into the caller's buffer.
+//! Packed weights, and how f32 weights are packed into the caller's buffer. `pack_options.rs` has the other dtypes and
+//! blocks of columns, `unpack.rs` reads packed values.
+//!
+//! Whole panels of a matrix with contiguous rows or contiguous columns have their own loops; other columns are copied
+//! in vectors or one by one.
 
-use super::pack_f16::{self, F16Column};
-use super::pack_f32;
-use super::weight_source::PackSource;
 use crate::dtype::Dtype;
-use crate::error::{Error, Expected};
+use crate::error::Error;
 use crate::isa::Isa;
 use crate::matrix::Matrix;
-use crate::parallel::{Parallelism, Workers};
+use crate::parallel::{Workers, share, work_to_share};
+use crate::prefetch::strong_hw_prefetcher;
+use crate::simd::{CACHE_LINE_F32, SimdF32, simd_op};
+use crate::sync_ptr::SharedMut;
 use core::fmt;
+use core::ops::Range;
 
 /// A weight matrix `[depth, columns]` in the layout of one instruction set: `[ceil(columns / panel)][depth][panel]`,
 /// with zero columns at the end. The dtype is f32 or 16-bit ([`Dtype`]); 16-bit values are stored with two rows in each
@@ -18,7 +23,7 @@ use core::fmt;
 ///
 /// A `PackedMatrix` borrows its floats. The owner of a weight stores the floats, the instruction set and the shape, and
 /// creates a view for each call, which only checks the length. [`Linear`](crate::Linear) is such an owner. The
-/// functions of this type pack f32 on the calling thread; [`PackOptions`] has the other dtypes and threads.
+/// functions of this type pack f32 on the calling thread; [`PackOptions`](crate::PackOptions) has the other dtypes and threads.
 ///
 /// ```
 /// use simdformer_kernels::{
@@ -39,11 +44,11 @@ use core::fmt;
 /// ```
 #[derive(Clone, Copy)]
 pub struct PackedMatrix<'a> {
-    data: &'a [f32],
-    depth: usize,
-    columns: usize,
-    isa: Isa,
-    dtype: Dtype,
+    pub(super) data: &'a [f32],
+    pub(super) depth: usize,
+    pub(super) columns: usize,
+    pub(super) isa: Isa,
+    pub(super) dtype: Dtype,
 }
 
 impl<'a> PackedMatrix<'a> {
@@ -53,7 +58,7 @@ impl<'a> PackedMatrix<'a> {
     /// # Errors
     /// The product overflows.
     pub fn buffer_len(isa: Isa, depth: usize, columns: usize) -> Result<usize, Error> {
-        PackOptions::default().buffer_len(isa, depth, columns)
+        packed_len(isa, Dtype::F32, depth, columns)
     }
 
     /// Packs `weight`, `[depth, columns]` with any strides. A matrix stored `[out, in]` is packed as
@@ -63,7 +68,7 @@ impl<'a> PackedMatrix<'a> {
     /// # Errors
     /// The buffer is shorter than [`PackedMatrix::buffer_len`].
     pub fn pack(isa: Isa, weight: Matrix<'_>, buffer: &'a mut [f32]) -> Result<Self, Error> {
-        PackOptions::default().pack(isa, weight, buffer)
+        Self::pack_by(isa, weight, buffer, Workers::SERIAL)
     }
 
     /// [`PackedMatrix::pack`] with the workers of an enclosing call.
@@ -78,7 +83,7 @@ impl<'a> PackedMatrix<'a> {
         Error::check_min_len("buffer", floats, buffer)?;
         let buffer = &mut buffer[..floats];
         if floats > 0 {
-            pack_f32::pack(isa, weight, columns, 0, buffer, workers);
+            pack_f32(isa, weight, columns, 0, buffer, workers);
         }
         Self::from_packed(isa, depth, columns, buffer)
     }
@@ -88,7 +93,7 @@ impl<'a> PackedMatrix<'a> {
     pub(super) fn pack_whole(isa: Isa, block: Matrix<'_>, to: &mut [f32]) {
         let columns = block.columns();
         debug_assert!(to.len() >= columns.next_multiple_of(isa.panel()) * block.rows());
-        pack_f32::pack(isa, block, columns, 0, to, Workers::SERIAL);
+        pack_f32(isa, block, columns, 0, to, Workers::SERIAL);
     }
 
     /// A view of an f32 matrix that was packed before for the same instruction set, for example one that was read from
@@ -105,7 +110,19 @@ impl<'a> PackedMatrix<'a> {
         columns: usize,
         data: &'a [f32],
     ) -> Result<Self, Error> {
-        PackOptions::default().from_packed(isa, depth, columns, data)
+        Self::of_words(isa, Dtype::F32, depth, columns, data)
+    }
+
+    /// [`PackedMatrix::from_packed`] of any dtype.
+    pub(super) fn of_words(
+        isa: Isa,
+        dtype: Dtype,
+        depth: usize,
+        columns: usize,
+        data: &'a [f32],
+    ) -> Result<Self, Error> {
+        Error::check_len("data", packed_len(isa, dtype, depth, columns)?, data)?;
+        Ok(Self { data, depth, columns, isa, dtype })
     }
 
     /// Rows of the matrix: the length of a sum.
@@ -135,282 +152,24 @@ impl<'a> PackedMatrix<'a> {
         let row = panel * self.dtype.words(self.depth) + self.dtype.words(k);
         self.data.as_ptr().wrapping_add(row * self.isa.panel())
     }
-
-    /// Copies row `k` into `to`, widened to f32: the packed values.
-    ///
-    /// # Errors
-    /// The matrix has no row `k`, or the length of `to` is not its number of columns.
-    ///
-    /// ```
-    /// use simdformer_kernels::{Isa, Matrix, PackedMatrix};
-    ///
-    /// let isa = Isa::best();
-    /// let mut buffer = vec![0.0; PackedMatrix::buffer_len(isa, 2, 3)?];
-    /// let weight = Matrix::new(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0], 2, 3)?;
-    /// let packed = PackedMatrix::pack(isa, weight, &mut buffer)?;
-    /// let mut row = [0.0; 3];
-    /// packed.unpack_row(1, &mut row)?;
-    /// assert_eq!(row, [4.0, 5.0, 6.0]);
-    /// # Ok::<(), simdformer_kernels::Error>(())
-    /// ```
-    pub fn unpack_row(&self, k: usize, to: &mut [f32]) -> Result<(), Error> {
-        Error::check_size("row", "the packed matrix", Expected::Below(self.depth), k)?;
-        Error::check_len("to", self.columns, to)?;
-        self.copy_row(k, 0, to);
-        Ok(())
-    }
-
-    /// Copies row `k` from column `first` on into `to`. `to` must not extend past the last column.
-    #[inline(always)]
-    pub(crate) fn copy_row(&self, k: usize, first: usize, to: &mut [f32]) {
-        let panel = self.isa.panel();
-        let (mut column, mut rest) = (first, to);
-        if self.dtype != Dtype::F32 {
-            // A part is within one vector of columns, where positions have a constant stride.
-            let lanes = self.isa.lanes();
-            while !rest.is_empty() {
-                let (part, after) = rest.split_at_mut(rest.len().min(lanes - column % lanes));
-                let positions = F16Column::of_column(self.isa, self.dtype, self.depth, column);
-                let step = if self.dtype == Dtype::F16 { 1 } else { 2 };
-                for (i, to) in part.iter_mut().enumerate() {
-                    let at = positions.row(k) + i * step;
-                    // SAFETY: `first + to.len()` is at most the number of columns and `k` is below `depth`, as the
-                    // documentation of this function requires, so the position is inside `data`.
-                    *to = self.dtype.widen(unsafe { *self.data.as_ptr().cast::<u16>().add(at) });
-                }
-                (column, rest) = (column + lanes - column % lanes, after);
-            }
-            return;
-        }
-        while !rest.is_empty() {
-            // A panel width is a power of two. A division would take as long as the copy.
-            let within = column & (panel - 1);
-            let (part, after) = rest.split_at_mut(rest.len().min(panel - within));
-            let from = (column - within) * self.depth + k * panel + within;
-            let from = &self.data[from..from + part.len()];
-            // A panel has at least eight columns. A copy of eight floats is inlined; a copy of unknown length would be
-            // a function call.
-            let (chunks, tail) = part.as_chunks_mut::<8>();
-            let (from_chunks, from_tail) = from.as_chunks::<8>();
-            chunks.iter_mut().zip(from_chunks).for_each(|(to, from)| *to = *from);
-            tail.iter_mut().zip(from_tail).for_each(|(to, from)| *to = *from);
-            (column, rest) = (column + part.len(), after);
-        }
-    }
-
-    /// A reader of column `column`.
-    #[inline(always)]
-    pub(crate) fn column(&self, column: usize) -> Column {
-        let panel = self.isa.panel();
-        if self.dtype == Dtype::F32 {
-            let start = (column - column % panel) * self.depth + column % panel;
-            return Column::F32 { start: self.data.as_ptr().wrapping_add(start), step: panel };
-        }
-        let positions = F16Column::of_column(self.isa, self.dtype, self.depth, column);
-        Column::F16 { data: self.data.as_ptr().cast(), positions, dtype: self.dtype }
-    }
 }
 
-/// How a weight is packed. The default is f32 on the calling thread.
-///
-/// ```
-/// use simdformer_kernels::{
-///     Dtype, Epilogue, Isa, Matrix, MatrixMut, PackOptions, Parallelism, gemm,
-/// };
-///
-/// let (isa, serial) = (Isa::best(), Parallelism::Serial);
-/// let options = PackOptions { dtype: Dtype::F16, parallelism: serial };
-/// let weight = Matrix::new(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0], 2, 3)?;
-/// let mut buffer = vec![0.0; options.buffer_len(isa, 2, 3)?];
-/// let packed = options.pack(isa, weight, &mut buffer)?;
-///
-/// let mut y = [0.0; 3];
-/// let x = Matrix::new(&[1.0, 10.0], 1, 2)?;
-/// gemm(x, &packed, &Epilogue::default(), MatrixMut::new(&mut y, 1, 3)?, serial)?;
-/// assert_eq!(y, [41.0, 52.0, 63.0]);
-///
-/// // A value that f16 cannot represent is an error.
-/// let large = [1e5; 6];
-/// assert!(options.pack(isa, Matrix::new(&large, 2, 3)?, &mut buffer).is_err());
-/// # Ok::<(), simdformer_kernels::Error>(())
-/// ```
-#[derive(Clone, Copy, Debug, Default)]
-pub struct PackOptions<'p> {
-    /// The dtype of the packed matrix. Values are rounded as described at [`Dtype`]; values that the dtype can
-    /// represent do not change. Infinities stay infinities. A NaN stays a NaN with the same sign and the upper bits of
-    /// its payload, and becomes quiet.
-    pub dtype: Dtype,
-    /// The threads that pack, for weights that change. The result does not depend on them.
-    pub parallelism: Parallelism<'p>,
-}
-
-impl PackOptions<'_> {
-    /// `dtype` on the calling thread.
-    pub const fn new(dtype: Dtype) -> Self {
-        Self { dtype, parallelism: Parallelism::Serial }
-    }
-
-    /// Words of four bytes of a packed `[depth, columns]` matrix on `isa`. A 16-bit dtype takes half as many words as
-    /// f32, and an odd depth is rounded up.
-    ///
-    /// # Errors
-    /// The product overflows; [`Error::MissingFeature`] for a 16-bit dtype without the feature `f16`.
-    pub fn buffer_len(&self, isa: Isa, depth: usize, columns: usize) -> Result<usize, Error> {
-        if !self.dtype.is_enabled() {
-            return Err(Error::MissingFeature { feature: "f16" });
-        }
-        columns
-            .div_ceil(isa.panel())
-            .checked_mul(isa.panel())
-            .and_then(|padded| padded.checked_mul(self.dtype.words(depth)))
-            .filter(|&floats| floats <= isize::MAX as usize / 4)
-            .ok_or(Error::TooLarge { operand: "the packed matrix" })
-    }
-
-    /// Packs `weight`, `[depth, columns]`: a [`Matrix`] with any strides, or a [`PackSource`] of 16-bit values. The
-    /// previous content of `buffer` does not matter.
-    ///
-    /// # Errors
-    /// The buffer is shorter than [`PackOptions::buffer_len`]; [`Error::ValueTooLarge`] for a finite value that would round to
-    /// infinity (for f16, a magnitude of 65,520 or more). Nothing is written then.
-    pub fn pack<'s, 'b>(
-        &self,
-        isa: Isa,
-        weight: impl Into<PackSource<'s>>,
-        buffer: &'b mut [f32],
-    ) -> Result<PackedMatrix<'b>, Error> {
-        let weight = weight.into();
-        let [depth, columns] = weight.shape();
-        let words = self.buffer_len(isa, depth, columns)?;
-        self.pack_columns(isa, weight, (depth, columns), 0, buffer)?;
-        // `pack_columns` checked that the buffer is not shorter.
-        self.from_packed(isa, depth, columns, &buffer[..words])
-    }
-
-    /// Packs `block`, `[depth, n]`, as columns `first..first + n` of a matrix of `shape = (depth, columns)` in
-    /// `buffer`. It fuses several matrices, or packs one that arrives in pieces. The block with the last column also
-    /// writes the zero columns after it. [`PackOptions::from_packed`] makes a matrix of the buffer.
-    ///
-    /// # Errors
-    /// As [`PackOptions::pack`], or the block does not fit the shape. Nothing is written then.
-    ///
-    /// ```
-    /// use simdformer_kernels::{
-    ///     Epilogue, Isa, Matrix, MatrixMut, PackOptions, Parallelism, gemm,
-    /// };
-    ///
-    /// // Query, key and value projections of two columns each as one matrix of six.
-    /// let (isa, shape, options) = (Isa::best(), (2, 6), PackOptions::default());
-    /// let mut buffer = vec![0.0; options.buffer_len(isa, 2, 6)?];
-    /// let projections = [[1.0, 0.0, 0.0, 1.0], [2.0, 0.0, 0.0, 2.0], [0.0, 3.0, 3.0, 0.0]];
-    /// for (index, projection) in projections.iter().enumerate() {
-    ///     let block = Matrix::new(projection, 2, 2)?;
-    ///     options.pack_columns(isa, block, shape, 2 * index, &mut buffer)?;
-    /// }
-    /// let fused = options.from_packed(isa, 2, 6, &buffer)?;
-    ///
-    /// let mut qkv = [0.0; 6];
-    /// let c = MatrixMut::new(&mut qkv, 1, 6)?;
-    /// let x = Matrix::new(&[5.0, 7.0], 1, 2)?;
-    /// gemm(x, &fused, &Epilogue::default(), c, Parallelism::Serial)?;
-    /// assert_eq!(qkv, [5.0, 7.0, 10.0, 14.0, 21.0, 15.0]);
-    /// # Ok::<(), simdformer_kernels::Error>(())
-    /// ```
-    pub fn pack_columns<'s>(
-        &self,
-        isa: Isa,
-        block: impl Into<PackSource<'s>>,
-        shape: (usize, usize),
-        first: usize,
-        buffer: &mut [f32],
-    ) -> Result<(), Error> {
-        let (block, (depth, columns)) = (block.into(), shape);
-        let words = self.buffer_len(isa, depth, columns)?;
-        Error::check_min_len("buffer", words, buffer)?;
-        check_block(block.shape(), shape, first)?;
-        if words == 0 {
-            // Without rows there may be any number of columns.
-            return Ok(());
-        }
-        let (buffer, workers) = (&mut buffer[..words], self.parallelism.workers());
-        match block.as_f32() {
-            Some(block) if self.dtype == Dtype::F32 => {
-                pack_f32::pack(isa, block, columns, first, buffer, workers);
-                Ok(())
-            }
-            _ => pack_f16::pack(isa, self.dtype, &block, columns, first, buffer, workers),
-        }
-    }
-
-    /// A view of a matrix of this dtype that was packed before for the same instruction set; see
-    /// [`PackedMatrix::from_packed`]. It does not use the threads.
-    ///
-    /// # Errors
-    /// The length of `data` is not [`PackOptions::buffer_len`].
-    pub fn from_packed<'b>(
-        &self,
-        isa: Isa,
-        depth: usize,
-        columns: usize,
-        data: &'b [f32],
-    ) -> Result<PackedMatrix<'b>, Error> {
-        let expected = self.buffer_len(isa, depth, columns)?;
-        Error::check_len("data", expected, data)?;
-        Ok(PackedMatrix { data, depth, columns, isa, dtype: self.dtype })
-    }
-}
-
-/// Checks that a block of `[rows, count]` fits columns `first..` of a matrix of `[depth, columns]`. Returns the column
-/// after its last one.
-pub(super) fn check_block(
-    found @ [rows, count]: [usize; 2],
-    (depth, columns): (usize, usize),
-    first: usize,
+/// Words of four bytes of a packed matrix `[depth, columns]`.
+pub(super) fn packed_len(
+    isa: Isa,
+    dtype: Dtype,
+    depth: usize,
+    columns: usize,
 ) -> Result<usize, Error> {
-    if rows != depth {
-        let expected = [depth, columns.saturating_sub(first)];
-        return Err(Error::Shape { operand: "block", expected, found });
+    if !dtype.is_enabled() {
+        return Err(Error::MissingFeature { feature: "f16" });
     }
-    Error::check_end("last column", "block", None, (first, count), columns)?;
-    Ok(first + count)
-}
-
-/// A column of a packed matrix, read one element at a time.
-#[derive(Clone, Copy)]
-pub(crate) enum Column {
-    /// An f32 matrix.
-    F32 {
-        /// Address of row 0.
-        start: *const f32,
-        /// Stride between rows, in floats.
-        step: usize,
-    },
-    /// A 16-bit matrix.
-    F16 {
-        /// Start of the packed matrix.
-        data: *const u16,
-        positions: F16Column,
-        dtype: Dtype,
-    },
-}
-
-impl Column {
-    /// The element of row `k`, as f32.
-    ///
-    /// # Safety
-    /// The matrix has the column and the row.
-    #[inline(always)]
-    pub(crate) unsafe fn row(&self, k: usize) -> f32 {
-        // SAFETY: `# Safety` of this function.
-        unsafe {
-            match *self {
-                Self::F32 { start, step } => *start.wrapping_add(k * step),
-                Self::F16 { data, positions, dtype } => {
-                    dtype.widen(*data.wrapping_add(positions.row(k)))
-                }
-            }
-        }
-    }
+    columns
+        .div_ceil(isa.panel())
+        .checked_mul(isa.panel())
+        .and_then(|padded| padded.checked_mul(dtype.words(depth)))
+        .filter(|&floats| floats <= isize::MAX as usize / 4)
+        .ok_or(Error::TooLarge { operand: "the packed matrix" })
 }
 
 impl fmt::Debug for PackedMatrix<'_> {
@@ -418,5 +177,308 @@ impl fmt::Debug for PackedMatrix<'_> {
         let Self { depth, columns, isa, dtype, .. } = self;
         write!(f, "PackedMatrix({depth} x {columns}, {isa}")?;
         if *dtype != Dtype::F32 { write!(f, ", {dtype:?})") } else { f.write_str(")") }
+    }
+}
+
+/// Floats of a packed matrix from which packing uses non-temporal stores on a CPU with little bandwidth per core: a
+/// matrix of this size is not in a cache when it is multiplied, and a non-temporal store does not read the line that it
+/// overwrites.
+const UNCACHED: usize = 8 << 20;
+
+/// Floats below which a second thread costs more time than it saves.
+pub(super) const MIN_PACKED_TO_FORK: usize = work_to_share(1 << 16);
+
+/// Tasks per thread.
+pub(super) const TASKS_PER_THREAD: usize = 2;
+
+/// Rows between the prefetch of a row and its use, for contiguous rows.
+const PREFETCH_ROWS: usize = 4;
+
+/// Panels that are packed in one pass over contiguous rows: one KiB of each row, and no more write streams than the
+/// hardware prefetcher tracks.
+const PANELS_PER_PASS: usize = 4;
+
+/// Rows of a panel that are transposed before the next vector of columns. Two vectors of columns write to one cache
+/// line, and the line is then still in a cache.
+const TRANSPOSE_ROWS: usize = 512;
+
+/// Packs one panel from contiguous columns, `stride` floats apart. It reads one vector of columns after another,
+/// because the hardware prefetcher tracks that many streams but not a whole panel of them.
+///
+/// # Safety
+/// `from` is valid for reads of `depth` floats at each of `PANEL` columns, and `to` for writes of `depth * PANEL`
+/// floats; they do not overlap. If `NONTEMPORAL`, `to` is aligned to a cache line.
+#[inline(always)]
+unsafe fn panel_of_columns<S: SimdF32, const NONTEMPORAL: bool>(
+    s: S,
+    from: *const f32,
+    stride: usize,
+    depth: usize,
+    to: *mut f32,
+) {
+    let whole = depth - depth % S::LANES;
+    for block in (0..whole).step_by(TRANSPOSE_ROWS) {
+        for group in (0..S::PANEL).step_by(S::LANES) {
+            for k in (block..whole.min(block + TRANSPOSE_ROWS)).step_by(S::LANES) {
+                // SAFETY: `# Safety` of this function: LANES columns from `group` (below `PANEL`) and LANES rows from
+                // `k` (below `whole`).
+                unsafe {
+                    let to = to.add(k * S::PANEL + group);
+                    let from = from.add(group * stride + k);
+                    if NONTEMPORAL {
+                        s.transpose_nontemporal(from, stride, to, S::PANEL);
+                    } else {
+                        s.transpose(from, stride, to, S::PANEL);
+                    }
+                }
+            }
+        }
+    }
+    for k in whole..depth {
+        for column in 0..S::PANEL {
+            // SAFETY: `# Safety` of this function: `k < depth` and `column < PANEL`.
+            unsafe { *to.add(k * S::PANEL + column) = *from.add(column * stride + k) };
+        }
+    }
+}
+
+/// Packs `panels` whole panels from contiguous rows, `stride` floats apart. It prefetches the next rows and their
+/// places in the panels, because the hardware prefetcher does not follow steps from row to row.
+///
+/// # Safety
+/// `from` is valid for reads of `panels * PANEL` floats at each of `depth` rows, and `to` for writes of
+/// `panels * PANEL * depth` floats; they do not overlap. If `NONTEMPORAL`, `to` is aligned to a cache line.
+#[inline(always)]
+unsafe fn panels_of_rows<S: SimdF32, const NONTEMPORAL: bool>(
+    s: S,
+    from: *const f32,
+    stride: usize,
+    depth: usize,
+    to: *mut f32,
+    panels: usize,
+) {
+    for k in 0..depth {
+        for panel in 0..panels {
+            let from = from.wrapping_add(k * stride + panel * S::PANEL);
+            let to = to.wrapping_add((panel * depth + k) * S::PANEL);
+            for line in (0..S::PANEL).step_by(CACHE_LINE_F32) {
+                s.prefetch(from.wrapping_add(PREFETCH_ROWS.wrapping_mul(stride) + line));
+                if !NONTEMPORAL {
+                    s.prefetch(to.wrapping_add(PREFETCH_ROWS * S::PANEL + line));
+                }
+            }
+            for group in (0..S::PANEL).step_by(S::LANES) {
+                // SAFETY: `# Safety` of this function: `k < depth`, `panel < panels` and `group + LANES <= PANEL`.
+                unsafe {
+                    let (to, v) = (to.add(group), s.load(from.add(group)));
+                    if NONTEMPORAL { s.store_nontemporal(to, v) } else { s.store(to, v) }
+                };
+            }
+        }
+    }
+}
+
+/// Packs `block`, `[depth, n]`, as columns `first..first + n` of a matrix with `columns` columns in `buffer`, which has
+/// the length of the whole matrix.
+pub(super) fn pack_f32(
+    isa: Isa,
+    block: Matrix<'_>,
+    columns: usize,
+    first: usize,
+    buffer: &mut [f32],
+    workers: Workers<'_>,
+) {
+    let end = first + block.columns();
+    let panels = first / isa.panel()..end.div_ceil(isa.panel());
+    let (threads, nontemporal) = (workers.threads(), buffer.len() > UNCACHED);
+    let elements = block.rows() * block.columns();
+    if threads == 1 || panels.len() <= 1 || elements < MIN_PACKED_TO_FORK {
+        // SAFETY: the buffer has the length of the whole matrix.
+        isa.dispatch(unsafe { pack_block(block, columns, first, buffer, nontemporal) });
+        return;
+    }
+    let buffer = SharedMut::new(buffer);
+    let tasks = panels.len().min(threads * TASKS_PER_THREAD);
+    workers.for_each(tasks, &|task| {
+        let own = share(panels.len(), tasks, task);
+        let own = panels.start + own.start..panels.start + own.end;
+        // SAFETY: the buffer has all panels, and `share` gives each panel to one task.
+        unsafe { pack_panels(isa, block, columns, first, own, (buffer, nontemporal)) };
+    });
+}
+
+/// Packs the columns of `block` that are in panels `panels` of `buffer`. `block` starts at column `first` of a matrix
+/// with `columns` columns.
+///
+/// # Safety
+/// `buffer` has the panels, and no other thread uses them.
+unsafe fn pack_panels(
+    isa: Isa,
+    block: Matrix<'_>,
+    columns: usize,
+    first: usize,
+    panels: Range<usize>,
+    (buffer, nontemporal): (SharedMut<'_>, bool),
+) {
+    let (width, depth) = (isa.panel(), block.rows());
+    // Columns are counted from the first column of these panels: the same block, in a matrix that starts at that
+    // column.
+    let origin = panels.start * width;
+    let start = first.max(origin);
+    let end = (first + block.columns()).min(panels.end * width);
+    // SAFETY: `start..end` is inside the columns of the block; `# Safety` of this function covers the panels.
+    let (block, buffer) = unsafe {
+        (
+            block.columns_unchecked(start - first, end - start),
+            buffer.part(origin * depth, panels.len() * width * depth),
+        )
+    };
+    let (columns, first) = (columns - origin, start - origin);
+    // SAFETY: `buffer` has the length of these panels.
+    isa.dispatch(unsafe { pack_block(block, columns, first, buffer, nontemporal) });
+}
+
+simd_op!(
+    /// Packs `block` as columns `first..` of a matrix with `columns` columns. `nontemporal` is whether the packed matrix
+    /// is larger than [`UNCACHED`].
+    ///
+    /// # Safety
+    /// `buffer` has the length of the packed matrix.
+    pub(super) unsafe fn pack_block<S: SimdF32>(
+        s: S,
+        block: Matrix<'_>,
+        columns: usize,
+        first: usize,
+        buffer: &mut [f32],
+        nontemporal: bool,
+    ) {
+        let depth = block.rows();
+        let count = block.columns();
+        if depth == 0 {
+            return;
+        }
+        let (row_stride, column_stride) = (block.row_stride(), block.column_stride());
+        let from = block.as_ptr();
+        let to = buffer.as_mut_ptr();
+        let nontemporal = const { S::MAY_PREFER_HW_PREFETCH && S::LANES == CACHE_LINE_F32 }
+            && nontemporal
+            && strong_hw_prefetcher(s)
+            && to.addr().is_multiple_of(size_of::<[f32; CACHE_LINE_F32]>());
+        // Offset of column `first + j` of the matrix in `to`. Its elements have a stride of PANEL floats.
+        let offset_of = |j: usize| {
+            let column = first + j;
+            (column / S::PANEL) * depth * S::PANEL + column % S::PANEL
+        };
+        let mut j = 0;
+        while j < count {
+            let aligned = (first + j).is_multiple_of(S::PANEL) && count - j >= S::PANEL;
+            if aligned && (row_stride == 1 || column_stride == 1) {
+                let panels =
+                    if row_stride == 1 { 1 } else { PANELS_PER_PASS.min((count - j) / S::PANEL) };
+                // SAFETY: `panels * PANEL` columns from `j` are in the block (`aligned` and the definition of
+                // `panels`). Their places are in the buffer, whose length the callers of `pack_block` check. If
+                // `nontemporal`, `to` is aligned to a cache line.
+                unsafe {
+                    let (from, to) = (from.add(j * column_stride), to.add(offset_of(j)));
+                    match (row_stride == 1, nontemporal) {
+                        (true, true) => {
+                            panel_of_columns::<S, true>(s, from, column_stride, depth, to)
+                        }
+                        (true, _) => {
+                            panel_of_columns::<S, false>(s, from, column_stride, depth, to)
+                        }
+                        (_, true) => {
+                            panels_of_rows::<S, true>(s, from, row_stride, depth, to, panels)
+                        }
+                        _ => panels_of_rows::<S, false>(s, from, row_stride, depth, to, panels),
+                    }
+                }
+                j += panels * S::PANEL;
+                continue;
+            }
+            // Columns that fill one aligned vector of a panel are copied through registers.
+            let whole = (first + j).is_multiple_of(S::LANES) && count - j >= S::LANES;
+            let mut k = 0;
+            if whole && row_stride == 1 {
+                while k + S::LANES <= depth {
+                    // SAFETY: LANES columns from `j` and LANES rows from `k` are in the block (`whole` and the
+                    // condition of this loop). Their places are in the buffer, because `offset_of` stays below the
+                    // length of the packed shape, which the callers of `pack_block` check.
+                    unsafe {
+                        s.transpose(
+                            from.add(j * column_stride + k),
+                            column_stride,
+                            to.add(offset_of(j) + k * S::PANEL),
+                            S::PANEL,
+                        );
+                    }
+                    k += S::LANES;
+                }
+            } else if whole && column_stride == 1 {
+                while k < depth {
+                    // SAFETY: LANES columns from `j` (`whole`) and row `k < depth` are in the
+                    // block. Their places are in the buffer, whose length the callers of `pack_block`
+                    // check.
+                    unsafe {
+                        let row = s.load(from.add(k * row_stride + j));
+                        s.store(to.add(offset_of(j) + k * S::PANEL), row);
+                    }
+                    k += 1;
+                }
+            }
+            let group = if whole { S::LANES } else { 1 };
+            for column in j..j + group {
+                for k in k..depth {
+                    // SAFETY: `column < j + group <= count` and `k < depth` are in the block. Their
+                    // places are in the buffer, whose length the callers of `pack_block` check.
+                    unsafe {
+                        *to.add(offset_of(column) + k * S::PANEL) =
+                            *from.add(k * row_stride + column * column_stride);
+                    }
+                }
+            }
+            j += group;
+        }
+        if nontemporal {
+            s.fence();
+        }
+        if first + count == columns {
+            for column in columns..columns.next_multiple_of(S::PANEL) {
+                for k in 0..depth {
+                    // SAFETY: padding columns are part of the packed length.
+                    unsafe { *to.add(offset_of(column - first) + k * S::PANEL) = 0.0 };
+                }
+            }
+        }
+    }
+);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::vec;
+    use std::vec::Vec;
+
+    #[test]
+    fn nontemporal_stores_pack_the_same_floats() {
+        for isa in Isa::available() {
+            for (depth, columns) in [(1, 64), (17, 150), (40, 192), (550, 330)] {
+                let w: Vec<f32> = (0..depth * columns).map(|i| i as f32).collect();
+                let by_row = Matrix::new(&w, depth, columns).expect("W");
+                let by_column = Matrix::new(&w, columns, depth).expect("W").transposed();
+                for block in [by_row, by_column] {
+                    let len = columns.next_multiple_of(isa.panel()) * depth;
+                    let packed = [false, true].map(|nontemporal| {
+                        let mut buffer = vec![f32::NAN; len + 16];
+                        let start = buffer.as_ptr().align_offset(64);
+                        let buffer = &mut buffer[start..start + len];
+                        // SAFETY: `buffer` has the length of the packed matrix.
+                        isa.dispatch(unsafe { pack_block(block, columns, 0, buffer, nontemporal) });
+                        buffer.to_vec()
+                    });
+                    assert_eq!(packed[0], packed[1], "{isa}: {depth} x {columns}");
+                }
+            }
+        }
     }
 }

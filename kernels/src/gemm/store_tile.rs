@@ -1,12 +1,12 @@
 //! The store of a GEMM: the epilogue is applied to a tile of sums, and the result is written to the output.
 
-use super::epilogue::{Epilogue, PostOp};
+use super::epilogue::{ElementPtrs, Epilogue, OutputRange, PostOp, copy_strided};
 #[cfg(feature = "train")]
 use super::epilogue_grad::{Derivative, times_derivative};
 use super::microkernel::Tile;
-use super::output_ptrs::{ElementPtrs, OutputRange, copy_strided};
 use crate::activation::{Activation, Applied, Map, with_map};
 use crate::matrix::MatrixMut;
+use crate::prefetch::CacheLevel;
 use crate::simd::{MAX_LANES, MAX_MR, MAX_PANEL, SimdF32, simd_op};
 use core::mem::MaybeUninit;
 
@@ -69,9 +69,9 @@ impl Store {
         let block = OutputRange { row, rows: MR, column, columns: S::PANEL };
         #[cfg(feature = "train")]
         if let Some(Derivative { pre, .. }) = &self.derivative {
-            pre.prefetch::<S, true>(s, block);
+            pre.prefetch(s, CacheLevel::L1, block);
         }
-        self.c.prefetch::<S, true>(s, block);
+        self.c.prefetch(s, CacheLevel::L1, block);
     }
 
     /// Prefetches long before [`Store::store_rows`]: the output lines into the L2 cache, and the other operand into the
@@ -88,9 +88,9 @@ impl Store {
             return;
         }
         let block = OutputRange { row, rows: MR, column, columns: width };
-        self.c.prefetch::<S, false>(s, block);
+        self.c.prefetch(s, CacheLevel::L2, block);
         if let Some((_, other)) = &self.binary {
-            other.prefetch::<S, true>(s, block);
+            other.prefetch(s, CacheLevel::L1, block);
         }
     }
 

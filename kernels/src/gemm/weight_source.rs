@@ -1,6 +1,6 @@
 //! The values of a weight before it is packed.
 
-use super::pack_f32::pack_block;
+use super::packing::pack_block;
 use crate::dtype::Dtype;
 use crate::error::{Error, ViewShape};
 use crate::isa::{AutoVectorize, Isa};

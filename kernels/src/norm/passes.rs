@@ -8,7 +8,7 @@
 
 use super::parameters::{Parameters, affine};
 use crate::math;
-use crate::prefetch::PrefetchRow;
+use crate::row_prefetch::PrefetchRow;
 use crate::row_tasks::RowPtrs;
 use crate::rows::{RowVector, UNROLL, fold_parts, map_row};
 use crate::simd::{SimdF32, SimdOp, simd_op};

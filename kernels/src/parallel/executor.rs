@@ -18,7 +18,6 @@
 //! A number always stands for the same tasks. So if an executor gives the same numbers to the same thread in every
 //! call, that thread finds its part of the weights in its own cache.
 
-use super::work_ranges::share;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 /// The caller's threads: an engine's pool, workers of another language, an operating system's queue. Needs neither
@@ -120,31 +119,30 @@ pub(super) const MOST_THREADS: usize = 1 << 16;
 
 /// The largest number of task numbers that an executor gets. If there are more tasks, a number stands for several
 /// tasks.
-const MOST_NUMBERS: usize = 1024;
+pub(super) const MOST_NUMBERS: usize = 1024;
 
 /// Bits in one word of `claimed`.
 const BITS: usize = usize::BITS as usize;
 
-/// Runs `task(0)` to `task(tasks - 1)` on `executor`, each exactly once.
+/// Runs `task(0)` to `task(numbers - 1)` on `executor`, each exactly once.
 ///
 /// # Panics
 /// If a task or the executor panics, or if the executor lost the panic of a task.
-pub(super) fn run(executor: &dyn Executor, tasks: usize, task: &(dyn Fn(usize) + Sync)) {
+pub(super) fn run(executor: &dyn Executor, numbers: usize, task: &(dyn Fn(usize) + Sync)) {
+    debug_assert!(numbers <= MOST_NUMBERS);
     let claims = TaskClaims {
         task,
-        tasks,
-        numbers: tasks.min(MOST_NUMBERS),
+        numbers,
         claimed: [const { AtomicUsize::new(0) }; MOST_NUMBERS / BITS],
         done: AtomicUsize::new(0),
     };
-    executor.for_each(claims.numbers, &|number| claims.call(number));
+    executor.for_each(numbers, &|number| claims.call(number));
     claims.close();
 }
 
 /// All tasks of a kernel call, and the numbers that are claimed.
 struct TaskClaims<'t> {
     task: &'t (dyn Fn(usize) + Sync),
-    tasks: usize,
     numbers: usize,
     claimed: [AtomicUsize; MOST_NUMBERS / BITS],
     /// The count of numbers whose tasks have returned.
@@ -161,9 +159,7 @@ impl TaskClaims<'_> {
         if self.claimed[number / BITS].fetch_or(bit, Ordering::Relaxed) & bit != 0 {
             return;
         }
-        for index in share(self.tasks, self.numbers, number) {
-            (self.task)(index);
-        }
+        (self.task)(number);
         // Publishes the writes of the tasks to the thread that reads the count.
         self.done.fetch_add(1, Ordering::Release);
     }

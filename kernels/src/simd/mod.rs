@@ -1,4 +1,5 @@
-//! The vector trait for which every kernel is written once.
+//! The vector trait for which every kernel is written once, and the macro [`simd_op`]: work for any instruction set,
+//! written as a function.
 //!
 //! A value of a type that implements [`SimdF32`] is the proof that the CPU has the instruction set, so the arithmetic
 //! is safe. Loads and stores take pointers and are `unsafe`. The trait contains only operations that some kernel
@@ -11,17 +12,101 @@ pub(crate) mod half;
 pub(crate) mod int8;
 mod ladders;
 pub(crate) mod matrix_unit;
-pub(crate) mod op;
 pub(crate) mod quantize;
 mod reduce;
 pub(crate) mod vector;
 
 pub(crate) use ladders::{tile_heights, vector_groups};
-pub(crate) use op::simd_op;
 pub(crate) use reduce::{MOST_PARTS, sum_of_parts};
 #[cfg(feature = "train")]
 pub(crate) use reduce::{MOST_VECTORS, VIRTUAL, sum_by_halving, sum_of_lanes};
 pub(crate) use vector::{CACHE_LINE_F32, MAX_LANES, MAX_MR, MAX_PANEL, SimdF32, SimdOp, TileOp};
+
+/// Defines a function that returns a [`SimdOp`](crate::simd::SimdOp). A closure cannot be one, because it cannot be
+/// generic over the instruction set:
+///
+/// ```text
+/// simd_op!(
+///     fn scale<S: SimdF32>(s: S, x: &mut [f32], factor: f32) { ... }
+/// );
+/// isa.dispatch(scale(x, 2.0)); // enters the `target_feature` region of `isa`
+/// s.call_noinline(scale(x, 2.0)); // in such a region: a separate function of the same instruction set
+/// ```
+///
+/// The function takes the arguments after the token `s` and only stores them. The body runs when the op is dispatched,
+/// compiled for the instruction set. The contract of an `unsafe` function must hold until then. Functions that the body
+/// calls must be `#[inline(always)]`, or they are not compiled for the instruction set.
+///
+/// `S` may be followed by one type parameter with one bound and by constants, which the caller chooses. Only `const NV:
+/// usize = { S::PANEL / S::LANES }`, the vectors in a panel, depends on the instruction set: then the op is a
+/// [`TileOp`](crate::simd::TileOp).
+macro_rules! simd_op {
+    ($(#[$meta:meta])* $vis:vis unsafe fn $($rest:tt)*) => {
+        simd_op!(@generics [$(#[$meta])*] [$vis] [unsafe] $($rest)*);
+    };
+    ($(#[$meta:meta])* $vis:vis fn $($rest:tt)*) => {
+        simd_op!(@generics [$(#[$meta])*] [$vis] [] $($rest)*);
+    };
+
+    (@generics $meta:tt $vis:tt $unsafe:tt $name:ident
+        <$S:ident: SimdF32, const NV: usize = { S::PANEL / S::LANES }>
+        $($rest:tt)*) => {
+        simd_op!(@define $meta $vis $unsafe $name
+            TileOp [$crate::simd::vector::Tiled] [$S: $crate::simd::vector::SimdF32, const NV: usize]
+            [] [] [] $($rest)*);
+    };
+    (@generics $meta:tt $vis:tt $unsafe:tt $name:ident
+        <$S:ident: SimdF32, $T:ident: $Bound:ident, const NV: usize = { S::PANEL / S::LANES } $(,)?>
+        $($rest:tt)*) => {
+        simd_op!(@define $meta $vis $unsafe $name
+            TileOp [$crate::simd::vector::Tiled] [$S: $crate::simd::vector::SimdF32, const NV: usize]
+            [$T: $Bound,] [$T,] [$T,] $($rest)*);
+    };
+    (@generics $meta:tt $vis:tt $unsafe:tt $name:ident
+        <$S:ident: SimdF32 $(, const $C:ident: $type:ty)* $(,)?>
+        $($rest:tt)*) => {
+        simd_op!(@define $meta $vis $unsafe $name
+            SimdOp [core::convert::identity] [$S: $crate::simd::vector::SimdF32]
+            [$(const $C: $type,)*] [$($C,)*] [] $($rest)*);
+    };
+    (@generics $meta:tt $vis:tt $unsafe:tt $name:ident
+        <$S:ident: SimdF32, $T:ident: $Bound:ident $(, const $C:ident: $type:ty)* $(,)?>
+        $($rest:tt)*) => {
+        simd_op!(@define $meta $vis $unsafe $name
+            SimdOp [core::convert::identity] [$S: $crate::simd::vector::SimdF32]
+            [$T: $Bound, $(const $C: $type,)*] [$T, $($C,)*] [$T,] $($rest)*);
+    };
+
+    // In brackets: what makes a `SimdOp` of the op, the generic parameters of `run`, those of the op, their names, and
+    // the names of those that are types.
+    (@define [$($meta:tt)*] [$vis:vis] [$($unsafe:tt)?] $name:ident
+        $trait:ident [$($wrap:tt)*] [$($run:tt)*] [$($params:tt)*] [$($names:tt)*] [$($types:tt)*]
+        ($s:ident: $S:ty $(, $arg:ident: $type:ty)* $(,)?) $(-> $out:ty)? $body:block) => {
+        $($meta)*
+        #[inline(always)]
+        $vis $($unsafe)? fn $name<$($params)*>(
+            $($arg: $type),*
+        ) -> impl $crate::simd::vector::SimdOp<Output = simd_op!(@output $($out)?)> {
+            struct Op<A, $($params)*>(A, core::marker::PhantomData<($($types)*)>);
+
+            impl<$($params)*> $crate::simd::vector::$trait for Op<($($type,)*), $($names)*> {
+                type Output = simd_op!(@output $($out)?);
+
+                #[inline(always)]
+                fn run<$($run)*>(self, $s: $S) -> Self::Output {
+                    let Self(($($arg,)*), _) = self;
+                    $body
+                }
+            }
+
+            $($wrap)*(Op::<_, $($names)*>(($($arg,)*), core::marker::PhantomData))
+        }
+    };
+
+    (@output) => { () };
+    (@output $out:ty) => { $out };
+}
+pub(crate) use simd_op;
 
 #[cfg(test)]
 mod tests;

@@ -1,6 +1,6 @@
 //! Compares every operation of every instruction set of this machine with plain Rust.
 
-use super::{MAX_LANES, MAX_PANEL, SimdF32, simd_op};
+use super::{MAX_LANES, MAX_PANEL, SimdF32};
 use crate::isa::Isa;
 
 simd_op!(

@@ -5,7 +5,7 @@
 
 use super::options::{FullyMasked, SoftmaxOptions};
 use crate::math::{exp_nonpositive, exp_shift};
-use crate::prefetch::PrefetchRow;
+use crate::row_prefetch::PrefetchRow;
 use crate::row_tasks::RowPtrs;
 use crate::rows::{UNROLL, fold_parts, map_slice};
 use crate::simd::{SimdF32, SimdOp, simd_op};

@@ -16,7 +16,8 @@ use crate::attention::options::Sequence;
 use crate::attention::panels::{ROWS_AHEAD, copy_rows, write_keys};
 use crate::attention::tasks::AttentionParams;
 use crate::parallel::share;
-use crate::prefetch::PrefetchRows;
+use crate::prefetch::CacheLevel;
+use crate::row_prefetch::PrefetchRows;
 use crate::simd::{MAX_MR, SimdF32, simd_op, tile_heights};
 use crate::softmax::FullyMasked;
 use crate::sync_ptr::SharedMut;
@@ -211,7 +212,9 @@ impl HeadTask<'_> {
         ];
         let rows = rows.map(|HeadRows { at, stride }| (at, stride, count));
         let elements = context.head_dim();
-        TaskRows::new(rows, elements, count * elements <= MAX_L1_FLOATS)
+        let fits_l1 = count * elements <= MAX_L1_FLOATS;
+        let cache = if fits_l1 { CacheLevel::L1 } else { CacheLevel::L2 };
+        TaskRows::new(rows, elements, cache)
     }
 
     /// # Safety

@@ -26,14 +26,13 @@ use super::tile_operand::{Digits, Integers, Single};
 use super::weights::{PANEL, QuantizedMatrix};
 use crate::gemm::blocking;
 use crate::gemm::epilogue::Epilogue;
+use crate::gemm::epilogue::OutputRange;
 use crate::gemm::microkernel::{Panels, Rows, TileOperand, multiply_in_phases, multiply_one};
-use crate::gemm::output_ptrs::OutputRange;
+use crate::gemm::prefetch_weights::{MAX_SPARSE_SUMS, PrefetchTarget, WeightReads};
 use crate::gemm::store_tile::Store;
 use crate::matrix::MatrixMut;
 use crate::parallel::{Workers, share, work_to_share};
-use crate::prefetch::{
-    MAX_SPARSE_SUMS, PerStep, PrefetchTarget, Sparse, WeightReads, strong_hw_prefetcher,
-};
+use crate::prefetch::{PerStep, Sparse, strong_hw_prefetcher};
 use crate::simd::int8::{ActivationEncoding, Int8Dot, Int8Op, MAX_MR};
 #[cfg(any(vectors = "x86_64", vectors = "aarch64"))]
 use crate::simd::matrix_unit::MatrixUnit;

@@ -3,7 +3,7 @@
 
 use super::quantization::{LEVELS, MAX_DEPTH, Rounding, magnitude, round};
 use crate::error::{Error, Expected};
-use crate::gemm::packing::check_block;
+use crate::gemm::pack_options::check_block;
 use crate::isa::{AutoVectorize, Isa};
 use crate::matrix::Matrix;
 use core::fmt;

@@ -8,7 +8,7 @@ use crate::matrix::{Matrix, MatrixMut};
 use crate::norm::parameters::{LayerNorm, Norm, Parameters, affine};
 use crate::norm::passes::{RowGroups, Terms, learned, standard_row_wide, standard_score, terms};
 use crate::parallel::Exec;
-use crate::prefetch::PrefetchRow;
+use crate::row_prefetch::PrefetchRow;
 use crate::row_tasks::{RowPtrs, for_rows};
 use crate::rows::{UNROLL, map_row};
 use crate::simd::{SimdF32, SimdOp, simd_op};

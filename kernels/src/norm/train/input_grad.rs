@@ -7,7 +7,7 @@ use crate::matrix::{Matrix, MatrixMut};
 use crate::norm::parameters::{Norm, Parameters};
 use crate::norm::passes::RowGroups;
 use crate::parallel::Exec;
-use crate::prefetch::PrefetchRow;
+use crate::row_prefetch::PrefetchRow;
 use crate::row_tasks::{RowPtrs, for_rows};
 use crate::rows::{UNROLL, fold_lanes, map_row};
 use crate::simd::{SimdF32, SimdOp};
