@@ -22,7 +22,7 @@ use crate::debug_slice::Elements;
 use crate::dtype::Dtype;
 use crate::error::{Error, Expected};
 use crate::parallel::Parallelism;
-use crate::simd::{SimdF32, simd_op};
+use crate::simd::{SimdF32, SimdOp, simd_op};
 use core::fmt;
 use core::ops::Range;
 
@@ -217,8 +217,10 @@ simd_op!(
                                 let group = RowGroup::<N, 2>::new(&queries, &shared, kv, next_keys);
                                 s.call_noinline(attend::<N, 2, NV>(group, &mut lines));
                             }
-                            _ => RowGroup::<N, 1>::new(&queries, &shared, kv, next_keys)
-                                .attend::<S, NV>(s, &mut lines),
+                            _ => {
+                                let group = RowGroup::<N, 1>::new(&queries, &shared, kv, next_keys);
+                                attend::<N, 1, NV>(group, &mut lines).run(s);
+                            }
                         }
                     }
                 }

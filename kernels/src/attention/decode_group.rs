@@ -12,7 +12,7 @@ use super::online_softmax::{
 use super::panels::KvFormat;
 use crate::gemm::{Panels, Rows, Tile, multiply, multiply_one};
 use crate::prefetch::{ONE_QUERY_STEPS, Prefetch};
-use crate::simd::{CACHE_LINE_F32, MAX_PANEL, SimdF32, simd_op, vector_groups};
+use crate::simd::{CACHE_LINE_F32, MAX_PANEL, SimdF32, SimdOp, simd_op, vector_groups};
 use core::ops::Range;
 
 /// Most rows that share one pass over their common keys and values.
@@ -35,17 +35,53 @@ pub(super) struct RowGroup<'a, N: KvFormat, const R: usize> {
 }
 
 simd_op!(
-    /// [`RowGroup::attend`] as a separate function.
+    /// Computes attention for query row 0 of each of the heads of a group. The previous content of `lines` is ignored.
     ///
     /// # Safety
-    /// As [`RowGroup::attend`].
+    /// Every pointer of `heads`, except those to keys and values, is valid for the data that its field documents, for
+    /// the instruction set of `S`. No other code accesses their outputs. The queries are those of consecutive rows.
+    /// Each element of `slots` has `key_len` entries. All of them are slots of the cache, their positions have been
+    /// written, and they are equal in all queries up to `shared`, a multiple of `LANES`.
     pub(super) unsafe fn attend<S: SimdF32, N: KvFormat, const R: usize, const NV: usize>(
         s: S,
         group: RowGroup<'_, N, R>,
         lines: &mut WeightLines,
     ) {
-        // SAFETY: the caller's contract.
-        unsafe { group.attend::<S, NV>(s, lines) }
+        let mut running = [Running::START; R];
+        let key_len = group.heads[0].key_len;
+        let mut key = 0;
+        while key < key_len {
+            let block = KeyBlock { key, len: (key_len - key).min(KEY_BLOCK), next: key };
+            // SAFETY: the `# Safety` contract of `attend` holds.
+            unsafe {
+                group.scores::<S, NV>(s, block, lines);
+                let vectors = block.len.div_ceil(S::LANES);
+                let last = key + block.len == key_len;
+                let weigh = exponentials::<R>(lines, vectors, &mut running, last);
+                let factors = s.call_noinline(weigh);
+                for i in 0..R {
+                    let (head, weights) = (&group.heads[i], &lines.0[i * KEY_BLOCK..][..block.len]);
+                    let Some(bias) = head.hiding_bias() else { break };
+                    let (place, factors, values) = ((0, key), factors[i], group.values(i));
+                    s.call_noinline(add_unhidden::<N>(head, place, weights, factors, bias, values));
+                }
+                if group.heads[0].hiding_bias().is_none() {
+                    let mut v = 0;
+                    let end = group.heads[0].head_dim.div_ceil(S::LANES);
+                    vector_groups!(v, end, [NV, 1] => {
+                        group.columns::<S>(s, block, v * S::LANES, &lines.0, factors)
+                    });
+                }
+            }
+            key += block.len;
+        }
+        for i in 0..R {
+            if running[i].is_fully_masked() {
+                let (head, values) = (&group.heads[i], group.values(i));
+                // SAFETY: the `# Safety` contract of `attend` holds.
+                unsafe { s.call_noinline(fill_fully_masked::<N>(head, 0, values)) };
+            }
+        }
     }
 );
 
@@ -60,51 +96,6 @@ impl<'a, N: KvFormat, const R: usize> RowGroup<'a, N, R> {
     ) -> Self {
         let Some(heads) = heads.first_chunk() else { unreachable!("groups are smaller") };
         Self { heads, slots: &rows.slots, kv, shared: rows.shared, next_keys }
-    }
-
-    /// Computes attention for query row 0 of each of `heads`. The previous content of `lines` is ignored.
-    ///
-    /// # Safety
-    /// Every pointer of `heads`, except those to keys and values, is valid for the data that its field documents, for
-    /// the instruction set of `S`. No other code accesses their outputs. The queries are those of consecutive rows.
-    /// Each element of `slots` has `key_len` entries. All of them are slots of the cache, their positions have been
-    /// written, and they are equal in all queries up to `shared`, a multiple of `LANES`.
-    #[inline(always)]
-    pub(super) unsafe fn attend<S: SimdF32, const NV: usize>(&self, s: S, lines: &mut WeightLines) {
-        let mut running = [Running::START; R];
-        let key_len = self.heads[0].key_len;
-        let mut key = 0;
-        while key < key_len {
-            let block = KeyBlock { key, len: (key_len - key).min(KEY_BLOCK), next: key };
-            // SAFETY: the `# Safety` contract of `attend` holds.
-            unsafe {
-                self.scores::<S, NV>(s, block, lines);
-                let vectors = block.len.div_ceil(S::LANES);
-                let corrections = s.call_noinline(exponentials::<R>(lines, vectors, &mut running));
-                let factors = Factors::of(corrections, &running, key + block.len == key_len);
-                for i in 0..R {
-                    let (head, weights) = (&self.heads[i], &lines.0[i * KEY_BLOCK..][..block.len]);
-                    let Some(bias) = head.hiding_bias() else { break };
-                    let (place, factors, values) = ((0, key), factors[i], self.values(i));
-                    s.call_noinline(add_unhidden::<N>(head, place, weights, factors, bias, values));
-                }
-                if self.heads[0].hiding_bias().is_none() {
-                    let mut v = 0;
-                    let end = self.heads[0].head_dim.div_ceil(S::LANES);
-                    vector_groups!(v, end, [NV, 1] => {
-                        self.columns::<S>(s, block, v * S::LANES, &lines.0, factors)
-                    });
-                }
-            }
-            key += block.len;
-        }
-        for i in 0..R {
-            if running[i].is_fully_masked() {
-                let (head, values) = (&self.heads[i], self.values(i));
-                // SAFETY: the `# Safety` contract of `attend` holds.
-                unsafe { s.call_noinline(fill_fully_masked::<N>(head, 0, values)) };
-            }
-        }
     }
 
     /// Keys of a block that all queries process in one tile.
@@ -147,7 +138,7 @@ impl<'a, N: KvFormat, const R: usize> RowGroup<'a, N, R> {
     /// Scores of one block.
     ///
     /// # Safety
-    /// As [`RowGroup::attend`].
+    /// As [`attend`].
     #[inline(always)]
     unsafe fn scores<S: SimdF32, const NV: usize>(
         &self,
@@ -171,7 +162,7 @@ impl<'a, N: KvFormat, const R: usize> RowGroup<'a, N, R> {
                 let (own, after) = (self.own(i), self.own_keys::<S>(block, i + 1));
                 let line = lines.add(i * KEY_BLOCK);
                 if const { R == 1 } {
-                    own.own_scores::<S>(s, block, 0, after, line);
+                    own_scores::<N>(own, block, 0, after, line).run(s);
                 } else {
                     s.call_noinline(own_scores::<N>(own, block, shared_panels, after, line));
                 }
@@ -182,7 +173,7 @@ impl<'a, N: KvFormat, const R: usize> RowGroup<'a, N, R> {
     /// `out = (out * before + weights * values) * after` of one block, for `G` vectors of output columns.
     ///
     /// # Safety
-    /// As [`RowGroup::attend`].
+    /// As [`attend`].
     #[inline(always)]
     unsafe fn columns<S: SimdF32, const G: usize>(
         &self,
@@ -276,7 +267,7 @@ impl<N: KvFormat, const MR: usize> Queries<'_, N, MR> {
     /// first position. `after` is the address of the next read after the last panel of the block, for prefetch.
     ///
     /// # Safety
-    /// As [`RowGroup::attend`]; the panels exist, and `lines` is valid for writes of a block of scores of each query.
+    /// As [`attend`]; the panels exist, and `lines` is valid for writes of a block of scores of each query.
     #[inline(always)]
     unsafe fn scores<S: SimdF32, const G: usize>(
         &self,
@@ -297,7 +288,7 @@ impl<N: KvFormat, const MR: usize> Queries<'_, N, MR> {
             None => after,
         };
         let prefetch = N::prefetch_lines(next, G, S::LANES);
-        // SAFETY: the panels have been written, by the contract of `RowGroup::attend`.
+        // SAFETY: the panels have been written, by the contract of `attend`.
         let sums = unsafe { self.products::<S, _, G>(s, from, prefetch) };
         for (g, sums) in sums.into_iter().enumerate() {
             for i in 0..MR {
@@ -332,7 +323,7 @@ impl<N: KvFormat, const MR: usize> Queries<'_, N, MR> {
     /// read, for prefetch.
     ///
     /// # Safety
-    /// As [`RowGroup::attend`]; `weights` are those of the block, a line for each query.
+    /// As [`attend`]; `weights` are those of the block, a line for each query.
     #[inline(always)]
     unsafe fn runs<S: SimdF32, const G: usize>(
         &self,
@@ -361,7 +352,7 @@ impl<N: KvFormat, const MR: usize> Queries<'_, N, MR> {
             let weights = Rows { at: weights.wrapping_add(start), row: KEY_BLOCK, step: 1 };
             let values = Panels::one(from, self.kv.value_row, S::LANES);
             let prefetch = N::prefetch_lines(prefetch, G, CACHE_LINE_F32);
-            // SAFETY: these positions of the slot have been written, by the contract of `RowGroup::attend`.
+            // SAFETY: these positions of the slot have been written, by the contract of `attend`.
             acc = unsafe { multiply_one(N::operand(s), acc, run, weights, values, prefetch) };
             start += run;
         }
@@ -369,16 +360,15 @@ impl<N: KvFormat, const MR: usize> Queries<'_, N, MR> {
     }
 }
 
-impl<N: KvFormat> Queries<'_, N, 1> {
+simd_op!(
     /// Scores of a single query with the panels of a block, from panel `first`, masked and with their biases. `after` is
     /// the address of the next read, for prefetch.
     ///
     /// # Safety
-    /// As [`RowGroup::attend`]; `line` is valid for writes of a block of scores.
-    #[inline(always)]
-    unsafe fn own_scores<S: SimdF32>(
-        &self,
+    /// As [`attend`]; `line` is valid for writes of a block of scores.
+    unsafe fn own_scores<S: SimdF32, N: KvFormat>(
         s: S,
+        own: Queries<'_, N, 1>,
         block: KeyBlock,
         first: usize,
         after: *const N::KvElement,
@@ -389,33 +379,15 @@ impl<N: KvFormat> Queries<'_, N, 1> {
         // SAFETY: the `# Safety` contract of `own_scores` holds; `panels * LANES <= KEY_BLOCK`.
         unsafe {
             vector_groups!(v, panels, [WIDE if S::LANES < 16, 4, 2, 1] => {
-                self.scores::<S>(s, block, v, after, line)
+                own.scores::<S>(s, block, v, after, line)
             });
-            s.call_noinline(score_other_slots::<N, 1>(*self, block, first..panels, line));
-            let bias = self.first().bias;
+            s.call_noinline(score_other_slots::<N, 1>(own, block, first..panels, line));
+            let bias = own.first().bias;
             if bias.is_some() || block.len < panels * S::LANES {
                 let (place, seen) = ((0, block.key), &[block.len]);
                 s.call_noinline(mask_scores(bias, place, seen, panels, line));
             }
         }
-    }
-}
-
-simd_op!(
-    /// [`Queries::own_scores`] as a separate function, for the queries of a group.
-    ///
-    /// # Safety
-    /// As [`Queries::own_scores`].
-    unsafe fn own_scores<S: SimdF32, N: KvFormat>(
-        s: S,
-        own: Queries<'_, N, 1>,
-        block: KeyBlock,
-        first: usize,
-        after: *const N::KvElement,
-        line: *mut f32,
-    ) {
-        // SAFETY: the caller's contract.
-        unsafe { own.own_scores::<S>(s, block, first, after, line) }
     }
 );
 
@@ -424,7 +396,7 @@ simd_op!(
     /// first position of their panel.
     ///
     /// # Safety
-    /// As [`RowGroup::attend`]; the panels exist, and `lines` has the scores of the block for each query.
+    /// As [`attend`]; the panels exist, and `lines` has the scores of the block for each query.
     unsafe fn score_other_slots<S: SimdF32, N: KvFormat, const MR: usize>(
         s: S,
         queries: Queries<'_, N, MR>,

@@ -16,12 +16,12 @@ use super::one_head::{HeadKv, HeadQuery, RowsOut, add_unhidden, fill_fully_maske
 use super::online_softmax::{
     Factors, KEY_BLOCK, KeyBlock, Running, WeightLines, exponentials, mask_scores,
 };
-use super::panels::{KvFormat, line_by_line, load, tile_prefetched};
+use super::panels::{KvFormat, add_visible, line_by_line, tile_prefetched};
 use crate::gemm::{Panels, Rows, multiply_one};
 use crate::math::{exp_nonpositive, exp_shift};
 use crate::parallel::share;
 use crate::prefetch::{CacheLevel, ONE_QUERY_STEPS, prefetch_rows};
-use crate::simd::{MAX_MR, SimdF32, simd_op, tile_heights, vector_groups};
+use crate::simd::{MAX_MR, SimdF32, SimdOp, simd_op, tile_heights, vector_groups};
 use crate::softmax::FullyMasked;
 use core::mem::MaybeUninit;
 
@@ -58,24 +58,6 @@ impl Scores {
         self.rows.as_mut_ptr().cast()
     }
 }
-
-simd_op!(
-    /// [`FlashHead::tile`] as a separate function.
-    ///
-    /// # Safety
-    /// As [`FlashHead::tile`].
-    unsafe fn tile_call<S: SimdF32, N: KvFormat, const MR: usize, const NV: usize>(
-        s: S,
-        head: &FlashHead<N>,
-        block: KeyBlock,
-        row: usize,
-        running: &mut [Running],
-        scores: &mut Scores,
-    ) {
-        // SAFETY: the caller's contract.
-        unsafe { head.tile::<S, MR, NV>(s, block, row, running, scores) }
-    }
-);
 
 /// Most rows of a tile of queries. The code of a tile is compiled once for each number of rows.
 const fn max_tile_rows<S: SimdF32, N: KvFormat>() -> usize {
@@ -127,9 +109,9 @@ impl<N: KvFormat> FlashHead<N> {
                     tile_heights!(local.len(), [1 2 3 4 5 6], MR if MR <= max_tile_rows::<S, N>() => {
                         // `const`, so that only one of the branches is compiled.
                         if const { MR < 5 || cfg!(debug_assertions) } {
-                            s.call_noinline(tile_call::<N, MR, NV>(self, block, row, running, scores));
+                            s.call_noinline(tile::<N, MR, NV>(self, block, row, running, scores));
                         } else {
-                            self.tile::<S, MR, NV>(s, block, row, running, scores);
+                            tile::<N, MR, NV>(self, block, row, running, scores).run(s);
                         }
                     });
                 }
@@ -202,89 +184,6 @@ impl<N: KvFormat> FlashHead<N> {
             }
             // SAFETY: `first + count <= to.len`, so the store is inside the row of weights.
             unsafe { s.store_prefix(to.at.wrapping_add(row * to.row + first), x, count) };
-        }
-    }
-
-    /// One tile of `MR` queries from `row`, with one element of `running` per query, against one block of keys.
-    ///
-    /// # Safety
-    /// As [`FlashHead::attend`].
-    #[inline(always)]
-    unsafe fn tile<S: SimdF32, const MR: usize, const NV: usize>(
-        &self,
-        s: S,
-        block: KeyBlock,
-        row: usize,
-        running: &mut [Running],
-        scores: &mut Scores,
-    ) {
-        // Visible keys of this block for each query. Limits never decrease from row to row.
-        let mut seen = [0; MR];
-        for (i, n) in seen.iter_mut().enumerate() {
-            *n = self.query.limit(row + i).saturating_sub(block.key).min(block.len);
-        }
-        let max_seen = seen[MR - 1];
-        if max_seen == 0 && block.key > 0 {
-            return;
-        }
-        let vectors = max_seen.div_ceil(S::LANES);
-        if MR > 1 {
-            let HeadQuery { query, query_row: stride, head_dim, .. } = self.query;
-            let rows = HeadRows { at: query.wrapping_add(row * stride), stride };
-            const { assert!(QUERY_ROW.is_multiple_of(S::LANES)) };
-            // SAFETY: the query rows exist by the contract of `tile`, and `attend` makes tiles of several rows only if
-            // `head_dim <= QUERY_ROW`.
-            unsafe {
-                s.call_noinline(fill_rows(rows, (MR, head_dim), scores.rows_mut(), QUERY_ROW));
-            }
-        }
-        let mut v = 0;
-        // SAFETY: panels up to `vectors` exist by the contract of `tile`, and `scores` has space for a whole block.
-        unsafe {
-            vector_groups!(v, vectors, [WIDE if MR == 1 && NV < 4, NV, 2 if NV > 2, 1] => {
-                self.scores::<S, MR>(s, block, (row, v, vectors), scores)
-            });
-        }
-        let bias = self.query.bias;
-        if bias.is_some() || seen[0] < vectors * S::LANES {
-            let (place, lines) = ((row, block.key), scores.lines.0.as_mut_ptr());
-            // SAFETY: the `# Safety` contract of `tile` holds.
-            unsafe { s.call_noinline(mask_scores(bias, place, &seen, vectors, lines)) };
-        }
-        if MR > 1 {
-            // The exponentials use no outer cache.
-            s.call_noinline(prefetch_tile(&self.query, row, MR));
-        }
-        let correction = s.call_noinline(exponentials::<MR>(&mut scores.lines, vectors, running));
-        #[cfg(feature = "train")]
-        if let Some(drops) = self.query.drops {
-            let tile =
-                WeightTile { drops, query: row, queries: MR, key: block.key, keys: max_seen };
-            // SAFETY: there is a line of `KEY_BLOCK` floats for each query of the tile.
-            unsafe { s.call_noinline(drop_once(tile, scores.lines.0.as_mut_ptr(), KEY_BLOCK)) };
-        }
-        let last = block.key + block.len >= self.query.limit(row + MR - 1);
-        let factors = Factors::of(correction, running, last);
-        let Some(bias) = self.query.hiding_bias() else {
-            let mut v = 0;
-            let end = self.query.head_dim.div_ceil(S::LANES);
-            let tile = ValueTile { block, first: row, seen: &seen, factors: &factors };
-            // SAFETY: the `# Safety` contract of `tile` holds.
-            unsafe {
-                vector_groups!(v, end, [NV, 2 if NV > 2, 1] => {
-                    self.columns::<S, MR>(s, tile, v * S::LANES, scores)
-                });
-            }
-            return;
-        };
-        for i in 0..MR {
-            let weights = &scores.lines.0[i * KEY_BLOCK..][..seen[i]];
-            let place = (row + i, block.key);
-            let (query, values) = (&self.query, self.kv.value_rows());
-            // SAFETY: the `# Safety` contract of `tile` holds.
-            unsafe {
-                s.call_noinline(add_unhidden::<N>(query, place, weights, factors[i], bias, values));
-            }
         }
     }
 
@@ -372,26 +271,105 @@ impl<N: KvFormat> FlashHead<N> {
         // SAFETY: weights and value rows exist for every visible key, by the contract of `attend`.
         let mut acc =
             unsafe { tile_prefetched::<S, N, MR, G>(s, acc, min_seen, weights, values, next) };
-        for key in min_seen..max_seen {
-            for (i, line) in acc.iter_mut().enumerate() {
-                if key >= seen[i] {
-                    continue;
-                }
-                // SAFETY: `key < seen[i]`: `scores` stored a weight for each key that query `i` sees, and the value row
-                // exists.
-                unsafe {
-                    let weight = s.splat(*weights.at.add(i * KEY_BLOCK + key));
-                    for (g, x) in line.iter_mut().enumerate() {
-                        let at = first.add(key * value_row + g * S::LANES);
-                        *x = s.mul_add(weight, load::<S, N>(s, at), *x);
-                    }
-                }
-            }
+        // SAFETY: `scores` stored a weight for each key that a query sees, and the value row exists.
+        unsafe {
+            add_visible::<S, N, MR, G, true>(
+                s,
+                &mut acc,
+                min_seen..max_seen,
+                weights,
+                values,
+                seen,
+            );
         }
         // SAFETY: the output rows exist by the contract of `attend`.
         unsafe { self.query.store_scaled(s, (row, column), &acc, factors, buffer) };
     }
 }
+
+simd_op!(
+    /// One tile of `MR` queries from `row`, with one element of `running` per query, against one block of keys.
+    ///
+    /// # Safety
+    /// As [`FlashHead::attend`].
+    unsafe fn tile<S: SimdF32, N: KvFormat, const MR: usize, const NV: usize>(
+        s: S,
+        head: &FlashHead<N>,
+        block: KeyBlock,
+        row: usize,
+        running: &mut [Running],
+        scores: &mut Scores,
+    ) {
+        // Visible keys of this block for each query. Limits never decrease from row to row.
+        let mut seen = [0; MR];
+        for (i, n) in seen.iter_mut().enumerate() {
+            *n = head.query.limit(row + i).saturating_sub(block.key).min(block.len);
+        }
+        let max_seen = seen[MR - 1];
+        if max_seen == 0 && block.key > 0 {
+            return;
+        }
+        let vectors = max_seen.div_ceil(S::LANES);
+        if MR > 1 {
+            let HeadQuery { query, query_row: stride, head_dim, .. } = head.query;
+            let rows = HeadRows { at: query.wrapping_add(row * stride), stride };
+            const { assert!(QUERY_ROW.is_multiple_of(S::LANES)) };
+            // SAFETY: the query rows exist by the contract of `tile`, and `attend` makes tiles of several rows only if
+            // `head_dim <= QUERY_ROW`.
+            unsafe {
+                s.call_noinline(fill_rows(rows, (MR, head_dim), scores.rows_mut(), QUERY_ROW));
+            }
+        }
+        let mut v = 0;
+        // SAFETY: panels up to `vectors` exist by the contract of `tile`, and `scores` has space for a whole block.
+        unsafe {
+            vector_groups!(v, vectors, [WIDE if MR == 1 && NV < 4, NV, 2 if NV > 2, 1] => {
+                head.scores::<S, MR>(s, block, (row, v, vectors), scores)
+            });
+        }
+        let bias = head.query.bias;
+        if bias.is_some() || seen[0] < vectors * S::LANES {
+            let (place, lines) = ((row, block.key), scores.lines.0.as_mut_ptr());
+            // SAFETY: the `# Safety` contract of `tile` holds.
+            unsafe { s.call_noinline(mask_scores(bias, place, &seen, vectors, lines)) };
+        }
+        if MR > 1 {
+            // The exponentials use no outer cache.
+            s.call_noinline(prefetch_tile(&head.query, row, MR));
+        }
+        let last = block.key + block.len >= head.query.limit(row + MR - 1);
+        let lines = &mut scores.lines;
+        let factors = s.call_noinline(exponentials::<MR>(lines, vectors, running, last));
+        #[cfg(feature = "train")]
+        if let Some(drops) = head.query.drops {
+            let tile =
+                WeightTile { drops, query: row, queries: MR, key: block.key, keys: max_seen };
+            // SAFETY: there is a line of `KEY_BLOCK` floats for each query of the tile.
+            unsafe { s.call_noinline(drop_once(tile, scores.lines.0.as_mut_ptr(), KEY_BLOCK)) };
+        }
+        let Some(bias) = head.query.hiding_bias() else {
+            let mut v = 0;
+            let end = head.query.head_dim.div_ceil(S::LANES);
+            let tile = ValueTile { block, first: row, seen: &seen, factors: &factors };
+            // SAFETY: the `# Safety` contract of `tile` holds.
+            unsafe {
+                vector_groups!(v, end, [NV, 2 if NV > 2, 1] => {
+                    head.columns::<S, MR>(s, tile, v * S::LANES, scores)
+                });
+            }
+            return;
+        };
+        for i in 0..MR {
+            let weights = &scores.lines.0[i * KEY_BLOCK..][..seen[i]];
+            let place = (row + i, block.key);
+            let (query, values) = (&head.query, head.kv.value_rows());
+            // SAFETY: the `# Safety` contract of `tile` holds.
+            unsafe {
+                s.call_noinline(add_unhidden::<N>(query, place, weights, factors[i], bias, values));
+            }
+        }
+    }
+);
 
 simd_op!(
     /// Prefetches the rows of the queries after a tile of `rows` queries from `row`, and the output rows of the tile.

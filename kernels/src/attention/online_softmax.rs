@@ -62,25 +62,6 @@ pub(super) struct Factors {
     pub(super) after: f32,
 }
 
-impl Factors {
-    /// The factors of each row of a tile, from the corrections of [`exponentials`]. `last` is whether the block is the
-    /// last one of the rows.
-    #[inline(always)]
-    pub(super) fn of<const MR: usize>(
-        corrections: [f32; MR],
-        running: &[Running],
-        last: bool,
-    ) -> [Self; MR] {
-        // Not `array::from_fn`: it may not be inlined, and then it is not compiled for this instruction set.
-        let mut factors = [Self { before: 1.0, after: 1.0 }; MR];
-        for (i, (factors, running)) in factors.iter_mut().zip(running).enumerate() {
-            factors.before = corrections[i];
-            factors.after = if last { 1.0 / running.sum } else { 1.0 };
-        }
-        factors
-    }
-}
-
 /// `score + bias`, and minus infinity where the bias [`hides`](super::bias::hides) the key.
 #[inline(always)]
 pub(super) fn biased<S: SimdF32>(s: S, score: S::F32, bias: S::F32) -> S::F32 {
@@ -135,7 +116,7 @@ simd_op!(
 
 simd_op!(
     /// Replaces the scores of `MR` queries with weights relative to their new maxima, and adds the weights to the
-    /// running sums. Returns the factors for sums that were accumulated relative to the old maxima.
+    /// running sums. Returns the factors of the output rows; `last` is whether the block is the last one of the rows.
     ///
     /// The line of each query in `lines` has `vectors` vectors of scores. It is a function of its own because all dtypes
     /// of keys, and tiles as well as decode steps, share it.
@@ -144,7 +125,8 @@ simd_op!(
         lines: &mut WeightLines,
         vectors: usize,
         running: &mut [Running],
-    ) -> [f32; MR] {
+        last: bool,
+    ) -> [Factors; MR] {
         const {
             assert!(MR <= MAX_MR && KEY_BLOCK.is_multiple_of(S::LANES));
             assert!(MAX_LANES / S::LANES <= MOST_PARTS);
@@ -199,17 +181,20 @@ simd_op!(
                 }
             }
         }
-        let mut correction = [1.0; MR];
+        let mut factors = [Factors { before: 1.0, after: 1.0 }; MR];
         for (i, running) in running.iter_mut().take(MR).enumerate() {
             if old[i] == f32::NEG_INFINITY {
                 // Nothing was accumulated before.
-                correction[i] = 0.0;
+                factors[i].before = 0.0;
             } else if running.maximum != old[i] {
                 let change = s.splat(old[i] - exp_shift(running.maximum));
-                correction[i] = s.reduce_max(exp_nonpositive(s, change));
+                factors[i].before = s.reduce_max(exp_nonpositive(s, change));
             }
-            running.sum = running.sum * correction[i] + s.reduce_add(sums[i]);
+            running.sum = running.sum * factors[i].before + s.reduce_add(sums[i]);
+            if last {
+                factors[i].after = 1.0 / running.sum;
+            }
         }
-        correction
+        factors
     }
 );

@@ -7,6 +7,7 @@ use super::head_views::HeadRows;
 use crate::gemm::{F32Operand, Panels, Rows, Tile, TileOperand, multiply_one};
 use crate::prefetch::{PerStep, Prefetch, attention_steps};
 use crate::simd::{MAX_MR, SimdF32};
+use core::ops::Range;
 
 /// Elements of a value row: `head_dim` rounded up to whole vectors. On overflow, which is only possible for tensors
 /// without tokens, `usize::MAX`.
@@ -243,6 +244,43 @@ pub(super) unsafe fn tile_prefetched<S: SimdF32, N: KvFormat, const MR: usize, c
     unsafe {
         let acc = multiply_one(N::operand(s), acc, start, rows, panel, first);
         multiply_one(N::operand(s), acc, depth - start, rows_left, panel_left, last)
+    }
+}
+
+/// `acc[i] += rows[i, k] * panel[k]` for the `steps` `k`, in order: for those before `bounds[i]` if `BEFORE`, else for
+/// those from there on. It is for the edge of a mask, where the rows of a tile have different lengths.
+///
+/// # Safety
+/// The operands that are multiplied are valid for reads.
+#[inline(always)]
+pub(super) unsafe fn add_visible<
+    S: SimdF32,
+    N: KvFormat,
+    const MR: usize,
+    const NV: usize,
+    const BEFORE: bool,
+>(
+    s: S,
+    acc: &mut Tile<S, MR, NV>,
+    steps: Range<usize>,
+    rows: Rows<f32>,
+    panel: Panels<N::KvElement, 1>,
+    bounds: &[usize; MR],
+) {
+    for k in steps {
+        let at = panel.skip(k).at[0];
+        for (i, line) in acc.iter_mut().enumerate() {
+            if (k < bounds[i]) != BEFORE {
+                continue;
+            }
+            // SAFETY: the `# Safety` contract of `add_visible` holds.
+            unsafe {
+                let x = s.splat(*rows.skip(k).at.add(i * rows.row));
+                for (v, sum) in line.iter_mut().enumerate() {
+                    *sum = s.mul_add(x, load::<S, N>(s, at.add(v * panel.vector)), *sum);
+                }
+            }
+        }
     }
 }
 

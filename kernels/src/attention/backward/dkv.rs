@@ -5,6 +5,7 @@ use super::product::causal_diagonal;
 use super::score_block::ScoreBlock;
 use super::workspace::WEIGHTS_ROW;
 use crate::attention::head_views::HeadRows;
+use crate::attention::panels::{F32Kv, add_visible};
 use crate::gemm::{F32Operand, Panels, Rows, multiply_one};
 use crate::simd::{SimdF32, simd_op, vector_groups};
 
@@ -102,21 +103,11 @@ impl<const MR: usize> DkvTile<'_, MR> {
                 causal_diagonal::<S, MR, G, false>(s, sums, elements, panel)
             };
         }
-        for query in if diagonal { all..all } else { starts[0]..all } {
-            for i in 0..MR {
-                if query < starts[i] {
-                    continue;
-                }
-                // SAFETY: the query sees the key, so there is a factor and a row of the query.
-                unsafe {
-                    let x = s.splat(*lines.wrapping_add(query * WEIGHTS_ROW + i));
-                    for g in 0..G {
-                        let at = rows.wrapping_add(query * row + g * S::LANES);
-                        sums[i][g] = s.mul_add(x, s.load(at), sums[i][g]);
-                    }
-                }
-            }
-        }
+        let steps = if diagonal { 0..0 } else { starts[0]..all };
+        // SAFETY: there is a factor for each key that a query sees, and a row of the query.
+        unsafe {
+            add_visible::<S, F32Kv, MR, G, false>(s, &mut sums, steps, elements, panel, &starts)
+        };
         let (elements, panel, depth) = (elements.skip(all), panel.skip(all), block.queries - all);
         // SAFETY: each query from `all` sees all keys of the tile, because `starts` never decreases. So there is a
         // factor for each key, and there are `block.queries - all` rows of queries.

@@ -8,7 +8,7 @@ use super::workspace::WEIGHTS_ROW;
 use crate::attention::dropout::{WeightTile, apply, decide};
 use crate::attention::head_views::HeadRows;
 use crate::attention::online_softmax::KEY_BLOCK;
-use crate::attention::panels::{F32Kv, tile_prefetched};
+use crate::attention::panels::{F32Kv, add_visible, tile_prefetched};
 use crate::dropout::DropMask;
 use crate::gemm::{Panels, Rows};
 use crate::math::exp_nonpositive;
@@ -380,21 +380,9 @@ impl<const MR: usize, const NV: usize> DqTile<'_, MR, NV> {
             // from row to row. So the gradients of their scores and their key rows exist.
             sums = unsafe { causal_diagonal::<S, MR, G, true>(s, sums, rows, keys) };
         }
-        for key in if diagonal { max_seen..max_seen } else { min_seen..max_seen } {
-            for i in 0..MR {
-                if key >= seen[i] {
-                    continue;
-                }
-                // SAFETY: `key < seen[i]`, so the gradient of the score and the key row exist.
-                unsafe {
-                    let x = s.splat(*block.d_scores_of(self.first + i).wrapping_add(key));
-                    for g in 0..G {
-                        let at = from.wrapping_add(key * keys.step + g * S::LANES);
-                        sums[i][g] = s.mul_add(x, s.load(at), sums[i][g]);
-                    }
-                }
-            }
-        }
+        let steps = if diagonal { 0..0 } else { min_seen..max_seen };
+        // SAFETY: the gradients of the scores and the key rows exist for every key that a query sees.
+        unsafe { add_visible::<S, F32Kv, MR, G, true>(s, &mut sums, steps, rows, keys, seen) };
         for i in 0..MR {
             let factor = s.splat(block.query_factor(self.first + i));
             for g in 0..G {
