@@ -23,8 +23,8 @@ from .native_object import string, warn_of_cut, warn_of_cut_sources
 from .options import queue_capacity
 from .translator import Translator
 
-# Why a sentence ended, its score, and whether its source was cut.
-_End = tuple[int, float, bool]
+# Why a sentence ended, its score, whether its source was cut, and its notes.
+_End = tuple[int, float, bool, list[str]]
 _Event = tuple[str, str, BaseException | None, _End | None]
 _Receive = Callable[[_Event], None]
 
@@ -169,9 +169,13 @@ class TranslationFuture(Future[str]):
     truncated: bool = False
     """Whether only the first tokens of the sentence are translated; never without the option ``truncate``."""
 
+    notes: list[str]
+    """The words that the model does not know, and what was done beside the translation; empty before its end."""
+
     def __init__(self, batcher: Batcher, stop: Callable[[], None]) -> None:
         super().__init__()
         self._stop = stop
+        self.notes = []
         self._batcher: Batcher | None = batcher
 
     def result(self, timeout: float | None = None) -> str:
@@ -198,7 +202,7 @@ class TranslationFuture(Future[str]):
             return
         if not self.done():
             if end is not None:
-                number, self.score, self.truncated = end
+                number, self.score, self.truncated, self.notes = end
                 self.finish = Finish(number)
             try:
                 if error is not None:

@@ -175,6 +175,11 @@ class TextStream(Closing):
         """Whether only the first tokens of the sentence are translated."""
         return self._native.truncated
 
+    @property
+    def notes(self) -> list[str]:
+        """The words that the model does not know, and what was done beside the translation; empty before its end."""
+        return self._native.notes
+
     def close(self) -> None:
         """Ends the translation."""
         self._native.close()

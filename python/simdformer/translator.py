@@ -323,10 +323,8 @@ class Translator(ModelObject[_simdformer.Translator]):
     def stream(self, text: str, *, stream: int = 0) -> TextStream:
         """The parts of the translation of one sentence, while the model writes them. Together they are the translation.
 
-        Symbols that the model does not know are left out, and capitals stay: only a whole translation has a place for them. A
-        sentence without a word that the model knows is given out as it is.
-
-        Beam search decides its text at the end, and gives it out then. To close the iterator, or to leave it to the garbage
+        Beam search decides its text at the end, and gives it out then. So is a sentence with symbols that are copied, or in
+        capitals; one without a word that the model knows is given out as it is. To close the iterator, or to leave it to the garbage
         collector, ends the translation. A sentence that cannot be translated raises an error, at the begin or where its
         scores become NaN; at the end a `CutWarning` says that the maximum length was reached, and `TextStream.finish` why it
         ended.

@@ -5,7 +5,7 @@
 use crate::errors::{Failure, Place};
 use crate::loaded;
 use crate::options;
-use crate::translated::finish_code;
+use crate::translated::{finish_code, notes_of};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use simdformer::Threads;
@@ -43,8 +43,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Why a sentence ended (a number of `simdformer.Finish`), its score, and whether its source was cut.
-type End = (u8, f32, bool);
+/// Why a sentence ended (a number of `simdformer.Finish`), its score, whether its source was cut, and its notes.
+type End = (u8, f32, bool, Vec<String>);
 
 /// The number of a sentence, the kind of the event (`text`, `done`, `stopped` or `failed`), a text, an exception, and
 /// what is known of a sentence that is done.
@@ -185,17 +185,17 @@ impl Batcher {
     ) -> PyResult<PyReply<'py>> {
         let failure = match event {
             BatchEvent::Text(text) => return Ok((number, "text", text, None, None)),
-            BatchEvent::Done(Translation {
-                failure: None, finish, text, score, truncated, ..
-            }) => {
-                lock(&self.tickets).remove(&number);
-                let kind = if finish == Some(Finish::Stopped) { "stopped" } else { "done" };
-                let end = (finish_code(finish, None), score, truncated);
-                return Ok((number, kind, text, None, Some(end)));
-            }
-            BatchEvent::Done(Translation { failure: Some(failure), .. }) => {
-                Failure::sentence(failure, Place::default())
-            }
+            BatchEvent::Done(found) => match found.failure {
+                None => {
+                    lock(&self.tickets).remove(&number);
+                    let stopped = found.finish == Some(Finish::Stopped);
+                    let kind = if stopped { "stopped" } else { "done" };
+                    let finish = finish_code(found.finish, None);
+                    let end = (finish, found.score, found.truncated, notes_of(&found).collect());
+                    return Ok((number, kind, found.text, None, Some(end)));
+                }
+                Some(failure) => Failure::sentence(failure, Place::default()),
+            },
             BatchEvent::Failed(error) => error.into(),
             other => Failure::new("InternalError", format!("an event is unknown: {other:?}")),
         };

@@ -1,26 +1,25 @@
 //! The text of one translation, part by part while the model writes it.
 
 use crate::errors::{Failure, Place};
-use crate::generate::code;
-use crate::id_session::{IdSession, PreparedSearch};
 use crate::pool::{POLL, Workers};
+use crate::translated::{finish_code, notes_of};
 use crate::translator::Shared;
-use core::ops::ControlFlow;
 use pyo3::prelude::*;
-use simdformer::search::{Finish, Hooks};
-use simdformer::{Cancel, Event, SessionError, Source, SourceError, Stop};
-use simdformer_text::Tokenizer;
-use simdformer_text::translator::Failure as TextFailure;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use simdformer::Cancel;
+use simdformer_text::translator::Translator as TextTranslator;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// What the computing thread sends.
 #[derive(Debug)]
 enum Part {
     Text(String),
-    /// The last one: the session, for the next call, and why the search ended, or that it failed. `None` if it did not run.
-    End(Box<IdSession>, Result<Option<Finish>, Failure>),
+    /// The last one: the translator, for the next call, and what is known of the translation, or that it failed.
+    End(Box<TextTranslator<'static>>, Result<End, Failure>),
 }
+
+/// A number of `simdformer.Finish`, and the notes.
+type End = (u8, Vec<String>);
 
 /// An iterator over the parts of a translation.
 #[pyclass(frozen, module = "simdformer._simdformer")]
@@ -31,105 +30,47 @@ pub(crate) struct TokenStream {
     shared: Arc<Shared>,
     process: u32,
     truncated: bool,
-    /// A number of `simdformer.Finish`, at the end.
-    finish: Mutex<Option<u8>>,
-}
-
-/// The source of a stream.
-#[derive(Debug)]
-pub(crate) struct StreamSource {
-    pub(crate) ids: Vec<u32>,
-    pub(crate) stream: u64,
-    /// Whether `ids` are only the first of the sentence.
-    pub(crate) truncated: bool,
-    /// The sentence, if it is copied: it has no letters, or no word that the model knows.
-    pub(crate) copied: Option<String>,
+    /// At the end.
+    end: Mutex<Option<End>>,
 }
 
 impl TokenStream {
-    /// Begins to translate `source` on a thread of `workers`.
+    /// Begins to translate `text`, one sentence, with `translator` on a thread of `workers`, with the draws of random stream `stream`. `truncated`:
+    /// whether it is more than the model takes.
     pub(crate) fn begin(
         shared: &Arc<Shared>,
         workers: &Workers,
-        source: StreamSource,
+        mut translator: TextTranslator<'static>,
+        (text, stream, truncated): (String, u64, bool),
     ) -> Result<Self, Failure> {
         let (sender, receiver) = channel();
-        let (cancel, truncated) = (Cancel::new(), source.truncated);
-        let tokenizer = Arc::clone(shared.tokenizer()?);
-        let prepared = shared.prepared().clone();
-        let mut session = shared.id_session()?;
-        session.set_cancel(&cancel);
+        let cancel = Cancel::new();
+        translator.set_cancel(cancel.clone());
+        translator.set_on_done(|_| ());
+        translator.seek(stream);
+        let gone = cancel.clone();
         workers.pool()?.spawn(move || {
-            let result = match &source.copied {
-                Some(text) => {
-                    // As below.
-                    let _ = sender.send(Part::Text(text.clone()));
-                    Ok(None)
+            let mut on_text = |part: &str| {
+                if sender.send(Part::Text(part.to_owned())).is_err() {
+                    gone.cancel();
                 }
-                None => run(&mut session, &prepared, &tokenizer, &source, &sender).map(Some),
             };
-            // Without a receiver the iterator is gone, and the session with it.
-            let _ = sender.send(Part::End(Box::new(session), result));
+            let found = translator.translate_streamed(&text, &mut on_text);
+            let result = found.map_err(Failure::from).and_then(|found| match found.failure {
+                Some(failure) => Err(Failure::sentence(failure, Place::default())),
+                None => Ok((finish_code(found.finish, None), notes_of(&found).collect())),
+            });
+            // Without a receiver the iterator is gone, and the translator with it.
+            let _ = sender.send(Part::End(Box::new(translator), result));
         });
         let parts = Mutex::new(Some(receiver));
         let (shared, process) = (Arc::clone(shared), std::process::id());
-        Ok(Self { parts, cancel, shared, process, truncated, finish: Mutex::new(None) })
+        Ok(Self { parts, cancel, shared, process, truncated, end: Mutex::new(None) })
     }
 
     fn take(&self) -> Option<Receiver<Part>> {
         self.parts.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
-}
-
-fn run(
-    session: &mut IdSession,
-    prepared: &PreparedSearch,
-    tokenizer: &Tokenizer,
-    source: &StreamSource,
-    sender: &Sender<Part>,
-) -> Result<Finish, Failure> {
-    let (target_tokens, search) = prepared.fit(session.model());
-    let session = session.plan(1, source.ids.len(), target_tokens, &search)?.session();
-    let input = Source {
-        prefix: &prepared.prompt,
-        forced_bos: prepared.forced_bos,
-        stream: source.stream,
-        ..Source::new(&source.ids)
-    };
-    let mut text = tokenizer.stream();
-    let mut finish = Finish::Stopped;
-    let done = session.generate(&[input], &search, &mut Hooks::default(), &mut |event| {
-        let sent = match event {
-            Event::Token { token, .. } if token.sequence == 0 => match text.push(token.id) {
-                Some(part) => sender.send(Part::Text(part.to_owned())),
-                None => Ok(()),
-            },
-            Event::Done(done) => {
-                finish = done.finish;
-                Ok(())
-            }
-            _ => Ok(()),
-        };
-        if sent.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(Stop::All) }
-    });
-    match done {
-        Err(SessionError::Source {
-            error: SourceError::Token { vocabulary, found: token, .. },
-            ..
-        }) => {
-            let failure = TextFailure::UnknownToken { token, vocabulary };
-            return Err(Failure::sentence(failure, Place::default()));
-        }
-        done => done?,
-    };
-    if finish == Finish::NotFinite {
-        return Err(Failure::sentence(TextFailure::NotFinite, Place::default()));
-    }
-    let rest = text.finish();
-    if !rest.is_empty() {
-        let _ = sender.send(Part::Text(rest.to_owned()));
-    }
-    Ok(finish)
 }
 
 #[pymethods]
@@ -153,10 +94,9 @@ impl TokenStream {
                     *self.parts.lock().unwrap_or_else(PoisonError::into_inner) = Some(receiver);
                     return Ok(Some(text));
                 }
-                Ok(Part::End(session, result)) => {
-                    self.shared.give_back_session(*session);
-                    let finish = code(result?.unwrap_or(Finish::End));
-                    *self.finish.lock().unwrap_or_else(PoisonError::into_inner) = Some(finish);
+                Ok(Part::End(translator, result)) => {
+                    self.shared.give_back_translator(*translator);
+                    *self.end.lock().unwrap_or_else(PoisonError::into_inner) = Some(result?);
                     return Ok(None);
                 }
                 Err(RecvTimeoutError::Timeout) => {
@@ -183,7 +123,14 @@ impl TokenStream {
     /// Why the translation ended, a number of `simdformer.Finish`; `None` before the end.
     #[getter]
     fn finish(&self) -> Option<u8> {
-        *self.finish.lock().unwrap_or_else(PoisonError::into_inner)
+        self.end.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(|(finish, _)| *finish)
+    }
+
+    /// What is to be known about the translation; empty before the end.
+    #[getter]
+    fn notes(&self) -> Vec<String> {
+        let end = self.end.lock().unwrap_or_else(PoisonError::into_inner);
+        end.as_ref().map(|(_, notes)| notes.clone()).unwrap_or_default()
     }
 
     /// Ends the translation.

@@ -34,7 +34,7 @@ pub(crate) type PyTranslated<'py> = (
 );
 
 /// The words of a sentence that the model does not know, and what was done beside its translation.
-fn notes_of(one: &Translation) -> impl Iterator<Item = String> {
+pub(crate) fn notes_of(one: &Translation) -> impl Iterator<Item = String> {
     let words = one.unknown.iter().map(|word| format!("the model does not know {word}"));
     words.chain(one.notes.iter().map(ToString::to_string))
 }

@@ -8,7 +8,7 @@ use crate::loaded::{self, Loaded};
 use crate::options::{self, SearchChanges, TEXT};
 use crate::pool::{Call, TOKENIZING, Workers};
 use crate::scoring::{self, Pairs};
-use crate::token_stream::{StreamSource, TokenStream};
+use crate::token_stream::TokenStream;
 use crate::translated::{PyTranslated, Translated};
 use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
 use pyo3::prelude::*;
@@ -18,7 +18,7 @@ use simdformer::search::Strategy;
 use simdformer::{Limits, Plan, SessionPool, Threads};
 use simdformer_text::document::Format;
 use simdformer_text::translator::{
-    TextTranslation, TranslateOptions, Translator as TextTranslator, read_sentence,
+    TextTranslation, TranslateOptions, Translator as TextTranslator,
 };
 use simdformer_text::{Direction, Tokenizer};
 use std::io::{self, ErrorKind};
@@ -61,7 +61,7 @@ fn give_back<T>(idle: &Mutex<Vec<T>>, one: T) {
 
 impl Shared {
     /// A translator of texts that no other call uses.
-    fn text_translator(&self, scores: bool) -> Result<TextTranslator<'static>, Failure> {
+    pub(crate) fn text_translator(&self, scores: bool) -> Result<TextTranslator<'static>, Failure> {
         take(&self.texts[usize::from(scores)], || {
             let model = Arc::clone(&self.loaded.model);
             let tokenizer = Arc::clone(self.tokenizer()?);
@@ -99,9 +99,9 @@ impl Shared {
 }
 
 impl Shared {
-    /// Keeps a session for a later call.
-    pub(crate) fn give_back_session(&self, session: IdSession) {
-        give_back(&self.ids, session);
+    /// Keeps a translator without scores for a later call.
+    pub(crate) fn give_back_translator(&self, translator: TextTranslator<'static>) {
+        give_back(&self.texts[0], translator);
     }
 }
 
@@ -325,21 +325,18 @@ impl Translator {
     /// The parts of the translation of one sentence.
     fn stream(&self, text: &str, stream: u64) -> PyResult<TokenStream> {
         let shared = &self.shared;
-        let direction = shared.options.direction();
-        let tokenizer = shared.tokenizer()?;
-        let read = match text.contains(char::is_alphabetic) {
-            true => read_sentence(tokenizer, &direction, text).map_err(Failure::from)?,
-            false => None,
-        };
-        let spelled = read.as_deref().unwrap_or(text);
-        let encoded = tokenizer.encode_text(spelled, &direction).map_err(Failure::from)?;
-        let copied = encoded.blank || read.is_none();
-        if !copied {
+        let translator = shared.text_translator(false)?;
+        let mut truncated = false;
+        if let Some(read) = translator.first_reading(text).map_err(Failure::from)? {
+            // At the begin, and not when the first part is asked for.
+            let direction = shared.options.direction();
+            let encoded =
+                shared.tokenizer()?.encode_text(&read, &direction).map_err(Failure::from)?;
             loaded::check_length(&shared.loaded, &encoded, shared.options.truncate, None)?;
+            truncated = encoded.truncated;
         }
-        let (truncated, copied) = (encoded.truncated && !copied, copied.then(|| text.to_owned()));
-        let source = StreamSource { ids: encoded.ids, stream, truncated, copied };
-        Ok(TokenStream::begin(shared, &self.workers, source)?)
+        let source = (text.to_owned(), stream, truncated);
+        Ok(TokenStream::begin(shared, &self.workers, translator, source)?)
     }
 
     /// The log-probability of each target token.

@@ -140,10 +140,25 @@ def test_capitals_are_restored_unless_the_option_says_no(demo_model: str, transl
     with simdformer.Batcher(translator) as batcher:
         assert batcher.submit("LA MAISON EST BELLE ▾").result(timeout=60) == "THE HOUSE IS BEAUTIFUL ▾"
         assert "".join(batcher.stream("la maison est belle ▾")) == "the house is beautiful ▾"
+        future = batcher.submit("je suis etudiant")
+        future.result(timeout=60)
+    stream = translator.stream("je suis etudiant")
+    assert stream.notes == [] and "".join(stream)
+    assert stream.notes == future.notes and "etudiant" in stream.notes[0]
 
 
 def test_spellings_of_a_stream_are_those_of_a_translation(translator: Translator) -> None:
-    for text in ("où est-ce qu\u2019elle habite ?", "je suis e\u0301tudiant", "la mai\u00adson est belle"):
+    for text in (
+        "où est-ce qu\u2019elle habite ?",
+        "je suis e\u0301tudiant",
+        "la mai\u00adson est belle",
+        "la maison est belle ▾",
+        "😀 il fait froid",
+        "LA MAISON EST BELLE",
+        "▾ IL FAIT FROID",
+        "  il fait froid\t",
+        "\u00a0",
+    ):
         assert "".join(translator.stream(text)) == translator.translate(text, split=False)
 
 

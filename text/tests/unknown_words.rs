@@ -4,7 +4,8 @@ use crate::command::{err, french, out, run};
 use crate::directories::Temporary;
 use crate::effort::cases;
 use crate::translator::{Demo, sentences};
-use simdformer::{Model, Threads};
+use simdformer::search::Hooks;
+use simdformer::{Event, Model, Threads};
 use simdformer_text::Tokenizer;
 use simdformer_text::document::Format;
 use simdformer_text::marked_text::conventions;
@@ -472,9 +473,6 @@ fn capitals_are_read_in_small_letters_if_the_model_knows_these() {
         let output = run(&[&command, more].concat(), "");
         assert_eq!(out(&output), "the house is beautiful\n", "{more:?}");
     }
-    let refused =
-        run(&["translate", "--model", model, "--capitals", "false", "--explain", "x"], "");
-    assert_eq!(refused.status.code(), Some(2), "{}", err(&refused));
 }
 
 /// A model that knows the words in capitals as other words: the reading that it finds more probable is taken.
@@ -534,7 +532,7 @@ fn joiners_that_mean_something_stay() {
     }
 }
 
-/// A sentence alone, and one of a batcher, has the translation of a text of that sentence: with its symbols in their places,
+/// A sentence alone, one of a stream, one with the events of its search, and one of a batcher, has the translation of a text of that sentence: with its symbols in their places,
 /// in capitals, and with accents that are characters of their own.
 #[test]
 fn a_sentence_alone_is_read_as_one_of_a_text() {
@@ -567,10 +565,24 @@ fn a_sentence_alone_is_read_as_one_of_a_text() {
     let batcher = Batcher::new(model, tokenizer, options, Threads::Serial).unwrap();
     let pending: Vec<_> = given.iter().map(|text| batcher.submit(text).unwrap()).collect();
     let mut same = 0;
+    let mut others = demo.translator(demo.options());
     for (((text, expected), found), pending) in given.iter().zip(&expected).zip(&found).zip(pending)
     {
-        let batched = pending.wait().unwrap();
-        assert_eq!((&batched.text, &batched.notes), (&found.text, &found.notes), "{text}");
+        assert_eq!(pending.wait().unwrap(), *found, "{text}");
+        let mut parts = String::new();
+        let streamed = others.translate_streamed(text, &mut |part| parts.push_str(part)).unwrap();
+        assert_eq!((&streamed, &parts), (found, &found.text), "{text}");
+        let mut tokens = Vec::new();
+        let observed = others
+            .translate_observed(text, &mut Hooks::default(), &mut |event| {
+                if let Event::Token { token, .. } = event {
+                    tokens.push(token.id);
+                }
+            })
+            .unwrap();
+        assert_eq!(observed, *found, "{text}");
+        // Unless it was searched again.
+        assert!(tokens == found.tokens || !found.notes.is_empty() || found.retries > 0, "{text}");
         for symbol in ["▾", "😀", "♪"] {
             assert_eq!(found.text.matches(symbol).count(), text.matches(symbol).count(), "{text}");
         }
@@ -602,13 +614,20 @@ fn a_sentence_alone_is_read_as_one_of_a_text() {
     assert_eq!((found[0].text.contains('▾'), names(&found[0].unknown)), (false, vec!["▾"]));
     let model = demo.place.0.to_str().unwrap();
     let lines = "la maison est belle ▾\nLA MAISON EST BELLE\n";
-    let output = run(&["translate", "--model", model, "--lines"], lines);
-    assert_eq!(
-        out(&output),
-        "the house is beautiful ▾\nTHE HOUSE IS BEAUTIFUL\n",
-        "{}",
-        err(&output)
-    );
+    let expected = "the house is beautiful ▾\nTHE HOUSE IS BEAUTIFUL\n";
+    for more in [&["--lines"][..], &["--stream", "--beams", "1"]] {
+        let output = run(&[&["translate", "--model", model], more].concat(), lines);
+        assert_eq!((out(&output), err(&output)), (expected, ""), "{more:?}");
+    }
+    let output = run(&["translate", "--model", model, "--explain=1", "--json"], lines);
+    let texts: Vec<String> = out(&output)
+        .lines()
+        .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap()["text"].to_string())
+        .collect();
+    assert_eq!(texts, ["\"the house is beautiful ▾\"", "\"THE HOUSE IS BEAUTIFUL\""]);
+    assert_eq!(err(&output).matches("the steps are those of its first search").count(), 2);
+    let plain = ["translate", "--model", model, "--capitals", "false", "--stream", "--beams", "1"];
+    assert_eq!(out(&run(&plain, "LA MAISON EST BELLE")), "the house is beautiful\n");
 }
 
 /// Accents that are characters of their own, for models with and without rules that compose them.

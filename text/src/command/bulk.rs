@@ -5,6 +5,7 @@ use crate::command_line::definition;
 use crate::explain_lines::UNFINISHED;
 use crate::output_file::{self, cannot_write};
 use crate::translate_arguments::Translate;
+use crate::translate_documents::is_told;
 use crate::{Failure, Streams, progress, translate, translate_documents};
 use clap::ValueHint;
 use simdformer::atomic_file::AtomicFile;
@@ -12,7 +13,7 @@ use simdformer_text::bulk::{
     BulkError, ComputeError, Computed, Format, Job, Output, Progress, Summary, Table,
 };
 use simdformer_text::model_files;
-use simdformer_text::translator::{self, TextTranslation, Translation, Translator};
+use simdformer_text::translator::{self, Note, TextTranslation, Translation, Translator};
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{Read, Write};
@@ -166,7 +167,9 @@ fn sentence(translation: Translation) -> Computed {
             let unfinished = translation.is_unfinished().then(|| UNFINISHED.to_owned());
             let unknown = translation.unknown.iter();
             let unknown = unknown.map(|word| format!("the model does not know {word}"));
-            let notes: Vec<String> = cut.into_iter().chain(unfinished).chain(unknown).collect();
+            let told = translation.notes.iter().filter(|note| is_told(note)).map(Note::to_string);
+            let notes = cut.into_iter().chain(unfinished).chain(told).chain(unknown);
+            let notes: Vec<String> = notes.collect();
             let note = (!notes.is_empty()).then(|| notes.join("; "));
             Computed { text: Some(translation.text), note }
         }

@@ -6,7 +6,7 @@ use crate::explain_lines;
 use crate::inputs::Inputs;
 use crate::search_arguments::check;
 use crate::translate_arguments::{TextToText, Translate};
-use crate::translate_documents::{NAMED, unknown_words};
+use crate::translate_documents::{NAMED, is_told, unknown_words};
 use crate::{Failure, Streams, progress, show, translate_documents};
 use serde_json::{Value, json};
 use simdformer::checkpoint::Checkpoint;
@@ -37,10 +37,6 @@ pub(crate) fn translate(arguments: &Translate, streams: &mut Streams<'_>) -> Res
         if let Some((option, _)) = given.iter().find(|(_, given)| *given) {
             let texts = "--lines, --whole, --stream or --explain";
             return Err(UsageError(format!("{option} is for documents, not for {texts}")).into());
-        }
-        if documents.capitals.is_some() && (common.stream || common.explain.is_some()) {
-            let reason = "--capitals is for whole translations, not for --stream or --explain";
-            return Err(UsageError(reason.to_owned()).into());
         }
         return lines(common, false, documents.capitals, streams);
     }
@@ -219,8 +215,8 @@ impl Lines<'_> {
         if stream || explain.is_some() {
             for text in texts {
                 let (translation, explanation) = match explain {
-                    Some(listed) => self.explained(&mut translator, &text?, listed)?,
-                    None => (self.streamed(&mut translator, &text?, *out)?, None),
+                    Some(listed) => self.explained(&mut translator, &text?, listed, *notes)?,
+                    None => (Self::streamed(&mut translator, &text?, *out)?, None),
                 };
                 self.write(&translation, explanation.as_ref(), *notes, *out)?;
                 out.flush()?;
@@ -244,7 +240,7 @@ impl Lines<'_> {
         if *failed > 0 {
             writeln!(notes, "simdformer: {failed} of {done} texts have no result")?;
         }
-        Ok(u8::from(*failed > 0))
+        Ok(u8::from(*failed > 0 || translator.report().lost > 0))
     }
 
     /// Writes the answer to the next text, and what is to be noted about it.
@@ -277,8 +273,8 @@ impl Lines<'_> {
                 writeln!(notes, "simdformer: text {number}: the model does not know {word}")?;
             }
         }
-        if answer.notes.contains(&Note::NoKnownWord) {
-            writeln!(notes, "simdformer: text {number}: {}", Note::NoKnownWord)?;
+        for note in answer.notes.iter().filter(|note| is_told(note)) {
+            writeln!(notes, "simdformer: text {number}: {note}")?;
         }
         let finish = answer.finish.map_or("", explain_lines::finish_name);
         if self.arguments.json {
@@ -330,9 +326,13 @@ impl Lines<'_> {
         translator: &mut Translator<'_>,
         text: &str,
         listed: usize,
+        notes: &mut dyn Write,
     ) -> Result<(Translation, Option<Explanation>), Failure> {
         let direction = translator.options().direction();
-        let source = Source::read(self.tokenizer, text, &direction)?;
+        let mut source = Source::read(self.tokenizer, text, &direction)?;
+        if let Some(read) = translator.first_reading(text)?.filter(|read| read != text) {
+            source.tokens = Source::read(self.tokenizer, &read, &direction)?.tokens;
+        }
         // Each text has the next stream.
         let stream = self.done as u64;
         // Both callbacks of the search record.
@@ -350,33 +350,35 @@ impl Lines<'_> {
             heading: explain_lines::heading(text, &source, &self.search),
             steps: recorder.into_inner().finish(),
         });
+        let same = self.tokenizer.decode(&translation.tokens) == translation.text;
+        if explanation.is_some() && translation.failure.is_none() && !same {
+            let number = self.done + 1;
+            writeln!(
+                notes,
+                "simdformer: text {number}: the steps are those of its first search, before symbols were \
+                 copied and capitals restored"
+            )?;
+        }
         Ok((translation, explanation))
     }
 
-    /// Translates a text and writes each token when it is chosen; the translation has the text that is still to be
-    /// written.
+    /// Translates a text and writes its parts when the model has written them; the translation has no text that is still to
+    /// be written.
     fn streamed(
-        &self,
         translator: &mut Translator<'_>,
         text: &str,
         out: &mut (dyn Write + Send),
     ) -> Result<Translation, Failure> {
-        let mut stream = self.tokenizer.stream();
         let mut written = Ok(());
-        let mut translation =
-            translator.translate_observed(text, &mut Hooks::default(), &mut |event| {
-                if let Event::Token { token, .. } = event
-                    && let Some(part) = stream.push(token.id)
-                    && written.is_ok()
-                {
-                    written = out.write_all(part.as_bytes()).and_then(|()| out.flush());
-                }
-            })?;
+        let mut translation = translator.translate_streamed(text, &mut |part| {
+            if written.is_ok() {
+                // The output of a text is one line.
+                let part = part.replace(['\n', '\r'], " ");
+                written = out.write_all(part.as_bytes()).and_then(|()| out.flush());
+            }
+        })?;
         written?;
-        // What the model did not read is copied.
-        if translation.failure.is_none() && translation.finish.is_some() {
-            stream.finish().clone_into(&mut translation.text);
-        }
+        translation.text.clear();
         Ok(translation)
     }
 }

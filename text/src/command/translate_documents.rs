@@ -153,6 +153,11 @@ pub(crate) fn notes_of(sentence: &TranslatedSentence) -> Vec<String> {
     failure.into_iter().chain(unfinished).chain(notes).chain(unknown).collect()
 }
 
+/// Whether a note of a sentence that is a text of its own is written: something is wrong with its translation.
+pub(crate) fn is_told(note: &Note) -> bool {
+    matches!(note, Note::Lost | Note::NoKnownWord)
+}
+
 /// The words that the model does not know, for `--json`.
 pub(crate) fn unknown_words(translation: &Translation) -> Option<Value> {
     let words = translation.unknown.iter();

@@ -4,9 +4,7 @@ use super::error::TranslateError;
 use super::languages::language_of;
 use super::model_and_tokenizer::Translator;
 use super::options::TranslateOptions;
-use super::requests::{
-    BatchEvent, MarkedRequest, NextWork, Request, RequestState, Requests, Shared,
-};
+use super::requests::{BatchEvent, MarkedRequest, Request, RequestState, Requests, Shared};
 use super::translation::Translation;
 use super::window::{Encoding, Reads, Unit, encode_unit};
 use crate::Tokenizer;
@@ -39,8 +37,8 @@ pub struct BatchRequest<'r> {
 /// step and leave when they are done.
 ///
 /// A sentence has the translation that [`Translator::translate_sentences`] gives it alone, with the random stream of its
-/// request. It is one sentence, whatever is in it. One with symbols that are copied, or in capitals, takes more than one
-/// search: it waits until the batch is empty, for which others stop joining it after some steps, and its text comes whole.
+/// request. It is one sentence, whatever is in it. The text of one with symbols that are copied, or in capitals, comes whole:
+/// its symbols are put in their places after its search, and some are searched again, alone, between two steps of the batch.
 ///
 /// The session has [`TranslateOptions::slots`] slots. It is planned for the first sentences, and again when a longer one
 /// arrives, after those before it are done. Memory grows with the sentences that wait: [`Batcher::len`] counts them, and
@@ -84,22 +82,27 @@ impl Batcher {
         options: TranslateOptions,
         threads: Threads<'static>,
     ) -> Result<Self, TranslateError> {
-        let mut translator =
-            Translator::new(Arc::clone(&model), Arc::clone(&tokenizer), options.clone())?;
+        let new = || {
+            let (model, tokenizer) = (Arc::clone(&model), Arc::clone(&tokenizer));
+            let mut translator = Translator::new(model, tokenizer, options.clone())?;
+            translator.set_threads(threads.clone());
+            Ok::<_, TranslateError>(translator)
+        };
+        let (mut translator, mut others) = (new()?, new()?);
         let tokenizer = match &options.prefix {
             Some(prefix) => Arc::new(tokenizer.prefixed(prefix)),
             None => tokenizer,
         };
-        translator.set_threads(threads);
         let (state, changed) = Default::default();
         let abort = AtomicBool::new(false);
         let capacity = AtomicUsize::new(CAPACITY);
         let cancel = Cancel::new();
+        others.set_cancel(cancel.clone());
         let shared = Shared { model, tokenizer, options, state, changed, abort, cancel, capacity };
         let shared = Arc::new(shared);
         let engine = Engine { shared: Arc::clone(&shared) };
         let thread = std::thread::Builder::new().name("simdformer-batcher".to_owned());
-        let thread = thread.spawn(move || engine.run(&mut translator))?;
+        let thread = thread.spawn(move || engine.run(&mut translator, others))?;
         Ok(Self { shared, thread: Some(thread) })
     }
 
@@ -284,17 +287,14 @@ struct Engine {
 }
 
 impl Engine {
-    fn run(&self, translator: &mut Translator<'static>) {
+    /// `others` is for what takes more than the search of the batch.
+    fn run(&self, translator: &mut Translator<'static>, others: Translator<'static>) {
         let slots = translator.options().slots.max(1);
         let (search, most) = (translator.search_options().clone(), translator.longest_source());
         let tokenizer = Arc::clone(&self.shared.tokenizer);
-        let mut requests = Requests::new(&self.shared, &tokenizer, slots);
+        let mut requests = Requests::new(&self.shared, &tokenizer, others, slots);
         let mut planned = 0;
-        while let Some(work) = requests.wait_for_work() {
-            let NextWork::Decode { longest } = work else {
-                self.run_marked(translator, requests.take_marked(slots));
-                continue;
-            };
+        while let Some(longest) = requests.wait_for_work() {
             if longest > planned {
                 let wanted = longest.max(SHORTEST_PLAN).next_power_of_two();
                 planned = wanted.min(most).max(longest);
@@ -308,37 +308,6 @@ impl Engine {
             if let Err(error) = served {
                 requests.fail(&error);
             }
-        }
-    }
-}
-
-impl Engine {
-    /// Translates sentences as those of texts. They have the language of the translation in common.
-    fn run_marked(&self, translator: &mut Translator<'static>, requests: Vec<MarkedRequest>) {
-        let units: Vec<Unit<'_>> = requests
-            .iter()
-            .map(|request| Unit {
-                text: &request.text,
-                source: request.source.as_deref(),
-                stream: request.stream,
-                force: &[],
-                reads: Reads::WholeSentence,
-            })
-            .collect();
-        let target = requests.first().and_then(|request| request.target.clone());
-        let usual = core::mem::replace(&mut translator.options.target, target);
-        translator.set_cancel(self.shared.cancel.clone());
-        let found = translator.translate_as_marked(&units);
-        // Sentences of the batch end one by one.
-        translator.set_cancel(Cancel::new());
-        translator.options.target = usual;
-        match found {
-            Ok(found) => {
-                for (request, translation) in requests.into_iter().zip(found) {
-                    request.done(translation);
-                }
-            }
-            Err(error) => requests.into_iter().for_each(|request| request.fail(&error)),
         }
     }
 }

@@ -40,6 +40,22 @@ struct GivenSentence<'s> {
     scored: bool,
 }
 
+impl<'s> GivenSentence<'s> {
+    fn new(sentence: &MarkedSentence<'s>, prepared: &'s PreparedSentence) -> Self {
+        let small = matches!(prepared.capitals, Capitals::Small);
+        Self {
+            marked: &prepared.marked,
+            language: sentence.language,
+            stream: sentence.stream,
+            of_text: sentence.of_text,
+            givens: &prepared.givens,
+            first: Some(&prepared.reading.marked).filter(|_| !small || prepared.reading.small),
+            small,
+            scored: matches!(prepared.capitals, Capitals::Both(_)),
+        }
+    }
+}
+
 /// A sequence of a sentence, and what the model read of it: its words are aligned.
 #[derive(Debug)]
 struct Sequence {
@@ -83,28 +99,22 @@ impl Translator<'_> {
             self.check_cancel()?;
             prepared.push(self.prepare_sentence(marked, *language)?);
         }
-        let read: Vec<&PreparedSentence> =
-            prepared.iter().filter(|one| !one.without_known_words).collect();
-        let given: Vec<GivenSentence<'_>> = sentences
-            .iter()
-            .zip(&prepared)
-            .filter(|(_, prepared)| !prepared.without_known_words)
-            .map(|(sentence, prepared)| {
-                let small = matches!(prepared.capitals, Capitals::Small);
-                GivenSentence {
-                    marked: &prepared.marked,
-                    language: sentence.language,
-                    stream: sentence.stream,
-                    of_text: sentence.of_text,
-                    givens: &prepared.givens,
-                    first: Some(&prepared.reading.marked)
-                        .filter(|_| !small || prepared.reading.small),
-                    small,
-                    scored: matches!(prepared.capitals, Capitals::Both(_)),
-                }
-            })
-            .collect();
-        let mut results = self.translate_given(&given)?;
+        self.translate_read(sentences, &prepared.iter().collect::<Vec<_>>(), None)
+    }
+
+    /// Translates sentences that are prepared, in their order. `found`: what the first search finds for those that are read,
+    /// if it was run.
+    pub(super) fn translate_read(
+        &mut self,
+        sentences: &[MarkedSentence<'_>],
+        prepared: &[&PreparedSentence],
+        found: Option<Vec<Translation>>,
+    ) -> Result<Vec<(MarkedText, Translation)>, TranslateError> {
+        let pairs = || sentences.iter().zip(prepared).filter(|(_, one)| !one.without_known_words);
+        let read: Vec<&PreparedSentence> = pairs().map(|(_, prepared)| *prepared).collect();
+        let given: Vec<GivenSentence<'_>> =
+            pairs().map(|(sentence, prepared)| GivenSentence::new(sentence, prepared)).collect();
+        let mut results = self.translate_given(&given, found)?;
         self.take_small_letters(&given, &read, &mut results)?;
         for (one, prepared) in results.iter_mut().zip(&read) {
             prepared.remove_added(&mut one.target);
@@ -117,7 +127,7 @@ impl Translator<'_> {
         }
         let mut results = results.into_iter().map(|one| (one.target, one.translation));
         let mut all = Vec::with_capacity(sentences.len());
-        for (sentence, prepared) in sentences.iter().zip(&prepared) {
+        for (sentence, prepared) in sentences.iter().zip(prepared) {
             let found = if prepared.without_known_words { None } else { results.next() };
             all.push(found.unwrap_or_else(|| {
                 (sentence.marked.clone(), prepared.copy(&sentence.marked.text))
@@ -146,7 +156,7 @@ impl Translator<'_> {
         if indices.is_empty() {
             return Ok(());
         }
-        for (i, new) in indices.into_iter().zip(self.translate_given(&sentences)?) {
+        for (i, new) in indices.into_iter().zip(self.translate_given(&sentences, None)?) {
             let old = &mut results[i];
             // A likelihood that is missing, or NaN, is no better one.
             let likelier = match (new.likelihood, old.likelihood) {
@@ -160,12 +170,13 @@ impl Translator<'_> {
         Ok(())
     }
 
-    /// Translates what is given for sentences, in their order.
+    /// Translates what is given for sentences, in their order. `found`: as in [`translate_read`](Self::translate_read).
     fn translate_given(
         &mut self,
         sentences: &[GivenSentence<'_>],
+        found: Option<Vec<Translation>>,
     ) -> Result<Vec<Placed>, TranslateError> {
-        let mut results = self.translate_way(sentences, WAYS[0])?;
+        let mut results = self.translate_way(sentences, WAYS[0], found)?;
         let failed = |one: &Placed| one.translation.failure.is_some();
         let lost = |sentence: &GivenSentence<'_>, one: &Placed| {
             let lost = check(sentence.marked, &one.target).err();
@@ -181,7 +192,7 @@ impl Translator<'_> {
         for way in &WAYS[1..] {
             let those: Vec<GivenSentence<'_>> = left.iter().map(|&i| sentences[i]).collect();
             let mut still = Vec::new();
-            for (i, mut new) in left.into_iter().zip(self.translate_way(&those, *way)?) {
+            for (i, mut new) in left.into_iter().zip(self.translate_way(&those, *way, None)?) {
                 let old = &mut results[i];
                 old.translation.retries += new.translation.retries + 1;
                 old.counts = old.counts.merge(new.counts);
@@ -234,7 +245,7 @@ impl Translator<'_> {
             alone.iter().map(|marked| GivenSentence { marked, first: None, ..*sentence }).collect();
         let mut likelihood: Option<f32> = None;
         let (mut whole, mut counts) = (Translation::default(), SentenceCounts::default());
-        for (i, one) in words.into_iter().zip(self.translate_way(&between, WAYS[0])?) {
+        for (i, one) in words.into_iter().zip(self.translate_way(&between, WAYS[0], None)?) {
             whole.append(one.translation);
             counts = counts.append(one.counts);
             // That of the worst part.
@@ -247,11 +258,21 @@ impl Translator<'_> {
         Ok(Placed { target, translation: whole, counts, copied: true, likelihood })
     }
 
-    /// Translates `sentences` with `way` in the place of kept pieces.
+    /// What the first search reads of a sentence.
+    pub(super) fn first_text(
+        &self,
+        sentence: &MarkedSentence<'_>,
+        prepared: &PreparedSentence,
+    ) -> Result<MarkedText, TranslateError> {
+        self.given_text(&GivenSentence::new(sentence, prepared), WAYS[0])
+    }
+
+    /// Translates `sentences` with `way` in the place of kept pieces. `found`: what the search finds, if it was run.
     fn translate_way(
         &mut self,
         sentences: &[GivenSentence<'_>],
         way: StandIn<'_>,
+        found: Option<Vec<Translation>>,
     ) -> Result<Vec<Placed>, TranslateError> {
         let mut given: Vec<MarkedText> = Vec::with_capacity(sentences.len());
         for sentence in sentences {
@@ -269,7 +290,10 @@ impl Translator<'_> {
             })
             .collect();
         let search = self.search.clone();
-        let mut translations = self.run_units(&units, &search, None)?;
+        let mut translations = match found {
+            Some(found) => found,
+            None => self.run_units(&units, &search, None)?,
+        };
         let mut counts = vec![SentenceCounts::default(); units.len()];
         if sentences.iter().all(|sentence| sentence.of_text) {
             if self.options.guard {

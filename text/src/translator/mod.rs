@@ -52,6 +52,7 @@ mod batcher;
 mod capitals;
 mod cues;
 mod error;
+mod first_search;
 mod glossary;
 mod inspection;
 mod languages;
@@ -76,7 +77,6 @@ pub use error::TranslateError;
 pub use glossary::{Glossary, GlossaryError, Term};
 pub use model_and_tokenizer::Translator;
 pub use options::TranslateOptions;
-pub use reading::read_sentence;
 pub use requests::BatchEvent;
 pub use translation::{
     AlignedWords, Alternative, Failure, Note, Report, TextTranslation, TranslatedSentence,

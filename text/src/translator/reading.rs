@@ -44,21 +44,6 @@ pub(super) enum Capitals {
     Both(MarkedText),
 }
 
-/// A sentence as a model reads it: words that its vocabulary has only in another spelling (another apostrophe, accents that
-/// are characters of their own, soft hyphens) in that spelling. `None` if it has no word of the sentence. For programs that
-/// run a model on their own; [`Translator`](super::Translator) does this for every sentence.
-///
-/// # Errors
-/// The tokenizer does not have the language.
-pub fn read_sentence(
-    tokenizer: &Tokenizer,
-    direction: &Direction<'_>,
-    sentence: &str,
-) -> Result<Option<String>, TranslateError> {
-    let reading = Reader { tokenizer, direction: *direction }.read_words(sentence)?;
-    Ok(reading.has_known_word().then_some(reading.marked.text))
-}
-
 /// A way to write a text for a model that does not know it as it is written.
 type Spelling = fn(&MarkedText) -> Vec<Edit>;
 
@@ -72,12 +57,6 @@ impl Reader<'_> {
     pub(super) fn read(&self, given: Rewritten, capitals: bool) -> Result<Reading, TranslateError> {
         let step = given.marked.replace(plain(&given.marked));
         self.spell(vec![given, step], capitals)
-    }
-
-    /// A sentence that is read as it is written, but for words that the vocabulary has in another spelling.
-    pub(super) fn read_words(&self, text: &str) -> Result<Reading, TranslateError> {
-        let whole = MarkedText::plain(text);
-        self.spell(vec![whole.replace([])], false)
     }
 
     /// How a sentence in capitals is read: in small letters, if the model knows these better. What the vocabulary does not have

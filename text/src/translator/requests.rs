@@ -1,9 +1,11 @@
 //! The sentences of a batcher: those that wait, and those in the slots of its session.
 
 use super::error::TranslateError;
+use super::first_search::Begun;
+use super::model_and_tokenizer::Translator;
 use super::options::TranslateOptions;
 use super::translation::{Failure, Translation};
-use super::window::finish_translation;
+use super::window::{Encoding, Reads, Unit, encode_unit, finish_translation};
 use crate::{DecodeStream, Encoded, Tokenizer};
 use core::fmt;
 use core::ops::ControlFlow;
@@ -13,9 +15,6 @@ use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-
-/// The steps for which sentences still join the batch while a marked one waits for its end.
-const PATIENCE: usize = 32;
 
 /// What is called with the events of a sentence.
 type OnEvent = Box<dyn FnMut(BatchEvent) + Send>;
@@ -44,7 +43,7 @@ pub(super) struct Shared {
     pub(super) changed: Condvar,
     /// Set when the batcher is dropped: every sentence ends.
     pub(super) abort: AtomicBool,
-    /// Set then, too: ends the sentences that are translated as those of texts.
+    /// Set then, too: ends what is done for a sentence between two steps of the batch.
     pub(super) cancel: Cancel,
     /// The most sentences that wait or are decoded.
     pub(super) capacity: AtomicUsize,
@@ -78,11 +77,13 @@ pub(super) struct Request {
     encoded: Encoded,
     stream: u64,
     state: RequestState,
+    /// If it is translated as a sentence of a text.
+    marked: Option<Box<FirstSearch>>,
 }
 
 impl Request {
     pub(super) fn new(encoded: Encoded, stream: u64, state: RequestState) -> Self {
-        Self { encoded, stream, state }
+        Self { encoded, stream, state, marked: None }
     }
 
     fn source(&self) -> Source<'_> {
@@ -95,7 +96,15 @@ impl Request {
     }
 }
 
-/// A sentence that waits, with symbols that are copied or in capitals: it takes more than one search.
+/// A sentence that is translated as one of a text: its first search is one of the batch.
+#[derive(Debug)]
+struct FirstSearch {
+    begun: Begun,
+    /// The language of the translation.
+    target: Option<String>,
+}
+
+/// A sentence that has arrived and is translated as one of a text: with symbols that are copied, or in capitals.
 #[derive(Debug)]
 pub(super) struct MarkedRequest {
     pub(super) text: String,
@@ -103,36 +112,6 @@ pub(super) struct MarkedRequest {
     pub(super) target: Option<String>,
     pub(super) stream: u64,
     pub(super) state: RequestState,
-}
-
-impl MarkedRequest {
-    /// Ends with its translation.
-    pub(super) fn done(mut self, translation: Translation) {
-        self.state.translation = translation;
-        if self.state.translation.failure.is_none() && !self.state.translation.text.is_empty() {
-            let text = self.state.translation.text.clone();
-            self.state.text(&text);
-        }
-        self.state.done();
-    }
-
-    /// Ends with an error.
-    pub(super) fn fail(mut self, error: &TranslateError) {
-        self.state.end(BatchEvent::Failed(match error {
-            // Only the end of the batcher cancels it.
-            TranslateError::Cancelled => TranslateError::Closed,
-            error => error.again(),
-        }));
-    }
-}
-
-/// What the decoding thread does next.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum NextWork {
-    /// Decodes the sentences that wait, of which the longest has so many tokens.
-    Decode { longest: usize },
-    /// Translates those that are sentences of a text.
-    Marked,
 }
 
 /// What is known of a sentence and who waits for it.
@@ -195,6 +174,24 @@ impl RequestState {
         });
     }
 
+    /// Sends the whole text, and the last event.
+    fn done_whole(mut self) {
+        if self.translation.failure.is_none() && !self.translation.text.is_empty() {
+            let text = self.translation.text.clone();
+            self.text(&text);
+        }
+        self.done();
+    }
+
+    /// Ends with an error.
+    fn fail(mut self, error: &TranslateError) {
+        self.end(BatchEvent::Failed(match error {
+            // Only the end of the batcher cancels it.
+            TranslateError::Cancelled => TranslateError::Closed,
+            error => error.again(),
+        }));
+    }
+
     /// Ends a sentence that is cancelled before it is decoded.
     fn stopped(mut self) {
         self.translation.finish = Some(Finish::Stopped);
@@ -215,28 +212,38 @@ impl Drop for RequestState {
     }
 }
 
-/// A sentence in a slot, and the text of its tokens.
-type Active<'t> = (RequestState, DecodeStream<'t>);
+/// A sentence in a slot, and the text of its tokens if that is reported as they are chosen.
+type Active<'t> = (RequestState, SlotText<'t>);
+
+enum SlotText<'t> {
+    Parts(DecodeStream<'t>),
+    Whole(Box<FirstSearch>),
+}
 
 /// The queue of the decoding thread.
 pub(super) struct Requests<'t> {
     shared: &'t Arc<Shared>,
     tokenizer: &'t Tokenizer,
+    /// Translates what takes more than the search of the batch.
+    others: Translator<'static>,
     waiting: VecDeque<Request>,
-    /// Those that are translated as sentences of a text, when no slot is in use.
-    marked: Vec<MarkedRequest>,
-    /// The steps until no sentence joins the batch any more, so that the marked ones get their turn.
-    patience: usize,
+    /// Those that are translated as sentences of a text, after their first search.
+    searched: Vec<(RequestState, Box<FirstSearch>)>,
     slots: Vec<Option<Active<'t>>>,
     /// The most source tokens of the session.
     planned: usize,
 }
 
 impl<'t> Requests<'t> {
-    pub(super) fn new(shared: &'t Arc<Shared>, tokenizer: &'t Tokenizer, slots: usize) -> Self {
+    pub(super) fn new(
+        shared: &'t Arc<Shared>,
+        tokenizer: &'t Tokenizer,
+        others: Translator<'static>,
+        slots: usize,
+    ) -> Self {
         let slots = (0..slots).map(|_| None).collect();
-        let (waiting, marked) = Default::default();
-        Self { shared, tokenizer, waiting, marked, patience: PATIENCE, slots, planned: 0 }
+        let (waiting, searched) = Default::default();
+        Self { shared, tokenizer, others, waiting, searched, slots, planned: 0 }
     }
 
     /// The session has this many slots, and takes sources of this length.
@@ -245,31 +252,15 @@ impl<'t> Requests<'t> {
         self.planned = source_tokens;
     }
 
-    /// Waits for sentences; `None` if the batcher is closed and nothing is left.
-    pub(super) fn wait_for_work(&mut self) -> Option<NextWork> {
-        self.receive(true);
-        if !self.marked.is_empty() && (self.waiting.is_empty() || self.patience == 0) {
-            return Some(NextWork::Marked);
-        }
-        let longest = self.waiting.iter().map(|request| request.encoded.ids.len()).max();
-        longest.map(|longest| NextWork::Decode { longest })
-    }
-
-    /// Takes the first `most` of those that are translated as sentences of a text, and have the language of the translation
-    /// in common.
-    pub(super) fn take_marked(&mut self, most: usize) -> Vec<MarkedRequest> {
-        self.patience = PATIENCE;
-        let target = self.marked.first().and_then(|request| request.target.clone());
-        let (mut taken, mut left) = (Vec::new(), Vec::new());
-        for request in self.marked.drain(..) {
-            if taken.len() < most && request.target == target {
-                taken.push(request);
-            } else {
-                left.push(request);
+    /// Waits for sentences, and returns the most tokens of one; `None` if the batcher is closed and nothing is left.
+    pub(super) fn wait_for_work(&mut self) -> Option<usize> {
+        loop {
+            self.finish_searched();
+            self.receive(true);
+            if self.searched.is_empty() {
+                return self.waiting.iter().map(|request| request.encoded.ids.len()).max();
             }
         }
-        self.marked = left;
-        taken
     }
 
     /// Takes what has arrived, and drops what was cancelled. If `wait` is set and there is nothing, waits until something
@@ -277,7 +268,7 @@ impl<'t> Requests<'t> {
     fn receive(&mut self, wait: bool) {
         loop {
             let mut state = self.shared.state();
-            let idle = self.waiting.is_empty() && self.marked.is_empty();
+            let idle = self.waiting.is_empty() && self.searched.is_empty();
             while wait
                 && idle
                 && state.arrived.is_empty()
@@ -291,14 +282,6 @@ impl<'t> Requests<'t> {
             // A callback of a sentence may submit another one.
             drop(state);
             self.waiting.extend(arrived);
-            self.marked.extend(marked);
-            let stopped = self.marked.extract_if(.., |request| request.state.is_cancelled());
-            for request in stopped.collect::<Vec<_>>() {
-                request.state.stopped();
-            }
-            if self.marked.is_empty() {
-                self.patience = PATIENCE;
-            }
             let cancelled = |request: &Request| request.state.is_cancelled();
             if self.waiting.iter().any(cancelled) {
                 let all = core::mem::take(&mut self.waiting).into_iter();
@@ -306,8 +289,66 @@ impl<'t> Requests<'t> {
                 self.waiting = waiting;
                 ended.into_iter().for_each(|request| request.state.stopped());
             }
-            if !wait || closed || !(self.waiting.is_empty() && self.marked.is_empty()) {
+            for request in marked {
+                if request.state.is_cancelled() {
+                    request.state.stopped();
+                } else {
+                    self.begin(request);
+                }
+            }
+            if !wait || closed || !(self.waiting.is_empty() && self.searched.is_empty()) {
                 return;
+            }
+        }
+    }
+
+    /// Prepares a sentence that is translated as one of a text, for its first search.
+    fn begin(&mut self, request: MarkedRequest) {
+        let MarkedRequest { text, source, target, stream, mut state } = request;
+        self.others.options.target.clone_from(&target);
+        let source = source.as_deref();
+        let unit = Unit { text: &text, source, stream, force: &[], reads: Reads::WholeSentence };
+        let begun = match self.others.begin_sentence(&unit) {
+            Ok(begun) => begun,
+            Err(error) => return state.fail(&error),
+        };
+        state.translation = Translation::default();
+        let Shared { model, tokenizer, options, .. } = &**self.shared;
+        let encoding = begun.unit().map(|unit| {
+            let target = target.as_deref();
+            encode_unit(model, tokenizer, options, target, &unit, &mut state.translation)
+        });
+        let search = Box::new(FirstSearch { begun, target });
+        match encoding.transpose() {
+            Ok(Some(Encoding::Ids(encoded))) => {
+                self.waiting.push_back(Request { encoded, stream, state, marked: Some(search) });
+            }
+            Ok(_) => self.searched.push((state, search)),
+            Err(error) => state.fail(&error),
+        }
+    }
+
+    /// Ends the sentences whose first search is done: symbols are put in their places, and some are searched again.
+    fn finish_searched(&mut self) {
+        let mut left = core::mem::take(&mut self.searched);
+        while let Some((_, first)) = left.first() {
+            let target = first.target.clone();
+            let (those, others): (Vec<_>, Vec<_>) =
+                left.into_iter().partition(|(_, one)| one.target == target);
+            left = others;
+            self.others.options.target = target;
+            let (mut states, begun): (Vec<RequestState>, Vec<Begun>) =
+                those.into_iter().map(|(state, search)| (state, search.begun)).unzip();
+            let found = states.iter_mut().zip(&begun).filter(|(_, begun)| begun.unit().is_some());
+            let found = found.map(|(state, _)| core::mem::take(&mut state.translation)).collect();
+            match self.others.finish_sentences(&begun, Some(found)) {
+                Ok(found) => {
+                    for (mut state, translation) in states.into_iter().zip(found) {
+                        state.translation = translation;
+                        state.done_whole();
+                    }
+                }
+                Err(error) => states.into_iter().for_each(|state| state.fail(&error)),
             }
         }
     }
@@ -316,13 +357,10 @@ impl<'t> Requests<'t> {
     pub(super) fn fail(&mut self, error: &TranslateError) {
         let active: Vec<Active<'_>> = self.slots.iter_mut().filter_map(Option::take).collect();
         let none = active.is_empty();
-        for (mut state, _) in active {
-            state.end(BatchEvent::Failed(error.again()));
-        }
+        active.into_iter().for_each(|(state, _)| state.fail(error));
         if none {
-            for mut request in core::mem::take(&mut self.waiting) {
-                request.state.end(BatchEvent::Failed(error.again()));
-            }
+            let waiting = core::mem::take(&mut self.waiting);
+            waiting.into_iter().for_each(|request| request.state.fail(error));
         }
     }
 
@@ -333,13 +371,8 @@ impl<'t> Requests<'t> {
 
 impl RequestQueue for Requests<'_> {
     fn before_step(&mut self, active: usize, _: &DecodeStats) -> ControlFlow<()> {
-        self.receive(active == 0 && self.marked.is_empty());
-        if !self.marked.is_empty() {
-            self.patience = self.patience.saturating_sub(1);
-            if active == 0 && (self.waiting.is_empty() || self.patience == 0) {
-                return ControlFlow::Break(());
-            }
-        }
+        self.finish_searched();
+        self.receive(active == 0);
         // One that is too long for the session waits until the session is empty; then it is planned again.
         match self.waiting.front() {
             Some(first) if active == 0 && first.encoded.ids.len() > self.planned => {
@@ -351,9 +384,6 @@ impl RequestQueue for Requests<'_> {
     }
 
     fn waiting<'q>(&'q self, waiting: &mut [Source<'q>]) -> usize {
-        if self.patience == 0 {
-            return 0;
-        }
         let fits = |request: &&Request| request.encoded.ids.len() <= self.planned;
         let fill = waiting.iter_mut().zip(self.waiting.iter().take_while(fits));
         fill.map(|(source, request)| *source = request.source()).count()
@@ -363,7 +393,11 @@ impl RequestQueue for Requests<'_> {
         let requests: Vec<Request> = self.waiting.drain(..slots.len()).collect();
         for (request, &slot) in requests.into_iter().zip(slots) {
             if let Some(place) = self.slots.get_mut(slot as usize) {
-                *place = Some((request.state, self.tokenizer.stream()));
+                let text = match request.marked {
+                    Some(search) => SlotText::Whole(search),
+                    None => SlotText::Parts(self.tokenizer.stream()),
+                };
+                *place = Some((request.state, text));
             }
         }
     }
@@ -373,7 +407,10 @@ impl RequestQueue for Requests<'_> {
         match Failure::of_refused(&error) {
             Some(failure) => {
                 request.state.translation.failure = Some(failure);
-                request.state.done();
+                match request.marked {
+                    Some(search) => self.searched.push((request.state, search)),
+                    None => request.state.done(),
+                }
             }
             None => request.state.end(BatchEvent::Failed(error.into())),
         }
@@ -389,20 +426,28 @@ impl RequestQueue for Requests<'_> {
             Event::Token { source, token } if token.sequence == 0 => {
                 if let Some((state, stream)) = self.active(source) {
                     state.translation.token_scores.extend(token.log_probability);
-                    if let Some(text) = stream.push(token.id) {
+                    if let SlotText::Parts(stream) = stream
+                        && let Some(text) = stream.push(token.id)
+                    {
                         state.text(text);
                     }
                 }
             }
             Event::Done(done) => {
                 let active = self.slots.get_mut(done.source).and_then(Option::take);
-                if let Some((mut state, mut stream)) = active {
-                    let rest = stream.finish();
-                    if !rest.is_empty() {
-                        state.text(rest);
+                let Some((mut state, text)) = active else { return ControlFlow::Continue(()) };
+                finish_translation(&mut state.translation, &done, &[], self.tokenizer);
+                match text {
+                    SlotText::Parts(mut stream) => {
+                        let rest = stream.finish();
+                        if !rest.is_empty() {
+                            state.text(rest);
+                        }
+                        state.done();
                     }
-                    finish_translation(&mut state.translation, &done, &[], self.tokenizer);
-                    state.done();
+                    // The text of a sentence that was cancelled is that of its tokens.
+                    SlotText::Whole(_) if done.finish == Finish::Stopped => state.done_whole(),
+                    SlotText::Whole(search) => self.searched.push((state, search)),
                 }
             }
             _ => (),

@@ -1,11 +1,9 @@
 //! Sentences in, translations out: all at once, as a stream, or one with the events of its search.
 
 use super::error::TranslateError;
-use super::marked_sentences::MarkedSentence;
 use super::model_and_tokenizer::Translator;
 use super::translation::Translation;
-use super::window::{Reads, Unit};
-use crate::marked_text::MarkedText;
+use super::window::{Observed, Reads, Unit};
 use simdformer::Event;
 use simdformer::search::Hooks;
 
@@ -72,12 +70,8 @@ impl Translator<'_> {
                 .iter()
                 .zip(&languages)
                 .zip(first..)
-                .map(|((text, source), stream)| Unit {
-                    text: text.as_ref(),
-                    source: source.as_deref(),
-                    stream,
-                    force: &[],
-                    reads: Reads::WholeSentence,
+                .map(|((text, source), stream)| {
+                    whole_sentence(text.as_ref(), source.as_deref(), stream)
                 })
                 .collect();
             let search = self.search.clone();
@@ -102,39 +96,24 @@ impl Translator<'_> {
     }
 
     /// Translates sentences as those of texts, in their order.
-    pub(super) fn translate_as_marked(
+    fn translate_as_marked(
         &mut self,
         units: &[Unit<'_>],
     ) -> Result<Vec<Translation>, TranslateError> {
         if units.is_empty() {
             return Ok(Vec::new());
         }
-        let texts: Vec<MarkedText> =
-            units.iter().map(|unit| MarkedText::plain(unit.text.trim())).collect();
-        let sentences: Vec<MarkedSentence<'_>> = units
-            .iter()
-            .zip(&texts)
-            .map(|(unit, marked)| MarkedSentence {
-                marked,
-                language: unit.source,
-                stream: unit.stream,
-                of_text: false,
-            })
-            .collect();
-        let mut found: Vec<Translation> = Vec::with_capacity(units.len());
-        for (unit, (_, mut one)) in units.iter().zip(self.translate_marked(&sentences)?) {
-            if one.finish.is_none() && one.failure.is_none() {
-                // What is copied is as it was written.
-                unit.text.clone_into(&mut one.text);
-            }
-            found.push(one);
+        let mut begun = Vec::with_capacity(units.len());
+        for unit in units {
+            self.check_cancel()?;
+            begun.push(self.begin_sentence(unit)?);
         }
-        Ok(found)
+        self.finish_sentences(&begun, None)
     }
 
-    /// Translates one sentence with the caller's `hooks`, and calls `on_event` with each event of the search: to write
-    /// tokens as they are chosen, or to explain them. Symbols are not copied, and capitals stay, because the text is that of
-    /// the tokens.
+    /// Translates one sentence as [`translate_sentences`](Self::translate_sentences) does, with the caller's `hooks`, and calls
+    /// `on_event` with each event of its search: to explain it. The text may differ from that of the tokens: after the search
+    /// symbols are put in their places and capitals restored, for which some sentences are searched again without hooks.
     ///
     /// # Errors
     /// As [`translate_sentences`](Self::translate_sentences); an error of the hooks.
@@ -144,13 +123,71 @@ impl Translator<'_> {
         hooks: &mut Hooks<'_>,
         on_event: &mut dyn FnMut(&Event<'_>),
     ) -> Result<Translation, TranslateError> {
-        let (source, search) = (self.language_of(sentence).0, self.search.clone());
-        let source = source.as_deref();
-        let stream = self.next_stream;
-        let unit = Unit { text: sentence, source, stream, force: &[], reads: Reads::Words };
-        let mut translations = self.run_units(&[unit], &search, Some((hooks, on_event)))?;
-        self.count(&translations);
+        let (language, search) = (self.language_of(sentence).0, self.search.clone());
+        let unit = whole_sentence(sentence, language.as_deref(), self.next_stream);
+        let observed: Observed<'_, '_> = (&mut *hooks, &mut *on_event);
+        let mut marked = Vec::new();
+        let mut found = self.run_sentences(&[unit], &search, Some(observed), &mut marked)?;
+        if marked.is_empty() {
+            self.count(&found);
+        } else {
+            let begun = self.begin_sentence(&unit)?;
+            let first = match begun.unit() {
+                Some(unit) => self.run_units(&[unit], &search, Some((hooks, on_event)))?,
+                None => Vec::new(),
+            };
+            found = self.finish_sentences(&[begun], Some(first))?;
+        }
         self.next_stream = self.next_stream.wrapping_add(1);
-        Ok(translations.pop().unwrap_or_default())
+        Ok(found.pop().unwrap_or_default())
     }
+
+    /// Translates one sentence as [`translate_sentences`](Self::translate_sentences) does, and calls `on_text` with the parts
+    /// of its text while the model writes them. The parts together are [`Translation::text`], unless there is a
+    /// [`failure`](Translation::failure). A beam search, and a sentence with symbols or in capitals, has one part at the end.
+    ///
+    /// # Errors
+    /// As [`translate_sentences`](Self::translate_sentences).
+    pub fn translate_streamed(
+        &mut self,
+        sentence: &str,
+        on_text: &mut dyn FnMut(&str),
+    ) -> Result<Translation, TranslateError> {
+        let (language, search) = (self.language_of(sentence).0, self.search.clone());
+        let unit = whole_sentence(sentence, language.as_deref(), self.next_stream);
+        let (mut marked, mut hooks, tokenizer) =
+            (Vec::new(), Hooks::default(), self.tokenizer.clone());
+        let mut stream = tokenizer.stream();
+        let mut on_event = |event: &Event<'_>| {
+            if let Event::Token { token, .. } = event
+                && token.sequence == 0
+                && let Some(part) = stream.push(token.id)
+            {
+                on_text(part);
+            }
+        };
+        let observed: Observed<'_, '_> = (&mut hooks, &mut on_event);
+        let mut found = self.run_sentences(&[unit], &search, Some(observed), &mut marked)?;
+        let streamed = found.iter().any(|one| one.finish.is_some());
+        let rest = stream.finish();
+        if marked.is_empty() {
+            self.count(&found);
+        } else {
+            found = self.translate_as_marked(&[unit])?;
+        }
+        self.next_stream = self.next_stream.wrapping_add(1);
+        let found = found.pop().unwrap_or_default();
+        if found.failure.is_none() {
+            let rest = if streamed { rest } else { &found.text };
+            if !rest.is_empty() {
+                on_text(rest);
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// A sentence, whatever is in it.
+fn whole_sentence<'u>(text: &'u str, source: Option<&'u str>, stream: u64) -> Unit<'u> {
+    Unit { text, source, stream, force: &[], reads: Reads::WholeSentence }
 }

@@ -4,7 +4,6 @@ use super::capitals::in_capitals;
 use super::error::TranslateError;
 use super::model_and_tokenizer::{OnDone, Translator};
 use super::options::TranslateOptions;
-use super::reading::Reader;
 use super::translation::{Alternative, Failure, Note, Translation};
 use super::unknown_words::pictures;
 use crate::marked_text::MarkedText;
@@ -33,9 +32,8 @@ pub(super) struct Unit<'u> {
 pub(super) enum Reads {
     /// It is spelled as the model reads it.
     AsSpelled,
-    /// Words that the vocabulary does not have are spelled otherwise where that helps.
-    Words,
-    /// The same. If it has symbols that are copied, or is in capitals, it is translated as a sentence of a text.
+    /// If it has words that the vocabulary does not have, symbols that are copied, or is in capitals, it is translated as a
+    /// sentence of a text.
     WholeSentence,
 }
 
@@ -61,7 +59,7 @@ struct Call<'c> {
 }
 
 /// The hooks of a search in one session, and what is called with each of its events before the translator uses it.
-type Observed<'o, 'h> = (&'o mut Hooks<'h>, &'o mut dyn FnMut(&Event<'_>));
+pub(super) type Observed<'o, 'h> = (&'o mut Hooks<'h>, &'o mut dyn FnMut(&Event<'_>));
 
 /// What the sessions of a call write.
 struct Results<'t, 'a> {
@@ -84,8 +82,7 @@ impl Results<'_, '_> {
             None => core::mem::take(&mut one.token_scores),
         };
         let (source_tokens, truncated) = (one.source_tokens, one.truncated);
-        let unknown = core::mem::take(&mut one.unknown);
-        *one = Translation { token_scores, source_tokens, truncated, unknown, ..found };
+        *one = Translation { token_scores, source_tokens, truncated, ..found };
     }
 }
 
@@ -245,7 +242,7 @@ pub(super) fn encode_unit(
 ) -> Result<Encoding, TranslateError> {
     let positions = model.config().max_positions(Side::Encoder).unwrap_or(usize::MAX);
     let direction = Direction { target, ..options.direction_from(unit.source) };
-    let mut one = match tokenizer.encode_text(unit.text, &direction) {
+    let one = match tokenizer.encode_text(unit.text, &direction) {
         Ok(one) => one,
         Err(TextError::Text { .. }) => {
             translation.failure = Some(Failure::NotSegmented);
@@ -259,29 +256,15 @@ pub(super) fn encode_unit(
         unit.text.clone_into(&mut translation.text);
         return Ok(Encoding::Settled);
     }
-    let unknown = one.ids.iter().any(|&id| tokenizer.is_unknown(id));
     let marked = || {
-        unknown
+        one.ids.iter().any(|&id| tokenizer.is_unknown(id))
             || options.symbols && !pictures(unit.text).is_empty()
             || options.capitals
                 && !unit.text.contains(char::is_lowercase)
                 && in_capitals(&MarkedText::plain(unit.text))
     };
-    match unit.reads {
-        Reads::WholeSentence if marked() => return Ok(Encoding::Marked),
-        Reads::Words if unknown => {
-            let reader = Reader { tokenizer, direction };
-            let reading = reader.read_words(unit.text)?;
-            translation.unknown = reader.unknown_words(unit.text, &reading);
-            if !reading.has_known_word() {
-                unit.text.clone_into(&mut translation.text);
-                translation.notes.push(Note::NoKnownWord);
-                return Ok(Encoding::Settled);
-            }
-            one = tokenizer.encode_text(&reading.marked.text, &direction)?;
-            translation.source_tokens = one.tokens;
-        }
-        _ => (),
+    if unit.reads == Reads::WholeSentence && marked() {
+        return Ok(Encoding::Marked);
     }
     let beyond = one.ids.len() > positions;
     translation.truncated = one.truncated;
