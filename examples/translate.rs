@@ -13,7 +13,7 @@ mod counting;
 #[path = "support/vocabulary.rs"]
 mod vocabulary;
 
-use simdformer::search::{Hooks, SearchOptions};
+use simdformer::search::{Finish, Hooks, SearchOptions};
 use simdformer::{Event, Limits, Model, Session, Source};
 use std::error::Error;
 use std::io::{self, IsTerminal, Read, Write};
@@ -194,6 +194,7 @@ pub(crate) fn translate(
     // The output is text only, so no scores are computed.
     let options = SearchOptions { scores: false, ..session.search_options() };
     let mut outputs: Vec<Vec<u32>> = known.iter().map(|_| Vec::with_capacity(target + 1)).collect();
+    let mut finishes = vec![Finish::End; known.len()];
 
     let allocated = counting::allocations();
     let start = Instant::now();
@@ -201,6 +202,7 @@ pub(crate) fn translate(
         if let Event::Done(done) = event
             && let Some(best) = done.hypotheses().next()
         {
+            finishes[done.source] = done.finish;
             outputs[done.source].extend_from_slice(best.tokens);
         }
     })?;
@@ -213,10 +215,11 @@ pub(crate) fn translate(
         allocations: counting::allocations() - allocated,
     };
 
-    let mut outputs = outputs.iter();
-    let translations = ids
-        .into_iter()
-        .map(|ids| ids.map(|_| vocabulary.decode(outputs.next().map_or(&[][..], Vec::as_slice))))
-        .collect();
+    let mut outputs = outputs.iter().zip(finishes);
+    let mut next = || match outputs.next() {
+        None | Some((_, Finish::NotFinite)) => Err("its scores are NaN or infinite".to_owned()),
+        Some((tokens, _)) => Ok(vocabulary.decode(tokens)),
+    };
+    let translations = ids.into_iter().map(|ids| ids.and_then(|_| next())).collect();
     Ok((translations, report))
 }

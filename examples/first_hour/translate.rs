@@ -1,6 +1,6 @@
 //! Loads a checkpoint and translates: the best hypothesis, the best few of a beam search, samples.
 
-use simdformer::search::{BeamOptions, Hooks, SampleOptions, SearchOptions, Strategy};
+use simdformer::search::{BeamOptions, Finish, Hooks, SampleOptions, SearchOptions, Strategy};
 use simdformer::{Event, Limits, Model, Session, Source};
 use std::error::Error;
 
@@ -13,14 +13,20 @@ pub(crate) fn translate(
     sources: &[Source<'_>],
     options: &SearchOptions,
 ) -> Result<Vec<Hypotheses>, Box<dyn Error>> {
-    let mut found = vec![Vec::new(); sources.len()];
+    let (mut found, mut broken) = (vec![Vec::new(); sources.len()], None);
     session.generate(sources, options, &mut Hooks::default(), &mut |event| {
         // Sources finish in any order, so `done` has the source's index.
         if let Event::Done(done) = event {
+            if done.finish == Finish::NotFinite {
+                broken = Some(done.source); // its tokens end where the scores became NaN
+            }
             found[done.source].extend(done.hypotheses().map(|one| one.tokens.to_vec()));
         }
     })?;
-    Ok(found)
+    match broken {
+        Some(source) => Err(format!("source {source}: the scores are NaN or infinite").into()),
+        None => Ok(found),
+    }
 }
 
 /// The best translation of each source, three of the first by beam search, and three samples of it.

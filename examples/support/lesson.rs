@@ -6,7 +6,7 @@ use simdformer::config::{Config, Dimensions, SpecialTokens, TiedWeights};
 use simdformer::kernels::softmax::softmax;
 use simdformer::kernels::train::{IGNORED, RowLoss, cross_entropy};
 use simdformer::kernels::{Exec, Input, Matrix, MatrixMut, SoftmaxOptions};
-use simdformer::search::Hooks;
+use simdformer::search::{Finish, Hooks};
 use simdformer::train::{
     Example, Initial, Schedule, Smoothing, StepOptions, Totals, TrainLimits, Trainer, Update,
 };
@@ -239,13 +239,14 @@ fn translate(trainer: &Trainer<'_>, sources: &[Vec<u32>]) -> Result<Vec<Vec<u32>
     let mut session = Session::new(trainer.model(), Limits::new(sources.len(), 4, 8))?;
     let options = session.search_options();
     let requests: Vec<Source<'_>> = sources.iter().map(|source| Source::new(source)).collect();
-    let mut answers = vec![Vec::new(); sources.len()];
+    let (mut answers, mut finite) = (vec![Vec::new(); sources.len()], true);
     session.generate(&requests, &options, &mut Hooks::default(), &mut |event| {
         if let Event::Done(done) = event
             && let Some(best) = done.hypotheses().next()
         {
+            finite &= done.finish != Finish::NotFinite;
             answers[done.source] = best.tokens.to_vec();
         }
     })?;
-    Ok(answers)
+    if finite { Ok(answers) } else { Err("the scores are NaN or infinite".into()) }
 }

@@ -1,7 +1,7 @@
 //! The words of a model directory, sentences of words or of ids, and the model's own translation of a sentence.
 
 use simdformer::config::Side;
-use simdformer::search::Hooks;
+use simdformer::search::{Finish, Hooks};
 use simdformer::{Event, Limits, Model, Session, Source};
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -125,15 +125,16 @@ pub(crate) fn translate(
     if search.eos.is_empty() && search.max_length.is_none() {
         search.max_length = Some(target);
     }
-    let mut best = Vec::new();
+    let (mut best, mut finite) = (Vec::new(), true);
     session.generate(&[Source::new(source)], &search, &mut Hooks::default(), &mut |event| {
         if let Event::Done(done) = event
             && let Some(hypothesis) = done.hypotheses().next()
         {
+            finite &= done.finish != Finish::NotFinite;
             best.extend_from_slice(hypothesis.tokens);
         }
     })?;
-    Ok(best)
+    if finite { Ok(best) } else { Err("the model's scores are NaN or infinite".into()) }
 }
 
 /// The decoder input for an output: its start token, then all tokens but the last.

@@ -1,6 +1,6 @@
 //! Counts the sentences that a model translates exactly.
 
-use simdformer::search::{Hooks, SearchOptions, Strategy};
+use simdformer::search::{Finish, Hooks, SearchOptions, Strategy};
 use simdformer::train::Corpus;
 use simdformer::{Event, Limits, Model, Session, Source, Threads};
 use std::error::Error;
@@ -45,7 +45,9 @@ pub(crate) fn judge(
     let sources: Vec<Source<'_>> = corpus.pairs().map(|pair| Source::new(pair.source)).collect();
     let mut said = vec![Vec::new(); sources.len()];
     session.generate(&sources, &options, &mut Hooks::default(), &mut |event| {
+        // What was written before the scores became NaN is no output.
         if let Event::Done(done) = event
+            && done.finish != Finish::NotFinite
             && let Some(best) = done.hypotheses().next()
         {
             said[done.source].extend_from_slice(best.tokens);

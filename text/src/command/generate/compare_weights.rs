@@ -15,7 +15,7 @@ use simdformer::kernels::{
     Epilogue, Exec, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, Quantization,
     QuantizedActivations, QuantizedMatrix, gemm, gemm_int8,
 };
-use simdformer::search::{Hooks, SearchOptions};
+use simdformer::search::{Finish, Hooks, SearchOptions};
 use simdformer::trace::{Block, Probe, Stage, View};
 use simdformer::{
     Dtype, Event, Limits, LoadOptions, Model, Session, SourceId, Threads, WeightDtype, WeightDtypes,
@@ -160,14 +160,18 @@ impl Comparison<'_> {
             if self.targets[index].is_some() {
                 continue;
             }
-            let mut found = Vec::new();
+            let (mut found, mut finish) = (Vec::new(), Finish::End);
             let sources = [self.sources.source(index)];
             session.generate(&sources, self.options, &mut Hooks::default(), &mut |event| {
                 if let Event::Done(done) = event {
+                    finish = done.finish;
                     found =
                         done.hypotheses().next().map_or(Vec::new(), |best| best.tokens.to_vec());
                 }
             })?;
+            if finish == Finish::NotFinite {
+                return Err(super::not_finite(index + 1));
+            }
             self.targets[index] = Some(found);
         }
         Ok(())

@@ -22,9 +22,10 @@ use simdformer::checkpoint::Checkpoint;
 use simdformer::config::Config;
 use simdformer::kernels::Isa;
 use simdformer::search::{
-    Hooks, LogitsProcessor, SearchOptions, Strategy, Timestamps, score_targets,
+    Finish, Hooks, LogitsProcessor, SearchOptions, Strategy, Timestamps, score_targets,
 };
 use simdformer::{DecodeStats, Event, Features, Limits, Model, Session, Source, SourceId};
+use simdformer_text::translator;
 use statistics::{Measured, Statistics, allocations, peak_rss_bytes};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -252,8 +253,12 @@ impl Batch<'_> {
         for _ in 0..repeat {
             outputs.iter_mut().for_each(Output::clear);
             let start = Instant::now();
+            let mut broken = None;
             let mut on_event = |event: Event<'_>| {
                 if let Event::Done(done) = event {
+                    if done.finish == Finish::NotFinite {
+                        broken = broken.max(Some(done.source + 1));
+                    }
                     for hypothesis in done.hypotheses() {
                         outputs[done.source].push(hypothesis.tokens, hypothesis.score);
                     }
@@ -262,6 +267,9 @@ impl Batch<'_> {
             let call = (&requests[..], &self.options);
             counts =
                 Drafts::generate(self.drafts, &expected, session, call, &mut hooks, &mut on_event)?;
+            if let Some(number) = broken {
+                return Err(not_finite(number));
+            }
             let whole = start.elapsed().as_secs_f64();
             // Measured alone and after the run, so that the cost of cold caches counts as decoding.
             let start = Instant::now();
@@ -396,6 +404,11 @@ impl Batch<'_> {
 
 fn bytes(floats: &[f32]) -> Vec<u8> {
     floats.iter().flat_map(|x| x.to_le_bytes()).collect()
+}
+
+/// What is wrong with request `number`: its sequences end where the scores became NaN or infinite.
+fn not_finite(number: usize) -> Failure {
+    format!("request {number}: {}", translator::Failure::NotFinite).into()
 }
 
 /// Buffers for the hypotheses of one sentence, allocated before the time measurement.
