@@ -124,8 +124,8 @@ fn kernels() {
         "shape of residual: expected [3, 5], found [2, 5]",
     );
     said.of(
-        apply(Exec::serial(isa), Activation::Relu, out(4, 2).transposed()),
-        "column stride of x: expected 1, found 2",
+        apply(Exec::serial(isa), Activation::Relu, Input::Output, out(4, 2).transposed()),
+        "column stride of out: expected 1, found 2",
     );
 
     let positions = |table, rows| Some(embedding::Positions { table, rows });
@@ -203,7 +203,7 @@ fn kernels() {
     );
 
     let shape = CacheShape::new(2, 4, 2, 3);
-    let memory = vec![0.0; shape.len(isa).expect("small")];
+    let memory = vec![0.0; shape.buffer_len(isa).expect("small")];
     let cache = Cache::new(isa, shape, &memory).expect("the length");
     let query = Heads::new(&data, [1, 2, 3]).expect("space");
     let step = |lens: &[u32], slots: &[u32], options: AttentionOptions<'_>| {
@@ -226,7 +226,7 @@ fn kernels() {
         "values before distance 0 of bias: expected at least 2, found 1",
     );
     said.of(
-        CacheShape { slots: usize::MAX, ..shape }.len(isa),
+        CacheShape { slots: usize::MAX, ..shape }.buffer_len(isa),
         "the size of the KV cache overflows",
     );
     said.check("every word: kernels");

@@ -132,7 +132,7 @@ fn wrong_operands_of_kernels_are_errors() {
     seen.check("no scratch", run(4, &[packed(0, 4)], 1, 4), &["scratch", "found 1"]);
 
     let shape = CacheShape::new(2, 4, 2, 3);
-    let len = shape.len(isa).expect("a length");
+    let len = shape.buffer_len(isa).expect("a length");
     let mut memory = vec![f32::NAN; len];
     seen.check(
         "a short cache",

@@ -214,7 +214,7 @@ pub(crate) fn training(isa: Isa, shape: Shape, mask: Mask, under: Under, part: P
 fn filled(isa: Isa, dtype: Dtype, slots: usize, shape: Shape) -> (CacheShape, Buffer) {
     let Shape { heads, keys, head_dim, .. } = shape;
     let layout = CacheShape { dtype, ..CacheShape::new(slots, keys, heads, head_dim) };
-    let mut data = Buffer::zeros(layout.len(isa).expect("length"));
+    let mut data = Buffer::zeros(layout.buffer_len(isa).expect("length"));
     let mut cache = CacheMut::new(isa, layout, &mut data).expect("cache");
     for slot in 0..slots {
         let key = Buffer::random(keys * heads * head_dim, 2 * slot as u64 + 2);

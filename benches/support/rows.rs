@@ -105,7 +105,8 @@ pub(crate) fn activation(isa: Isa, rows: usize, columns: usize, activation: Acti
         }
         calls += 1;
         let x = MatrixMut::new(black_box(&mut x), rows, columns).expect("x");
-        activation::apply(Exec::new(isa, parallelism), activation, x).expect("activation");
+        activation::apply(Exec::new(isa, parallelism), activation, Input::Output, x)
+            .expect("activation");
     })
 }
 

@@ -5,10 +5,10 @@ use crate::buffer::Buffer;
 use crate::rows::bytes;
 use crate::work::Work;
 use simdformer_kernels::train::{
-    Adam, Dropout, Lookup, Moments, RowLoss, Smoothing, SmoothingOver, adam, cross_entropy,
-    dropout, dropout_add, embedding_gradient, sum_of_squares, sum_of_squares_scratch,
+    Adam, Dropout, Lookup, Moments, RowLoss, Smoothing, SmoothingOver, WriteMode, adam,
+    cross_entropy, dropout, embedding_gradient, sum_of_squares, sum_of_squares_scratch,
 };
-use simdformer_kernels::{Exec, Isa, Matrix, MatrixMut};
+use simdformer_kernels::{Exec, Input, Isa, Matrix, MatrixMut};
 use std::hint::black_box;
 
 /// After this number of calls the logits are written anew. Replaced by their own gradients, they would all
@@ -70,8 +70,16 @@ pub(crate) fn drop(isa: Isa, rows: usize, columns: usize) -> Work {
     let (sentences, positions) = tokens(rows);
     Work::new(0.0, bytes(rows, columns, 2) as f64, move |parallelism| {
         let x = MatrixMut::new(black_box(&mut x), rows, columns).expect("x");
-        dropout(Exec::new(isa, parallelism), &settings(0.1), &sentences, &positions, x)
-            .expect("a dropout");
+        dropout(
+            Exec::new(isa, parallelism),
+            &settings(0.1),
+            &sentences,
+            &positions,
+            Input::Output,
+            WriteMode::Store,
+            x,
+        )
+        .expect("a dropout");
     })
 }
 
@@ -83,8 +91,16 @@ pub(crate) fn drop_add(isa: Isa, rows: usize, columns: usize) -> Work {
     Work::new(0.0, bytes(rows, columns, 3) as f64, move |parallelism| {
         let x = Matrix::new(black_box(&x), rows, columns).expect("x");
         let out = MatrixMut::new(&mut out, rows, columns).expect("out");
-        dropout_add(Exec::new(isa, parallelism), &settings(0.1), &sentences, &positions, x, out)
-            .expect("a dropout");
+        dropout(
+            Exec::new(isa, parallelism),
+            &settings(0.1),
+            &sentences,
+            &positions,
+            Input::Matrix(x),
+            WriteMode::Add,
+            out,
+        )
+        .expect("a dropout");
     })
 }
 

@@ -29,7 +29,7 @@ pub(crate) fn run(
 ) -> Result<[[f32; WIDTH]; ROWS], Box<dyn Error>> {
     let isa = Isa::detect()?;
     let shape = CacheShape::new(ROWS, CAPACITY, HEADS, HEAD_DIM);
-    let mut memory = vec![0.0; shape.len(isa)?];
+    let mut memory = vec![0.0; shape.buffer_len(isa)?];
     let mut cache = CacheMut::new(isa, shape, &mut memory)?;
     // For each hypothesis and position: the slot with its key and value.
     let mut table = [[0; CAPACITY]; ROWS];

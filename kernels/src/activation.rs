@@ -5,6 +5,7 @@
 //! NaN.
 
 use crate::error::Error;
+use crate::input::Input;
 use crate::math;
 use crate::matrix::MatrixMut;
 use crate::parallel::Exec;
@@ -205,37 +206,45 @@ simd_op!(
         to: RowPtrs<'_>,
     ) {
         for row in rows {
-            // SAFETY: the callers checked with `RowPtrs::read` and `RowPtrs::written` that both matrices have these
+            // SAFETY: `apply` checked with `RowPtrs::read` and `RowPtrs::written` that both matrices have these
             // rows of `columns` floats; `for_rows` gives each task its own rows.
             unsafe { map_activation(s, activation, from.row(row), to.row(row), columns) };
         }
     }
 );
 
-/// `x = activation(x)` for every element of `x` `[rows, columns]`.
+/// `out = activation(x)` for every element of `x` `[rows, columns]`, in place or from another matrix. The bits are those of
+/// an [`Epilogue`](crate::Epilogue).
 ///
 /// # Errors
-/// The elements of a row are not contiguous.
+/// Shapes differ, or the elements of a row are not contiguous.
 ///
 /// ```
 /// use simdformer_kernels::activation::{self, Activation};
-/// use simdformer_kernels::{Exec, Isa, MatrixMut};
+/// use simdformer_kernels::{Exec, Input, Isa, MatrixMut};
 ///
 /// let mut x = [-1.0, 0.0, 2.0];
 /// let view = MatrixMut::new(&mut x, 1, 3)?;
-/// activation::apply(Exec::serial(Isa::detect()?), Activation::Relu, view)?;
+/// activation::apply(Exec::serial(Isa::detect()?), Activation::Relu, Input::Output, view)?;
 /// assert_eq!(x, [0.0, 0.0, 2.0]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub fn apply(exec: Exec<'_>, activation: Activation, mut x: MatrixMut<'_>) -> Result<(), Error> {
+pub fn apply(
+    exec: Exec<'_>,
+    activation: Activation,
+    x: Input<'_>,
+    mut out: MatrixMut<'_>,
+) -> Result<(), Error> {
     let Exec { isa, threads } = exec;
-    let shape @ [rows, columns] = [x.rows(), x.columns()];
-    let x = RowPtrs::written("x", &mut x, shape)?;
-    if columns == 0 || activation == Activation::Identity {
+    let shape @ [rows, columns] = [out.rows(), out.columns()];
+    let out = RowPtrs::written("out", &mut out, shape)?;
+    let from = x.rows("x", out, shape)?;
+    let unchanged = activation == Activation::Identity && matches!(x, Input::Output);
+    if columns == 0 || unchanged {
         return Ok(());
     }
     for_rows(threads.workers(), rows, columns, &|rows| {
-        isa.dispatch(map_rows(activation, rows, columns, x, x));
+        isa.dispatch(map_rows(activation, rows, columns, from, out));
     });
     Ok(())
 }

@@ -16,7 +16,8 @@
 //!
 //! All other kernels are safe functions on checked views ([`Matrix`], [`Heads`]) of the caller's memory. The caller passes
 //! an [`Exec`]: an [`Isa`] (the instruction set) and a [`Parallelism`] (the threads). If a kernel needs scratch memory, a
-//! function returns its size. Each kernel is written once, over a small vector trait, and runs on four instruction sets:
+//! function with the kernel's name and `_scratch` returns its size; `buffer_len` returns that of a prepared operand. Each
+//! kernel is written once, over a small vector trait, and runs on four instruction sets:
 //!
 //! | kernel | AVX-512 | AVX2 + FMA | NEON | scalar |
 //! |---|---|---|---|---|

@@ -14,15 +14,13 @@
 
 mod accumulate;
 
-pub use crate::activation::backward::{activation_backward, activation_recompute};
+pub use crate::activation::backward::activation_backward;
 pub use crate::activation::gate::{gate, gate_backward};
 pub use crate::attention::{
     AttentionGradients, AttentionInputs, SavedAttention, attention_backward,
     attention_backward_scratch, attention_backward_scratch_bound, attention_forward_save,
 };
-pub use crate::dropout::{
-    Dropout, Philox, WeightDropout, dropout, dropout_add, normal, permutation, uniform,
-};
+pub use crate::dropout::{Dropout, Philox, WeightDropout, dropout, normal, permutation, uniform};
 pub use crate::embedding::gradient::{Lookup, embedding_gradient, embedding_gradient_scratch};
 pub use crate::gemm::{weight_gradient, weight_gradient_scratch};
 pub use crate::loss::{

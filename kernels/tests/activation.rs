@@ -3,7 +3,7 @@
 use crate::support::*;
 use proptest::prelude::*;
 use simdformer_kernels::activation::{Activation, apply};
-use simdformer_kernels::{Exec, Isa, MatrixMut, Parallelism, reference};
+use simdformer_kernels::{Exec, Input, Isa, MatrixMut, Parallelism, reference};
 
 /// The documented bounds.
 fn bound(activation: Activation, exact: f64) -> f64 {
@@ -21,7 +21,7 @@ fn bound(activation: Activation, exact: f64) -> f64 {
 fn apply_to(isa: Isa, activation: Activation, x: &[f32]) -> Vec<f32> {
     let mut y = x.to_vec();
     let view = view_matrix_mut(&mut y, 1, x.len());
-    apply(Exec::serial(isa), activation, view).unwrap();
+    apply(Exec::serial(isa), activation, Input::Output, view).unwrap();
     y
 }
 
@@ -147,7 +147,7 @@ proptest! {
         let x = Strided::new(rows, columns, gap, |_, _| 3.0 * random.normal());
         for isa in Isa::available() {
             let mut y = x.clone();
-            apply(Exec::serial(isa), activation, y.view_mut()).unwrap();
+            apply(Exec::serial(isa), activation, Input::Output, y.view_mut()).unwrap();
             y.assert_gaps_untouched();
             for row in 0..rows {
                 for (&x, &y) in x.row(row).iter().zip(y.row(row)) {
@@ -170,8 +170,10 @@ fn the_same_bits_on_any_threads() {
         for pool in pools() {
             let mut y = x.clone();
             let view = view_matrix_mut(&mut y, 70_001, 1);
-            pool.install(|| apply(Exec::new(isa, Parallelism::Rayon), Activation::Gelu, view))
-                .unwrap();
+            pool.install(|| {
+                apply(Exec::new(isa, Parallelism::Rayon), Activation::Gelu, Input::Output, view)
+            })
+            .unwrap();
             assert_eq!(y, want);
         }
     }
@@ -181,6 +183,7 @@ fn the_same_bits_on_any_threads() {
 fn wide_columns_are_an_error() {
     let mut data = [7.0; 6];
     let view = MatrixMut::strided(&mut data, 2, 3, 1, 2).unwrap();
-    let error = apply(Exec::serial(Isa::best()), Activation::Relu, view).unwrap_err();
-    assert_eq!(error.to_string(), "column stride of x: expected 1, found 2");
+    let error =
+        apply(Exec::serial(Isa::best()), Activation::Relu, Input::Output, view).unwrap_err();
+    assert_eq!(error.to_string(), "column stride of out: expected 1, found 2");
 }

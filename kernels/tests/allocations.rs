@@ -126,7 +126,7 @@ impl Bench {
                 vec![0.0; attention.expect("small").max(pruning_table.expect("small"))]
             },
             columns: vec![0; TOKENS],
-            cache: vec![0.0; SHAPE.len(isa).expect("small")],
+            cache: vec![0.0; SHAPE.buffer_len(isa).expect("small")],
             ancestry: (0..TOKENS * TOKENS).map(|i| (i / 5 % 2) as u32).collect(),
             lens: vec![TOKENS as u32; TOKENS],
         }

@@ -239,7 +239,7 @@ const DTYPES: [Dtype; 2] = [Dtype::F32, Dtype::F16];
 #[test]
 fn a_cache_holds_no_bf16() {
     let shape = CacheShape { dtype: Dtype::Bf16, ..SHAPE };
-    let error = shape.len(Isa::best()).expect_err("bf16");
+    let error = shape.buffer_len(Isa::best()).expect_err("bf16");
     assert_eq!(error.to_string(), "dtype of the KV cache: expected F32 or F16, found Bf16");
     assert_eq!(Cache::new(Isa::best(), shape, &ZEROS).err(), Some(error));
 }
@@ -247,7 +247,7 @@ fn a_cache_holds_no_bf16() {
 #[test]
 fn every_error_of_a_cache() {
     for isa in all_isas() {
-        let expected = SHAPE.len(isa).expect("a small size");
+        let expected = SHAPE.buffer_len(isa).expect("a small size");
         let mut data = vec![POISON; expected];
         let short = Some(errors::min_len("data", expected, expected - 1));
         assert_eq!(Cache::new(isa, SHAPE, &data[1..]).err(), short);
@@ -291,7 +291,7 @@ fn every_error_of_a_cache() {
             CacheShape { slots: usize::MAX, ..SHAPE },
             CacheShape { slots: huge, capacity: huge, ..SHAPE },
         ] {
-            assert_eq!(shape.len(isa), Err(errors::too_large("the KV cache")), "{shape:?}");
+            assert_eq!(shape.buffer_len(isa), Err(errors::too_large("the KV cache")), "{shape:?}");
             assert_eq!(
                 Cache::new(isa, shape, &ZEROS).err(),
                 Some(errors::too_large("the KV cache"))
@@ -303,7 +303,7 @@ fn every_error_of_a_cache() {
 #[test]
 fn every_error_of_cached_attention_and_of_decode() {
     for isa in all_isas() {
-        let data = vec![0.0; SHAPE.len(isa).expect("a small size")];
+        let data = vec![0.0; SHAPE.buffer_len(isa).expect("a small size")];
         let cache = Cache::new(isa, SHAPE, &data).expect("the length");
         let options = AttentionOptions::new(8);
         let fits = CachedSequence { query_start: 0, query_len: 2, slot: 2, key_len: 5 };
@@ -477,7 +477,7 @@ fn tasks_beyond_32_bits_are_too_many() {
             assert_eq!(result, too_many, "{isa}: {count} sequences");
 
             let shape = CacheShape::new(1, 1, 1, 1);
-            let memory = vec![0.5; shape.len(isa).expect("small")];
+            let memory = vec![0.5; shape.buffer_len(isa).expect("small")];
             let cache = Cache::new(isa, shape, &memory).expect("space");
             let mut sequences = vec![CachedSequence::default(); count - 1];
             sequences.push(CachedSequence { query_start: 0, query_len: 1, slot: 0, key_len: 1 });
@@ -576,7 +576,7 @@ fn keys_and_values_are_read_back_from_where_they_were_written() {
     let value = view_heads(&others, [21, 3, 5]);
     for (isa, dtype) in all_isas().into_iter().flat_map(|isa| DTYPES.map(|dtype| (isa, dtype))) {
         let shape = CacheShape { dtype, ..CacheShape::new(2, 21, 3, 5) };
-        let mut data = vec![POISON; shape.len(isa).expect("a small size")];
+        let mut data = vec![POISON; shape.buffer_len(isa).expect("a small size")];
         let mut cache = CacheMut::new(isa, shape, &mut data).expect("the length");
         cache.write(1, 0, key, value).expect("it fits");
         let cache = cache.read();

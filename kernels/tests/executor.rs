@@ -223,7 +223,7 @@ fn panics_reach_the_caller() {
     assert_eq!(banned_panic(&panics, false).as_deref(), Some("meant"));
 }
 
-/// The names of the public functions under `folder` that take a `Parallelism`.
+/// The names of the public functions under `folder` that take a `Parallelism` or an `Exec`.
 #[cfg(feature = "train")]
 fn functions(folder: &std::path::Path, names: &mut std::collections::BTreeSet<String>) {
     for entry in std::fs::read_dir(folder).expect("the sources") {
@@ -235,7 +235,7 @@ fn functions(folder: &std::path::Path, names: &mut std::collections::BTreeSet<St
             for rest in text.split("pub fn ").skip(1) {
                 // A brace within a line is a pattern of an argument.
                 let end = rest.find(" {\n").unwrap_or(rest.len());
-                if rest[..end].contains("Parallelism<'_>") {
+                if ["Parallelism<'_>", "Exec<'_>"].iter().any(|of| rest[..end].contains(of)) {
                     let name = rest.split(['(', '<']).next().expect("a name");
                     names.insert(name.to_owned());
                 }

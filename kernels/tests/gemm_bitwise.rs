@@ -5,7 +5,7 @@ use crate::support::gemm::{ACTIVATIONS, Packed, multiply_unpacked, product, stri
 use crate::support::*;
 use simdformer_kernels::activation::apply;
 use simdformer_kernels::{
-    Activation, Epilogue, Exec, Matrix, PackOptions, PackedMatrix, Parallelism, PostOp,
+    Activation, Epilogue, Exec, Input, Matrix, PackOptions, PackedMatrix, Parallelism, PostOp,
 };
 
 #[test]
@@ -54,7 +54,7 @@ fn an_activation_in_the_epilogue_has_the_bits_of_the_activation_kernel() {
                 let found = run(activation);
                 let mut expected = run(Activation::Identity);
                 let view = view_matrix_mut(&mut expected, rows, columns);
-                apply(Exec::serial(isa), activation, view).expect("contiguous rows");
+                apply(Exec::serial(isa), activation, Input::Output, view).expect("contiguous rows");
                 for (at, (x, y)) in found.iter().zip(&expected).enumerate() {
                     let sum = sums[at / columns];
                     assert!(

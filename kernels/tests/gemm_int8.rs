@@ -7,7 +7,7 @@ use crate::support::gemm::{
 use crate::support::*;
 use simdformer_kernels::reference::gemm_int8::{Rounded, gemm_int8 as oracle, levels};
 use simdformer_kernels::{
-    Activation, Epilogue, Exec, Expected, Isa, Matrix, Parallelism, PostOp, Quantization,
+    Activation, Epilogue, Exec, Expected, Input, Isa, Matrix, Parallelism, PostOp, Quantization,
     QuantizedActivations, QuantizedMatrix, activation, gemm_int8,
 };
 
@@ -330,8 +330,13 @@ fn every_epilogue_and_layout_is_equal() {
                                 oracle(xs, ws, precision, &inner, None, &mut right)
                                     .expect("shapes that fit");
                                 let view = view_matrix_mut(&mut right, rows, columns);
-                                activation::apply(Exec::serial(isa), activation, view)
-                                    .expect("rows of an output");
+                                activation::apply(
+                                    Exec::serial(isa),
+                                    activation,
+                                    Input::Output,
+                                    view,
+                                )
+                                .expect("rows of an output");
                                 for (at, y) in right.iter_mut().enumerate() {
                                     let (i, j) = (at / columns, at % columns);
                                     *y = match post_op {

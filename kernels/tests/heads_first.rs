@@ -154,7 +154,7 @@ fn a_sequence_in_two_batch_elements_is_an_error() {
     let error = errors::size(end, "a block of tokens", Expected::AtMost(3), 4);
     assert_eq!(ragged.block(2, 2).err(), Some(error));
     let shape = CacheShape::new(2, 6, 2, 4);
-    let mut memory = vec![POISON; shape.len(isa).expect("small")];
+    let mut memory = vec![POISON; shape.buffer_len(isa).expect("small")];
     let mut cache = CacheMut::new(isa, shape, &mut memory).expect("the length");
     let error = errors::size(end, "key", Expected::AtMost(3), 6);
     assert_eq!(cache.write(0, 0, ragged, ragged), Err(error));
@@ -168,7 +168,7 @@ fn appended_tokens_are_those_of_their_batch_element() {
     let ragged = Heads::heads_first(&data, [2, 2, 3, 4]).expect("space");
     for isa in all_isas() {
         let shape = CacheShape::new(2, 3, 2, 4);
-        let mut memory = vec![POISON; shape.len(isa).expect("small")];
+        let mut memory = vec![POISON; shape.buffer_len(isa).expect("small")];
         let mut cache = CacheMut::new(isa, shape, &mut memory).expect("the length");
         cache.append(&[0, 0, 0, 1, 1, 1], &[0, 1, 2, 0, 1, 2], ragged, ragged).expect("it fits");
         let mut out = [0.0; 4];

@@ -128,7 +128,7 @@ mod guard {
                     let value = Tensor::filled([capacity, 2, head_dim], 0, &mut random);
                     let query = random.values(2 * head_dim);
                     for wall in WALLS {
-                        let mut data = wall(&poisoned(shape.len(isa).expect("small")));
+                        let mut data = wall(&poisoned(shape.buffer_len(isa).expect("small")));
                         let mut cache = CacheMut::new(isa, shape, &mut data).expect("the length");
                         let (key, value) = (wall(&key.data), wall(&value.data));
                         let [key, value] =

@@ -187,8 +187,13 @@ fn activations_and_exponentials() {
     for activation in Activation::ALL {
         all.same("an activation", |isa| {
             let mut y = x.clone();
-            apply(Exec::serial(isa), activation, view_matrix_mut(&mut y, 1, x.len()))
-                .expect("applied");
+            apply(
+                Exec::serial(isa),
+                activation,
+                Input::Output,
+                view_matrix_mut(&mut y, 1, x.len()),
+            )
+            .expect("applied");
             y
         });
     }

@@ -166,7 +166,7 @@ fn the_rest() {
     let heads = view_heads(&data, [3, 2, 5]);
     for dtype in [Dtype::F32, Dtype::F16] {
         let shape = CacheShape { dtype, ..CacheShape::new(2, 4, 2, 5) };
-        let mut buffer = vec![0.0; shape.len(isa).expect("small")];
+        let mut buffer = vec![0.0; shape.buffer_len(isa).expect("small")];
         let mut cache = CacheMut::new(isa, shape, &mut buffer).expect("the length");
         cache.append(&[0, 1, 1], &[0, 2, 3], heads, heads).expect("places");
         let cache = Cache::new(isa, shape, &buffer).expect("the length");

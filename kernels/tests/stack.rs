@@ -156,7 +156,7 @@ fn attentions() {
         let mut scratch = vec![0.0; floats];
         let [floats, halves] = [Dtype::F32, Dtype::F16].map(|dtype| {
             let shape = CacheShape { dtype, ..CacheShape::new(2, keys, kv_heads, head_dim) };
-            let mut data = vec![0.0; shape.len(isa).expect("small")];
+            let mut data = vec![0.0; shape.buffer_len(isa).expect("small")];
             let mut cache = CacheMut::new(isa, shape, &mut data).expect("the length");
             for slot in 0..2 {
                 check(isa, "writing a cache", OTHERS, || {
@@ -244,8 +244,13 @@ fn kernels_of_rows() {
             });
             check(isa, "activations", OTHERS, || {
                 for one in [Activation::Gelu, Activation::GeluTanh, Activation::Silu] {
-                    activation::apply(Exec::serial(isa), one, view_rows(&mut out, rows))
-                        .expect("a fit");
+                    activation::apply(
+                        Exec::serial(isa),
+                        one,
+                        Input::Output,
+                        view_rows(&mut out, rows),
+                    )
+                    .expect("a fit");
                 }
             });
             check(isa, "embedding", OTHERS, || {

@@ -190,8 +190,13 @@ fn rows(isa: Isa, x: &[f32], stride: usize) -> Vec<f32> {
     let mut one = [POISON];
     log_sum_exp(Exec::serial(isa), row(x, stride), None, &mut one).expect("a fit");
     outputs.extend(one);
-    activation::apply(Exec::serial(isa), Activation::Gelu, row_mut(&mut sum, stride))
-        .expect("a fit");
+    activation::apply(
+        Exec::serial(isa),
+        Activation::Gelu,
+        Input::Output,
+        row_mut(&mut sum, stride),
+    )
+    .expect("a fit");
     outputs.extend(&sum);
     let positions = Some(Positions { table: row(x, stride), rows: &[0] });
     embed(Exec::serial(isa), row(x, stride), &[0], 3.0, positions, row_mut(&mut out, stride))

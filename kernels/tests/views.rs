@@ -126,7 +126,8 @@ fn a_view_without_elements_needs_no_memory() {
             let c = MatrixMut::from_raw_parts(at, 0, 3, 3, 1).expect("nothing");
             gemm(a, &packed.get(), &Epilogue::default(), c, SERIAL).expect("nothing to do");
             let x = MatrixMut::from_raw_parts(at, 4, 0, 0, 0).expect("nothing");
-            activation::apply(Exec::serial(isa), Activation::Gelu, x).expect("nothing to do");
+            activation::apply(Exec::serial(isa), Activation::Gelu, Input::Output, x)
+                .expect("nothing to do");
             let none = Heads::from_raw_parts(at, [0, 2, 4], 8, 4).expect("nothing");
             let out = HeadsMut::from_raw_parts(at, [0, 2, 4], 8, 4).expect("nothing");
             let qkv = Qkv { query: none, key: none, value: none };
@@ -166,7 +167,8 @@ fn parts_of_views_are_views() {
         assert_eq!(writable.reborrow().block(first, count).err(), expected);
     }
     let block = writable.reborrow().block(1, 2).expect("rows");
-    activation::apply(Exec::serial(Isa::best()), Activation::Relu, block).expect("contiguous");
+    activation::apply(Exec::serial(Isa::best()), Activation::Relu, Input::Output, block)
+        .expect("contiguous");
     assert_eq!(writable.read().at(5, 7), 47.0);
 
     let shape = [4, 3, 4];
@@ -232,8 +234,13 @@ fn threads_write_interleaved_views() {
                             gemm(a, &packed.get(), &epilogue, c.reborrow(), SERIAL).expect("a fit");
                         }
                         if column_stride == 1 {
-                            activation::apply(Exec::serial(isa), Activation::Relu, c.reborrow())
-                                .expect("contiguous");
+                            activation::apply(
+                                Exec::serial(isa),
+                                Activation::Relu,
+                                Input::Output,
+                                c.reborrow(),
+                            )
+                            .expect("contiguous");
                             let options = SoftmaxOptions::default();
                             softmax(Exec::serial(isa), Input::Output, options, c)
                                 .expect("contiguous");

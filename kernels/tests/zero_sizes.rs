@@ -195,7 +195,7 @@ const CALLS: &[(&str, Call)] = &[
     }),
     ("rows", |isa, p, [a, b, _]| {
         for activation in [Activation::Relu, Activation::Gelu, Activation::Identity] {
-            let _ = activation::apply(Exec::new(isa, p), activation, w(a, b)?);
+            let _ = activation::apply(Exec::new(isa, p), activation, Input::Output, w(a, b)?);
         }
         let _ = argmax(Exec::new(isa, p), m(a, b)?, &mut vec![0; a.min(99)]);
         for k in [0, 1, 5, a, b] {
@@ -282,7 +282,7 @@ const CALLS: &[(&str, Call)] = &[
             CacheShape::new(a, 3, b, c),
             CacheShape { dtype: Dtype::F16, ..CacheShape::new(2, a, b, c) },
         ] {
-            let Some(mut data) = space(shape.len(isa)) else { continue };
+            let Some(mut data) = space(shape.buffer_len(isa)) else { continue };
             let Ok(mut cache) = CacheMut::new(isa, shape, &mut data) else { continue };
             for tokens in [0, 1, 3, a] {
                 let Some(key) = h([tokens, shape.heads, shape.head_dim]) else { continue };
@@ -321,13 +321,34 @@ const CALLS: &[(&str, Call)] = &[
     ("training rows", |isa, p, [a, b, c]| {
         use simdformer_kernels::train::*;
         let _ = activation_backward(Exec::new(isa, p), Activation::Gelu, m(a, b)?, w(a, b)?);
-        let _ = activation_recompute(Exec::new(isa, p), Activation::Gelu, m(a, b)?, w(a, b)?);
+        let _ = activation::apply(
+            Exec::new(isa, p),
+            Activation::Gelu,
+            Input::Matrix(m(a, b)?),
+            w(a, b)?,
+        );
         let _ = gate(Exec::new(isa, p), Activation::Gelu, m(a, b)?, m(a, b)?, w(a, b)?);
         let _ = gate_backward(Exec::new(isa, p), Activation::Gelu, w(a, b)?, w(a, b)?, m(a, b)?);
         let half = Dropout { seed: 1, step: 1, site: 0, probability: 0.5 };
         let ids = vec![0; a.min(99)];
-        let _ = dropout(Exec::new(isa, p), &half, &ids, &ids, w(a, b)?);
-        let _ = dropout_add(Exec::new(isa, p), &half, &ids, &ids, m(a, b)?, w(a, b)?);
+        let _ = dropout(
+            Exec::new(isa, p),
+            &half,
+            &ids,
+            &ids,
+            Input::Output,
+            WriteMode::Store,
+            w(a, b)?,
+        );
+        let _ = dropout(
+            Exec::new(isa, p),
+            &half,
+            &ids,
+            &ids,
+            Input::Matrix(m(a, b)?),
+            WriteMode::Add,
+            w(a, b)?,
+        );
         let smoothing = Smoothing { epsilon: 0.1, over: SmoothingOver::All };
         let mut losses = vec![RowLoss::default(); ids.len()];
         let _ = cross_entropy(Exec::new(isa, p), w(a, b)?, &ids, smoothing, 1.0, &mut losses);

@@ -40,7 +40,7 @@ impl CachesShape {
     pub(crate) fn floats(&self) -> Result<(usize, usize), KernelError> {
         let all = |shape: CacheShape| {
             shape
-                .len(self.isa)?
+                .buffer_len(self.isa)?
                 .checked_mul(self.layers)
                 .ok_or(KernelError::TooLarge { operand: "the KV caches" })
         };
@@ -59,14 +59,14 @@ impl Caches<'_> {
     /// The self-attention keys and values of layer `layer`.
     pub(crate) fn own(&mut self, layer: usize) -> Result<CacheMut<'_>, KernelError> {
         let CachesShape { isa, own, .. } = self.shape;
-        let len = own.len(isa)?;
+        let len = own.buffer_len(isa)?;
         CacheMut::new(isa, own, &mut self.own[layer * len..][..len])
     }
 
     /// The cross-attention keys and values of layer `layer`.
     pub(crate) fn cross(&mut self, layer: usize) -> Result<CacheMut<'_>, KernelError> {
         let CachesShape { isa, cross, .. } = self.shape;
-        let len = cross.len(isa)?;
+        let len = cross.buffer_len(isa)?;
         CacheMut::new(isa, cross, &mut self.cross[layer * len..][..len])
     }
 }

@@ -16,9 +16,9 @@ use crate::model::weights::{CrossAttention, FeedForward, Linear, Norm};
 use core::mem;
 use core::ops::Range;
 use simdformer_kernels::train::{
-    AttentionInputs, activation_recompute, attention_forward_save, dropout_add,
+    self as kernels, AttentionInputs, WriteMode, attention_forward_save,
 };
-use simdformer_kernels::{Activation, HeadsMut, Matrix, PostOp};
+use simdformer_kernels::{Activation, HeadsMut, Input, Matrix, PostOp, activation};
 
 /// The forward pass of one stack, which saves activations.
 pub(super) struct TrainForward<'f> {
@@ -292,7 +292,7 @@ impl<'b> BlockOps<'b> for TrainOps<'b> {
         let pre = &mut self.second[at..at + x.len()];
         run.linear_of(second, windows, rounded, (Activation::Identity, PostOp::None), pre)?;
         let (pre, made) = (Pass::matrix(pre, d)?, Pass::matrix_mut(x, d)?);
-        activation_recompute(run.exec(), Activation::Gelu, pre, made)?;
+        activation::apply(run.exec(), Activation::Gelu, Input::Matrix(pre), made)?;
         if let Some(positions) = positions {
             x.iter_mut().zip(positions).for_each(|(x, position)| *x += position);
         }
@@ -311,6 +311,14 @@ impl<'b> BlockOps<'b> for TrainOps<'b> {
         let (sentences, positions) = (&lines.sentences, &lines.positions);
         let d = run.config.d_model;
         let (x, out) = (Pass::matrix(x, d)?, Pass::matrix_mut(out, d)?);
-        Ok(dropout_add(run.exec(), &dropout, sentences, positions, x, out)?)
+        Ok(kernels::dropout(
+            run.exec(),
+            &dropout,
+            sentences,
+            positions,
+            Input::Matrix(x),
+            WriteMode::Add,
+            out,
+        )?)
     }
 }

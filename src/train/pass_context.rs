@@ -14,7 +14,7 @@ use core::ops::Range;
 use simdformer_kernels::train::{
     self as kernels, Dropout, ReductionChunks, WeightDropout, WriteMode,
 };
-use simdformer_kernels::{Matrix, MatrixMut, PostOp};
+use simdformer_kernels::{Input, Matrix, MatrixMut, PostOp};
 
 /// The context of a pass: threads, weights and sentences.
 #[derive(Clone, Copy)]
@@ -149,7 +149,15 @@ impl Pass<'_> {
         let lines = self.lines(side);
         let (sentences, positions) = (&lines.sentences[rows.clone()], &lines.positions[rows]);
         let exec = self.run.exec();
-        Ok(kernels::dropout(exec, dropout, sentences, positions, x)?)
+        Ok(kernels::dropout(
+            exec,
+            dropout,
+            sentences,
+            positions,
+            Input::Output,
+            WriteMode::Store,
+            x,
+        )?)
     }
 
     /// The gradient of a block's output, from the gradient of the sum: applies the dropout mask of the forward pass.

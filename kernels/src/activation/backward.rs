@@ -1,7 +1,7 @@
-//! The recomputation of an activation from its saved input, and its gradient.
+//! The gradient of an activation from its saved input.
 
+use super::Activation;
 use super::derivative::times_derivative_row;
-use super::{Activation, map_rows};
 use crate::error::Error;
 use crate::matrix::{Matrix, MatrixMut};
 use crate::parallel::Exec;
@@ -62,42 +62,6 @@ pub fn activation_backward(
     }
     for_rows(threads.workers(), rows, columns, &|rows| {
         isa.dispatch(backward_rows(activation, rows, columns, pre, d));
-    });
-    Ok(())
-}
-
-/// `out = activation(pre)`: [`activation::apply`](crate::activation::apply) from one matrix to another, with the same
-/// bits as an [`Epilogue`](crate::Epilogue).
-///
-/// # Errors
-/// Shapes differ, or the elements of a row are not contiguous.
-///
-/// ```
-/// use simdformer_kernels::train::activation_recompute;
-/// use simdformer_kernels::{Activation, Exec, Isa, Matrix, MatrixMut};
-///
-/// let pre = Matrix::new(&[-1.0, 0.0, 2.0], 1, 3)?;
-/// let mut out = [0.0; 3];
-/// let view = MatrixMut::new(&mut out, 1, 3)?;
-/// activation_recompute(Exec::serial(Isa::best()), Activation::Relu, pre, view)?;
-/// assert_eq!(out, [0.0, 0.0, 2.0]);
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-pub fn activation_recompute(
-    exec: Exec<'_>,
-    activation: Activation,
-    pre: Matrix<'_>,
-    mut out: MatrixMut<'_>,
-) -> Result<(), Error> {
-    let Exec { isa, threads } = exec;
-    let shape @ [rows, columns] = [out.rows(), out.columns()];
-    let (pre, out) =
-        (RowPtrs::read("pre", &pre, shape)?, RowPtrs::written("out", &mut out, shape)?);
-    if columns == 0 {
-        return Ok(());
-    }
-    for_rows(threads.workers(), rows, columns, &|rows| {
-        isa.dispatch(map_rows(activation, rows, columns, pre, out));
     });
     Ok(())
 }

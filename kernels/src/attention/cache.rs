@@ -30,7 +30,7 @@ const MIN_APPENDED_TO_FORK: usize = work_to_share(2048);
 /// The shape of a KV cache.
 ///
 /// A slot is contiguous: slot `s` is elements `s * n..(s + 1) * n` of the buffer, where `n` is
-/// [`len`](CacheShape::len) divided by the number of slots. A copy of this range into another slot of a cache of the same
+/// [`buffer_len`](CacheShape::buffer_len) divided by the number of slots. A copy of this range into another slot of a cache of the same
 /// shape and instruction set copies all its keys and values.
 ///
 /// ```
@@ -39,7 +39,7 @@ const MIN_APPENDED_TO_FORK: usize = work_to_share(2048);
 /// // The KV cache of a decoder: 8 hypotheses of up to 128 tokens, 8 heads of 64.
 /// let shape = CacheShape::new(8, 128, 8, 64);
 /// // Keys and values. 64 is a multiple of the vector width of every instruction set.
-/// assert_eq!(shape.len(Isa::best())?, 2 * 8 * 128 * 8 * 64);
+/// assert_eq!(shape.buffer_len(Isa::best())?, 2 * 8 * 128 * 8 * 64);
 /// # Ok::<(), simdformer_kernels::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,11 +80,11 @@ impl CacheShape {
     /// use simdformer_kernels::{CacheShape, Dtype, Isa};
     ///
     /// let shape = CacheShape { dtype: Dtype::F16, ..CacheShape::new(8, 128, 8, 64) };
-    /// assert_eq!(2 * shape.len(Isa::best())?, CacheShape::new(8, 128, 8, 64).len(Isa::best())?);
-    /// assert!(CacheShape { dtype: Dtype::Bf16, ..shape }.len(Isa::best()).is_err());
+    /// assert_eq!(2 * shape.buffer_len(Isa::best())?, CacheShape::new(8, 128, 8, 64).buffer_len(Isa::best())?);
+    /// assert!(CacheShape { dtype: Dtype::Bf16, ..shape }.buffer_len(Isa::best()).is_err());
     /// # Ok::<(), simdformer_kernels::Error>(())
     /// ```
-    pub fn len(self, isa: Isa) -> Result<usize, Error> {
+    pub fn buffer_len(self, isa: Isa) -> Result<usize, Error> {
         let (operand, found) = ("the KV cache", self.dtype);
         if found == Dtype::Bf16 {
             return Err(Error::UnsupportedDtype { operand, expected: "F32 or F16", found });
@@ -141,7 +141,7 @@ impl CacheShape {
 /// `[slots]([heads][capacity / lanes][head_dim][lanes], [heads][capacity][head_dim rounded up])`, in f32 or, for
 /// [`Dtype::F16`], in f16.
 ///
-/// It borrows its buffer. The owner stores [`CacheShape::len`] floats with the shape and the [`Isa`], and makes a
+/// It borrows its buffer. The owner stores [`CacheShape::buffer_len`] floats with the shape and the [`Isa`], and makes a
 /// [`CacheMut`] or a `Cache` from them for each call; this only checks the length. The layout depends on the
 /// instruction set: a buffer written for one cannot be read with another.
 #[derive(Clone, Copy)]
@@ -159,7 +159,7 @@ pub struct Cache<'a> {
 ///
 /// let isa = Isa::best();
 /// let shape = CacheShape::new(2, 16, 1, 2);
-/// let mut data = vec![0.0; shape.len(isa)?];
+/// let mut data = vec![0.0; shape.buffer_len(isa)?];
 /// let mut cache = CacheMut::new(isa, shape, &mut data)?;
 ///
 /// // A prompt of three tokens in slot 0, then one token in each of both slots.
@@ -186,9 +186,9 @@ impl<'a> Cache<'a> {
     /// Makes a cache of `shape` from `data`.
     ///
     /// # Errors
-    /// The slice is shorter than [`CacheShape::len`].
+    /// The slice is shorter than [`CacheShape::buffer_len`].
     pub fn new(isa: Isa, shape: CacheShape, data: &'a [f32]) -> Result<Self, Error> {
-        let expected = shape.len(isa)?;
+        let expected = shape.buffer_len(isa)?;
         Error::check_min_len("data", expected, data)?;
         Ok(Self { shape, isa, data })
     }
@@ -319,9 +319,9 @@ impl<'a> CacheMut<'a> {
     /// Makes a cache of `shape` from `data`.
     ///
     /// # Errors
-    /// The slice is shorter than [`CacheShape::len`].
+    /// The slice is shorter than [`CacheShape::buffer_len`].
     pub fn new(isa: Isa, shape: CacheShape, data: &'a mut [f32]) -> Result<Self, Error> {
-        let expected = shape.len(isa)?;
+        let expected = shape.buffer_len(isa)?;
         Error::check_min_len("data", expected, data)?;
         Ok(Self { shape, isa, data })
     }
@@ -455,7 +455,7 @@ pub struct CachedSequence {
 ///
 /// let (isa, heads, head_dim) = (Isa::best(), 1, 2);
 /// let shape = CacheShape::new(1, 8, heads, head_dim);
-/// let mut data = vec![0.0; shape.len(isa)?];
+/// let mut data = vec![0.0; shape.buffer_len(isa)?];
 /// let mut cache = CacheMut::new(isa, shape, &mut data)?;
 /// // The keys and values of a source of three tokens, projected once. All keys are equal.
 /// let (key, value) = ([1.0; 6], [3.0, 0.0, 6.0, 0.0, 9.0, 3.0]);

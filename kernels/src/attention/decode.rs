@@ -80,7 +80,7 @@ impl fmt::Debug for SlotTable<'_> {
 ///
 /// let (isa, heads, head_dim) = (Isa::best(), 1, 2);
 /// let shape = CacheShape::new(2, 8, heads, head_dim);
-/// let mut data = vec![0.0; shape.len(isa)?];
+/// let mut data = vec![0.0; shape.buffer_len(isa)?];
 /// let mut cache = CacheMut::new(isa, shape, &mut data)?;
 /// // All keys are equal, so the context of a row is the mean of the values that it sees.
 /// let key = [1.0; 4];

@@ -321,7 +321,7 @@ macro_rules! with_kv_format {
                 type $N = $crate::attention::kv_f16::F16Kv;
                 $run
             }
-            _ => unreachable!("`CacheShape::len` rejects the dtype"),
+            _ => unreachable!("`CacheShape::buffer_len` rejects the dtype"),
         }
     };
 }

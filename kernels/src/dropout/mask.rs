@@ -3,11 +3,12 @@
 use super::philox::{GROUP, Philox};
 use crate::error::Error;
 use crate::float_mode::in_default_mode;
-use crate::isa::Isa;
-use crate::matrix::{Matrix, MatrixMut};
-use crate::parallel::{Exec, Parallelism};
+use crate::input::Input;
+use crate::matrix::MatrixMut;
+use crate::parallel::Exec;
 use crate::row_tasks::{RowPtrs, for_rows};
 use crate::simd::simd_op;
+use crate::train::WriteMode;
 use core::ops::Range;
 
 /// Decisions in one block.
@@ -76,8 +77,8 @@ impl Dropout {
 }
 
 simd_op!(
-    /// Drops elements of rows, in place if there is no `from`, otherwise while adding those of `from` to `to`. `of` are
-    /// the sentence and the position of each row.
+    /// Drops elements of the rows of `from`, or of `to` if there is no `from`, and stores them in `to` or adds them. `of`
+    /// are the sentence and the position of each row.
     fn drop_rows<S: SimdF32>(
         _s: S,
         random: (Philox, Share),
@@ -86,11 +87,12 @@ simd_op!(
         columns: usize,
         from: Option<RowPtrs<'_>>,
         to: RowPtrs<'_>,
+        write: WriteMode,
     ) {
         let (philox, share) = random;
         let mut blocks = [[0u64; 2]; BLOCKS];
         for row in rows {
-            // SAFETY: `run` checked with `RowPtrs` that the matrices have these rows of `columns` floats; `for_rows`
+            // SAFETY: `dropout` checked with `RowPtrs` that the matrices have these rows of `columns` floats; `for_rows`
             // gives each task its own rows.
             let (x, out) = unsafe {
                 let out = core::slice::from_raw_parts_mut(to.row(row), columns);
@@ -115,13 +117,24 @@ simd_op!(
                     unsafe { core::slice::from_raw_parts(blocks.as_ptr().cast::<u16>(), CHUNK) };
                 let decisions = &decisions[skipped..skipped + count];
                 let out = &mut out[done..done + count];
-                match x {
-                    None => {
+                match (x, write) {
+                    (None, WriteMode::Store) => {
                         for (x, &decision) in out.iter_mut().zip(decisions) {
                             *x = share.apply(*x, decision);
                         }
                     }
-                    Some(x) => {
+                    (None, WriteMode::Add) => {
+                        for (x, &decision) in out.iter_mut().zip(decisions) {
+                            *x += share.apply(*x, decision);
+                        }
+                    }
+                    (Some(x), WriteMode::Store) => {
+                        let x = &x[done..done + count];
+                        for ((out, &x), &decision) in out.iter_mut().zip(x).zip(decisions) {
+                            *out = share.apply(x, decision);
+                        }
+                    }
+                    (Some(x), WriteMode::Add) => {
                         let x = &x[done..done + count];
                         for ((out, &x), &decision) in out.iter_mut().zip(x).zip(decisions) {
                             *out += share.apply(x, decision);
@@ -141,30 +154,10 @@ impl Share {
     }
 }
 
-/// `from` is the input; `None` if it is `to`.
-fn run(
-    isa: Isa,
-    dropout: &Dropout,
-    (sentences, positions): (&[u32], &[u32]),
-    [rows, columns]: [usize; 2],
-    from: Option<RowPtrs<'_>>,
-    to: RowPtrs<'_>,
-    parallelism: Parallelism<'_>,
-) -> Result<(), Error> {
-    Error::check_len("sentences", rows, sentences)?;
-    Error::check_len("positions", rows, positions)?;
-    let (share, philox) = (dropout.share()?, dropout.philox(OF_ROWS));
-    if share.dropped > 0 || from.is_some() {
-        for_rows(parallelism.workers(), rows, columns, &|rows| {
-            let of = (sentences, positions);
-            isa.dispatch(drop_rows((philox, share), of, rows, columns, from, to));
-        });
-    }
-    Ok(())
-}
-
-/// Each element of `x` `[rows, columns]` becomes 0 or is divided by the probability that it is not dropped. The same
-/// call on the gradient of the result makes it the gradient of `x`.
+/// Each element of `x` `[rows, columns]` becomes 0 or is divided by the probability that it is not dropped. `out` gets the
+/// result, or its sum with the result: a residual connection in one pass, with the bits of a store and an addition. With
+/// [`Input::Output`] `x` is the content of `out`. The same call on the gradient of the result makes it the gradient of
+/// `x`.
 ///
 /// Whether column `c` of a row is dropped depends only on `dropout`, on the row's sentence (`sentences[row]`, its
 /// number in the corpus), and on the row's position in the sentence (`positions[row]`), through the element number
@@ -172,21 +165,27 @@ fn run(
 /// set, with any number of threads and in any batch. A dropped element is 0 whatever its value was. With a probability
 /// of 0, `x` is not changed.
 ///
-/// Error: one rounding, and half a ULP of the factor.
+/// Error: one rounding, and half a ULP of the factor; another rounding if it is added.
 ///
 /// # Errors
-/// The number of sentences or positions differs from the number of rows, the elements of a row are not contiguous, or
-/// the probability is not in its range.
+/// The number of sentences or positions differs from the number of rows, shapes differ, the elements of a row are not
+/// contiguous, or the probability is not in its range.
 ///
 /// ```
-/// use simdformer_kernels::train::{Dropout, dropout};
-/// use simdformer_kernels::{Exec, Isa, MatrixMut};
+/// use simdformer_kernels::train::{Dropout, WriteMode, dropout};
+/// use simdformer_kernels::{Exec, Input, Isa, Matrix, MatrixMut};
 ///
+/// let (exec, of) = (Exec::serial(Isa::best()), [7, 7]);
+/// let half = Dropout { seed: 1, step: 1, site: 0, probability: 0.5 };
 /// let mut x = [1.0; 16];
 /// let view = MatrixMut::new(&mut x, 2, 8)?;
-/// let half = Dropout { seed: 1, step: 1, site: 0, probability: 0.5 };
-/// dropout(Exec::serial(Isa::best()), &half, &[7, 7], &[0, 1], view)?;
+/// dropout(exec, &half, &of, &[0, 1], Input::Output, WriteMode::Store, view)?;
 /// assert!(x.iter().all(|&x| x == 0.0 || x == 2.0));
+///
+/// let mut sum = [10.0; 16];
+/// let (ones, out) = (Matrix::new(&[1.0; 16], 2, 8)?, MatrixMut::new(&mut sum, 2, 8)?);
+/// dropout(exec, &half, &of, &[0, 1], Input::Matrix(ones), WriteMode::Add, out)?;
+/// assert_eq!(sum, x.map(|x| 10.0 + x));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn dropout(
@@ -194,42 +193,26 @@ pub fn dropout(
     dropout: &Dropout,
     sentences: &[u32],
     positions: &[u32],
-    mut x: MatrixMut<'_>,
-) -> Result<(), Error> {
-    let Exec { isa, threads } = exec;
-    let shape = [x.rows(), x.columns()];
-    let x = RowPtrs::written("x", &mut x, shape)?;
-    run(isa, dropout, (sentences, positions), shape, None, x, threads)
-}
-
-/// `out += dropout(x)` in one pass: a residual connection. The bits are those of [`dropout`] followed by an addition.
-/// With a probability of 0 it is only the addition.
-///
-/// # Errors
-/// As [`dropout`], or `out` has another shape than `x`.
-///
-/// ```
-/// use simdformer_kernels::train::{Dropout, dropout_add};
-/// use simdformer_kernels::{Exec, Isa, Matrix, MatrixMut};
-///
-/// let (x, mut out) = ([1.0; 8], [10.0; 8]);
-/// let (x, sum) = (Matrix::new(&x, 1, 8)?, MatrixMut::new(&mut out, 1, 8)?);
-/// let half = Dropout { seed: 1, step: 1, site: 0, probability: 0.5 };
-/// dropout_add(Exec::serial(Isa::best()), &half, &[7], &[0], x, sum)?;
-/// assert!(out.iter().all(|&x| x == 10.0 || x == 12.0));
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-pub fn dropout_add(
-    exec: Exec<'_>,
-    dropout: &Dropout,
-    sentences: &[u32],
-    positions: &[u32],
-    x: Matrix<'_>,
+    x: Input<'_>,
+    write: WriteMode,
     mut out: MatrixMut<'_>,
 ) -> Result<(), Error> {
     let Exec { isa, threads } = exec;
-    let shape = x.shape();
+    let shape @ [rows, columns] = [out.rows(), out.columns()];
     let out = RowPtrs::written("out", &mut out, shape)?;
-    let x = RowPtrs::read("x", &x, shape)?;
-    run(isa, dropout, (sentences, positions), shape, Some(x), out, threads)
+    let from = match &x {
+        Input::Matrix(x) => Some(RowPtrs::read("x", x, shape)?),
+        Input::Output => None,
+    };
+    Error::check_len("sentences", rows, sentences)?;
+    Error::check_len("positions", rows, positions)?;
+    let (share, philox) = (dropout.share()?, dropout.philox(OF_ROWS));
+    let unchanged = share.dropped == 0 && from.is_none() && write == WriteMode::Store;
+    if !unchanged {
+        for_rows(threads.workers(), rows, columns, &|rows| {
+            let of = (sentences, positions);
+            isa.dispatch(drop_rows((philox, share), of, rows, columns, from, out, write));
+        });
+    }
+    Ok(())
 }

@@ -28,5 +28,5 @@ mod philox;
 pub use attention_weights::WeightDropout;
 pub(crate) use attention_weights::{DropMask, HeadDrops};
 pub use init_and_shuffle::{normal, permutation, uniform};
-pub use mask::{Dropout, dropout, dropout_add};
+pub use mask::{Dropout, dropout};
 pub use philox::Philox;

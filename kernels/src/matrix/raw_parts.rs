@@ -65,7 +65,7 @@ impl<'a> MatrixMut<'a> {
     ///
     /// ```
     /// use simdformer_kernels::activation::{self, Activation};
-    /// use simdformer_kernels::{Exec, Isa, MatrixMut};
+    /// use simdformer_kernels::{Exec, Input, Isa, MatrixMut};
     ///
     /// let isa = Isa::best();
     /// // Two halves of every row, each written by its own thread.
@@ -80,7 +80,7 @@ impl<'a> MatrixMut<'a> {
     /// };
     /// std::thread::scope(|scope| {
     ///     for half in halves {
-    ///         scope.spawn(move || activation::apply(Exec::serial(isa), Activation::Relu, half));
+    ///         scope.spawn(move || activation::apply(Exec::serial(isa), Activation::Relu, Input::Output, half));
     ///     }
     /// });
     /// assert_eq!(data, [0.0; 32]);

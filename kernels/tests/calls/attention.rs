@@ -99,7 +99,7 @@ fn cached(call: &Calls<'_>, fused: &[f32], results: &mut Results) {
     let options = AttentionOptions { causal: true, ..AttentionOptions::new(head_dim) };
     for dtype in [Dtype::F32, Dtype::F16] {
         let slots = CacheShape { dtype, ..CacheShape::new(2, tokens, heads, head_dim) };
-        let mut data = vec![0.0; slots.len(isa).expect("small")];
+        let mut data = vec![0.0; slots.buffer_len(isa).expect("small")];
         let mut cache = CacheMut::new(isa, slots, &mut data).expect("the length");
         let positions: Vec<u32> = (0..tokens as u32).collect();
         let places = vec![1; tokens];

@@ -129,7 +129,7 @@ fn activations(call: &Calls<'_>, results: &mut Results) {
     let x = values(30, size.tokens * size.columns);
     for activation in [Activation::Gelu, Activation::Silu] {
         written(results, "apply", (x.clone(), size.columns), |to| {
-            activation::apply(exec, activation, to)
+            activation::apply(exec, activation, Input::Output, to)
         });
         #[cfg(feature = "train")]
         activation_gradients(call, activation, &x, results);
@@ -143,9 +143,7 @@ fn activation_gradients(call: &Calls<'_>, of: Activation, x: &[f32], results: &m
     let d_out = values(31, rows * columns);
     let (from, d) = (matrix(x, rows, columns), matrix(&d_out, rows, columns));
     let empty = || (poisoned(x.len()), columns);
-    written(results, "activation_recompute", empty(), |to| {
-        train::activation_recompute(exec, of, from, to)
-    });
+    written(results, "apply", empty(), |to| activation::apply(exec, of, Input::Matrix(from), to));
     written(results, "activation_backward", (d_out.clone(), columns), |to| {
         train::activation_backward(exec, of, from, to)
     });
@@ -189,10 +187,10 @@ fn embedding_gradients(call: &Calls<'_>, ids: &[u32], x: &[f32], results: &mut R
     let (sentences, places): (Vec<u32>, Vec<u32>) =
         (0..rows as u32).map(|i| (i / 4, i % 4)).unzip();
     let x = written(results, "dropout", (x.to_vec(), columns), |to| {
-        train::dropout(exec, &dropped, &sentences, &places, to)
+        train::dropout(exec, &dropped, &sentences, &places, Input::Output, WriteMode::Store, to)
     });
-    written(results, "dropout_add", (x, columns), |to| {
-        train::dropout_add(exec, &dropped, &sentences, &places, d_x, to)
+    written(results, "dropout", (x, columns), |to| {
+        train::dropout(exec, &dropped, &sentences, &places, Input::Matrix(d_x), WriteMode::Add, to)
     });
 }
 

@@ -26,7 +26,7 @@ pub fn attend<'o>(
 /// A cache of poison into which `fill` has written.
 pub fn cache_with(isa: Isa, shape: CacheShape, fill: impl FnOnce(&mut CacheMut<'_>)) -> Vec<f32> {
     let poison = if shape.dtype == Dtype::F16 { POISONED_HALVES } else { POISON };
-    let mut data = vec![poison; shape.len(isa).expect("a small size")];
+    let mut data = vec![poison; shape.buffer_len(isa).expect("a small size")];
     fill(&mut CacheMut::new(isa, shape, &mut data).expect("the length"));
     data
 }

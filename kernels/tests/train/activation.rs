@@ -5,9 +5,9 @@ use crate::support::*;
 use proptest::prelude::*;
 use simdformer_kernels::activation::apply;
 use simdformer_kernels::reference::activation_derivative::derivative;
-use simdformer_kernels::train::{activation_backward, activation_recompute, gate, gate_backward};
+use simdformer_kernels::train::{activation_backward, gate, gate_backward};
 use simdformer_kernels::{
-    Activation, Epilogue, Error, Exec, Isa, MatrixMut, Parallelism, PostOp, reference,
+    Activation, Epilogue, Error, Exec, Input, Isa, MatrixMut, Parallelism, PostOp, reference,
 };
 
 /// The documented bounds of the derivatives.
@@ -31,7 +31,7 @@ fn backward(isa: Isa, activation: Activation, pre: &[f32], d: f32) -> Vec<f32> {
 fn applied(isa: Isa, activation: Activation, x: &[f32]) -> Vec<f32> {
     let mut y = x.to_vec();
     let view = view_matrix_mut(&mut y, 1, x.len());
-    apply(Exec::serial(isa), activation, view).expect("contiguous");
+    apply(Exec::serial(isa), activation, Input::Output, view).expect("contiguous");
     y
 }
 
@@ -171,7 +171,7 @@ proptest! {
         let mut first: Option<Vec<f32>> = None;
         for isa in all_isas() {
             let mut out = Strided::nan(rows, columns, gap);
-            activation_recompute(Exec::serial(isa), activation, pre.view(), out.view_mut()).expect("fits");
+            apply(Exec::serial(isa), activation, Input::Matrix(pre.view()), out.view_mut()).expect("fits");
             out.assert_gaps_untouched();
             let active = applied(isa, activation, &pre.dense());
             prop_assert_eq!(difference(&out.dense(), &active), None);
@@ -230,7 +230,7 @@ fn every_crew_has_the_same_bits() {
                 let (mut c, mut e, mut f) = (b.clone(), pre.clone(), inner.clone());
                 activation_backward(Exec::new(isa, crew), activation, pre.view(), a.view_mut())
                     .expect("fits");
-                activation_recompute(Exec::new(isa, crew), activation, pre.view(), b.view_mut())
+                apply(Exec::new(isa, crew), activation, Input::Matrix(pre.view()), b.view_mut())
                     .expect("fits");
                 gate(Exec::new(isa, crew), activation, pre.view(), inner.view(), c.view_mut())
                     .expect("fits");
@@ -262,11 +262,11 @@ fn wrong_calls_are_errors_and_write_nothing() {
     type Expect = fn(&'static str) -> Error;
     let (mut a, mut b) = ([POISON; 12], [POISON; 12]);
     for (wrong, expected) in [(turned, shape as Expect), (turned.transposed(), stride as Expect)] {
-        for (call, operand) in ["pre", "pre", "gate", "inner"].into_iter().enumerate() {
+        for (call, operand) in ["pre", "x", "gate", "inner"].into_iter().enumerate() {
             let to = view_matrix_mut(&mut a, 3, 4);
             let found = match call {
                 0 => activation_backward(Exec::serial(isa), relu, wrong, to),
-                1 => activation_recompute(Exec::serial(isa), relu, wrong, to),
+                1 => apply(Exec::serial(isa), relu, Input::Matrix(wrong), to),
                 2 => gate(Exec::serial(isa), relu, wrong, m, to),
                 _ => gate(Exec::serial(isa), relu, m, wrong, to),
             };

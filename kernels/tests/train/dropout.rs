@@ -3,9 +3,9 @@
 use crate::support::*;
 use proptest::prelude::*;
 use simdformer_kernels::train::{
-    Dropout, Philox, dropout, dropout_add, normal, permutation, uniform,
+    Dropout, Philox, WriteMode, dropout, normal, permutation, uniform,
 };
-use simdformer_kernels::{Exec, Isa};
+use simdformer_kernels::{Exec, Input, Isa};
 
 /// The known answers of Random123, the reference implementation of the generator.
 #[test]
@@ -31,7 +31,8 @@ fn random_numbers_match_another_implementation() {
     for isa in all_isas() {
         let mut x = [1.0; 10];
         let view = view_matrix_mut(&mut x, 1, 10);
-        dropout(Exec::serial(isa), &settings, &[11], &[3], view).expect("a fit");
+        dropout(Exec::serial(isa), &settings, &[11], &[3], Input::Output, WriteMode::Store, view)
+            .expect("a fit");
         assert_eq!(x.map(|x| u8::from(x > 0.0)), [1, 1, 1, 1, 1, 1, 0, 0, 1, 1]);
     }
     let expected = [-0.587_667_8f32, -0.326_429_2, -1.218_586_8, 2.238_636_3];
@@ -77,27 +78,33 @@ proptest! {
         let x = Strided::new(rows, columns, gaps.0, |row, column| {
             if is_kept(row, column) { random.value() } else { f32::NAN }
         });
-        let residual = Strided::new(rows, columns, gaps.1, |_, _| random.value());
+        let other = Strided::new(rows, columns, gaps.1, |_, _| random.value());
         for isa in all_isas() {
-            let mut dropped = x.clone();
-            dropout(Exec::serial(isa), &settings, &sentences, &positions, dropped.view_mut())
-                .expect("a fit");
-            dropped.assert_gaps_untouched();
-            let mut sum = residual.clone();
-            let (from, to) = (x.view(), sum.view_mut());
-            dropout_add(Exec::serial(isa), &settings, &sentences, &positions, from, to).expect("a fit");
-            sum.assert_gaps_untouched();
-            for row in 0..rows {
-                for column in 0..columns {
-                    let expected = if is_kept(row, column) {
-                        x.at(row, column) * (1.0 / keep) as f32
-                    } else {
-                        0.0
-                    };
-                    let found = dropped.at(row, column);
-                    assert_eq!(found.to_bits(), expected.to_bits(), "{isa} ({row}, {column})");
-                    let expected = residual.at(row, column) + expected;
-                    assert_eq!(sum.at(row, column).to_bits(), expected.to_bits());
+            for (input, old, write) in [
+                (Input::Output, &x, WriteMode::Store),
+                (Input::Output, &x, WriteMode::Add),
+                (Input::Matrix(x.view()), &other, WriteMode::Store),
+                (Input::Matrix(x.view()), &other, WriteMode::Add),
+            ] {
+                let (exec, mut out) = (Exec::serial(isa), old.clone());
+                dropout(exec, &settings, &sentences, &positions, input, write, out.view_mut())
+                    .expect("a fit");
+                out.assert_gaps_untouched();
+                for row in 0..rows {
+                    for column in 0..columns {
+                        let mut expected = if is_kept(row, column) {
+                            x.at(row, column) * (1.0 / keep) as f32
+                        } else {
+                            0.0
+                        };
+                        if write == WriteMode::Add {
+                            expected += old.at(row, column);
+                        }
+                        let found = out.at(row, column);
+                        let same = found.to_bits() == expected.to_bits()
+                            || found.is_nan() && expected.is_nan();
+                        assert!(same, "{isa} {write:?} ({row}, {column}): {found}, {expected}");
+                    }
                 }
             }
         }
@@ -108,7 +115,16 @@ proptest! {
 fn mask(settings: &Dropout, sentences: &[u32], positions: &[u32], columns: usize) -> Vec<f32> {
     let mut x = vec![1.0; sentences.len() * columns];
     let view = view_matrix_mut(&mut x, sentences.len(), columns);
-    dropout(Exec::serial(Isa::best()), settings, sentences, positions, view).expect("a fit");
+    dropout(
+        Exec::serial(Isa::best()),
+        settings,
+        sentences,
+        positions,
+        Input::Output,
+        WriteMode::Store,
+        view,
+    )
+    .expect("a fit");
     x
 }
 
@@ -167,8 +183,16 @@ fn the_mask_of_a_sentence_depends_only_on_it() {
             let mut x = vec![1.0; all.len()];
             crew.run(|parallelism| {
                 let view = view_matrix_mut(&mut x, tokens as usize, columns);
-                dropout(Exec::new(isa, parallelism), &SETTINGS, &sentences, &positions, view)
-                    .expect("a fit");
+                dropout(
+                    Exec::new(isa, parallelism),
+                    &SETTINGS,
+                    &sentences,
+                    &positions,
+                    Input::Output,
+                    WriteMode::Store,
+                    view,
+                )
+                .expect("a fit");
             });
             assert!(bits(&x) == bits(&all), "{isa}, {crew:?}");
         }
@@ -188,12 +212,14 @@ fn without_a_probability_nothing_is_touched() {
     for isa in all_isas() {
         let mut same = x;
         let view = view_matrix_mut(&mut same, 1, 5);
-        dropout(Exec::serial(isa), &none, &[1], &[1], view).expect("a fit");
+        dropout(Exec::serial(isa), &none, &[1], &[1], Input::Output, WriteMode::Store, view)
+            .expect("a fit");
         assert_eq!(bits(&same), bits(&x));
         let mut sum = [0.5, 3.0, 0.0, 1.0, 2.0];
         let to = view_matrix_mut(&mut sum, 1, 5);
         let from = view_matrix(&x, 1, 5);
-        dropout_add(Exec::serial(isa), &none, &[1], &[1], from, to).expect("a fit");
+        dropout(Exec::serial(isa), &none, &[1], &[1], Input::Matrix(from), WriteMode::Add, to)
+            .expect("a fit");
         assert_eq!(sum[..4], [1.5, 3.0, f32::MIN_POSITIVE / 4.0, f32::INFINITY]);
         assert!(sum[4].is_nan());
     }
@@ -205,11 +231,27 @@ fn wrong_calls_are_errors_that_write_nothing() {
     let mut data = [0.5; 12];
     let mut call = |settings: &Dropout, sentences: &[u32], positions: &[u32]| {
         let view = view_matrix_mut(&mut data, 3, 4);
-        let result = dropout(Exec::serial(isa), settings, sentences, positions, view);
+        let result = dropout(
+            Exec::serial(isa),
+            settings,
+            sentences,
+            positions,
+            Input::Output,
+            WriteMode::Store,
+            view,
+        );
         let other = [2.0; 12];
         let x = view_matrix(&other, 3, 4);
         let view = view_matrix_mut(&mut data, 3, 4);
-        let again = dropout_add(Exec::serial(isa), settings, sentences, positions, x, view);
+        let again = dropout(
+            Exec::serial(isa),
+            settings,
+            sentences,
+            positions,
+            Input::Matrix(x),
+            WriteMode::Add,
+            view,
+        );
         assert_eq!(data, [0.5; 12]);
         let error = result.expect_err("refused");
         assert_eq!(again.expect_err("refused").to_string(), error.to_string());
@@ -228,14 +270,17 @@ fn wrong_calls_are_errors_that_write_nothing() {
     let error = call(&Dropout { probability: f32::NAN, ..SETTINGS }, &rows, &rows);
     assert!(error.to_string().ends_with("found NaN"), "{error}");
     let view = view_matrix_mut(&mut data, 4, 3).transposed();
-    let error = dropout(Exec::serial(isa), &SETTINGS, &rows, &rows, view).expect_err("refused");
-    assert_eq!(error, errors::strided("x", 3));
+    let error =
+        dropout(Exec::serial(isa), &SETTINGS, &rows, &rows, Input::Output, WriteMode::Store, view)
+            .expect_err("refused");
+    assert_eq!(error, errors::strided("out", 3));
     let other = [2.0; 12];
     let x = view_matrix(&other, 4, 3);
     let view = view_matrix_mut(&mut data, 3, 4);
     let error =
-        dropout_add(Exec::serial(isa), &SETTINGS, &rows, &rows, x, view).expect_err("refused");
-    assert_eq!(error, errors::shape("out", [4, 3], [3, 4]));
+        dropout(Exec::serial(isa), &SETTINGS, &rows, &rows, Input::Matrix(x), WriteMode::Add, view)
+            .expect_err("refused");
+    assert_eq!(error, errors::shape("x", [3, 4], [4, 3]));
 }
 
 #[test]

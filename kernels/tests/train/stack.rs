@@ -6,11 +6,11 @@ use crate::support::stack::{ATTENTION, OTHERS, check};
 use crate::support::*;
 use simdformer_kernels::train::{
     Adam, AttentionGradients, AttentionInputs, Dropout, Lookup, Moments, RowLoss, SavedAttention,
-    Smoothing, SmoothingOver, adam, attention_backward, attention_backward_scratch,
-    attention_forward_save, average, cross_entropy, cross_entropy_loss, dropout, dropout_add,
+    Smoothing, SmoothingOver, WriteMode, adam, attention_backward, attention_backward_scratch,
+    attention_forward_save, average, cross_entropy, cross_entropy_loss, dropout,
     embedding_gradient, normal, permutation, sum_of_squares,
 };
-use simdformer_kernels::{Exec, Qkv, attention_scratch};
+use simdformer_kernels::{Exec, Input, Qkv, attention_scratch};
 
 #[test]
 fn updates() {
@@ -36,14 +36,23 @@ fn updates() {
                     .expect("a fit");
             });
             check(isa, "a dropout", OTHERS, || {
-                dropout(Exec::serial(isa), &drop, &ids, &ids, view_rows(&mut out, rows))
-                    .expect("a fit");
-                dropout_add(
+                dropout(
                     Exec::serial(isa),
                     &drop,
                     &ids,
                     &ids,
-                    matrix,
+                    Input::Output,
+                    WriteMode::Store,
+                    view_rows(&mut out, rows),
+                )
+                .expect("a fit");
+                dropout(
+                    Exec::serial(isa),
+                    &drop,
+                    &ids,
+                    &ids,
+                    Input::Matrix(matrix),
+                    WriteMode::Add,
                     view_rows(&mut out, rows),
                 )
                 .expect("a fit");

@@ -19,10 +19,8 @@ use crate::train::error::TrainError;
 use crate::train::memory_plan::ConvSaved;
 use crate::train::params;
 use crate::train::pass_context::{Pass, cut};
-use simdformer_kernels::train::{
-    self as kernels, ReductionChunks, WriteMode, activation_backward, activation_recompute,
-};
-use simdformer_kernels::{Activation, Matrix, MatrixMut, PostOp};
+use simdformer_kernels::train::{self as kernels, ReductionChunks, WriteMode, activation_backward};
+use simdformer_kernels::{Activation, Input, Matrix, MatrixMut, PostOp, activation};
 
 /// Frames between successive positions.
 const STRIDE: usize = Features::STRIDE;
@@ -116,7 +114,7 @@ impl Pass<'_> {
             let activation = Activation::Identity;
             first_rows(&self.run, first, source, piece.start, activation, &mut [], between)?;
             let made = Self::matrix_mut(hidden, d)?;
-            activation_recompute(exec, Activation::Gelu, Self::matrix(pre, d)?, made)?;
+            activation::apply(exec, Activation::Gelu, Input::Matrix(Self::matrix(pre, d)?), made)?;
             let second_pre = match self.plan.conv.saves_second {
                 true => &second_pre[piece.row * d..][..with_next * d],
                 false => {

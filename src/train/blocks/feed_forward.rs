@@ -9,10 +9,8 @@ use crate::train::error::TrainError;
 use crate::train::params;
 use crate::train::pass_context::{Pass, cut};
 use core::ops::Range;
-use simdformer_kernels::PostOp;
-use simdformer_kernels::train::{
-    ReductionChunks, WriteMode, activation_recompute, gate as gated, gate_backward,
-};
+use simdformer_kernels::train::{ReductionChunks, WriteMode, gate as gated, gate_backward};
+use simdformer_kernels::{Input, PostOp, activation};
 
 impl Pass<'_> {
     /// The hidden activations of the rows of one reduction chunk. `input`, if given, is projected to `gate` and `up`
@@ -37,7 +35,7 @@ impl Pass<'_> {
         let out = hidden.reborrow();
         match &block.gate {
             Some(_) => gated(exec, activation, Self::matrix(gate, width)?, up, out)?,
-            None => activation_recompute(exec, activation, up, out)?,
+            None => activation::apply(exec, activation, Input::Matrix(up), out)?,
         }
         match self.dropout_at(side, Site::Hidden(id)) {
             Some(dropout) => self.drop_in_place(&dropout, (side, rows), hidden),

@@ -240,7 +240,7 @@ pub(crate) fn errors_name_the_wrong_operand() {
     assert_eq!(text(matrix.block(1, 2)), expected);
     let isa = Isa::best();
     let shape = CacheShape::new(1, 3, 4, 5);
-    let memory = vec![0.0; shape.len(isa).expect("small")];
+    let memory = vec![0.0; shape.buffer_len(isa).expect("small")];
     let cache = Cache::new(isa, shape, &memory).expect("the length");
     let expected = "head of the KV cache: expected less than 4, found 4";
     assert_eq!(text(cache.read_key(0, 0, 4, &mut data[..5])), expected);

@@ -289,7 +289,7 @@ fn a_cache(isa: Isa) -> Result<(), Failure> {
     static VALUE: [f32; 4] = [2.0, 4.0, 6.0, 8.0];
     static QUERY: [f32; 2] = [0.5, 3.0];
     let mut buffer = [f32::NAN; 256];
-    let floats = SHAPE.len(isa).map_err(|_| Failure::Setup)?;
+    let floats = SHAPE.buffer_len(isa).map_err(|_| Failure::Setup)?;
     let buffer = buffer.get_mut(..floats).ok_or(Failure::Setup)?;
     let heads = |data, tokens| Heads::new(data, [tokens, 1, 2]).map_err(|_| Failure::Setup);
     let mut cache = CacheMut::new(isa, SHAPE, buffer).map_err(|_| Failure::Setup)?;

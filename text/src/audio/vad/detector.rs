@@ -7,7 +7,7 @@ use realfft::{RealFftPlanner, RealToComplex};
 use simdformer::KernelError;
 use simdformer::kernels::activation::{self, Activation};
 use simdformer::kernels::{
-    Dtype, Epilogue, Exec, Isa, Linear, Matrix, MatrixMut, Parallelism, PostOp,
+    Dtype, Epilogue, Exec, Input, Isa, Linear, Matrix, MatrixMut, Parallelism, PostOp,
 };
 use std::sync::Arc;
 
@@ -308,7 +308,12 @@ impl SpeechDetector {
         let add = Epilogue { post_op: PostOp::AddOutput, ..Epilogue::default() };
         let apply = |what, x: &mut [f32]| {
             let count = x.len();
-            activation::apply(Exec::serial(network.isa), what, MatrixMut::new(x, 1, count)?)
+            activation::apply(
+                Exec::serial(network.isa),
+                what,
+                Input::Output,
+                MatrixMut::new(x, 1, count)?,
+            )
         };
         for (gates, out) in gates.chunks_exact_mut(GATES).zip(&mut *probabilities).take(chunks) {
             run(&network.recurrent, 1, state, &add, gates)?;
