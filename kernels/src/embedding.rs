@@ -5,6 +5,7 @@ use crate::error::{Error, Expected};
 use crate::matrix::{Matrix, MatrixMut};
 use crate::parallel::Exec;
 use crate::row_tasks::{RowPtrs, for_rows};
+use crate::rows::map_row;
 use crate::simd::simd_op;
 use core::fmt;
 use core::ops::Range;
@@ -53,27 +54,23 @@ simd_op!(
                     Some(Positions { table, rows }) => {
                         let position =
                             table.as_ptr().add(rows[token] as usize * table.row_stride());
-                        let mut i = 0;
-                        while i + S::LANES <= columns {
-                            let at = s.load(position.add(i));
-                            s.store(to.add(i), s.mul_add(s.load(from.add(i)), scale, at));
-                            i += S::LANES;
-                        }
-                        let rest = columns - i;
-                        let at = s.load_prefix(position.add(i), rest);
-                        let y = s.mul_add(s.load_prefix(from.add(i), rest), scale, at);
-                        s.store_prefix(to.add(i), y, rest);
+                        map_row::<S, 1, 1>(
+                            s,
+                            columns,
+                            [to],
+                            &[],
+                            #[inline(always)]
+                            |at| [s.mul_add(at.load(s, from), scale, at.load(s, position))],
+                        );
                     }
-                    None => {
-                        let mut i = 0;
-                        while i + S::LANES <= columns {
-                            s.store(to.add(i), s.mul(s.load(from.add(i)), scale));
-                            i += S::LANES;
-                        }
-                        let rest = columns - i;
-                        let y = s.mul(s.load_prefix(from.add(i), rest), scale);
-                        s.store_prefix(to.add(i), y, rest);
-                    }
+                    None => map_row::<S, 1, 1>(
+                        s,
+                        columns,
+                        [to],
+                        &[],
+                        #[inline(always)]
+                        |at| [s.mul(at.load(s, from), scale)],
+                    ),
                 }
             }
         }

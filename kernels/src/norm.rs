@@ -25,8 +25,8 @@ pub use parameters::{LayerNorm, Norm, RmsNorm};
 use crate::error::Error;
 use crate::matrix::{Matrix, MatrixMut};
 use crate::parallel::Exec;
-use crate::row_tasks::{RowPtrs, for_rows};
-use passes::NormRows;
+use crate::row_tasks::RowPtrs;
+use passes::{InputRows, NormRows, for_row_groups};
 
 /// The input of a norm `N`, `[rows, columns]` like the output `out`, and the sum that is normalized.
 #[derive(Debug)]
@@ -104,50 +104,29 @@ pub fn norm(
     input: NormInput<'_>,
     mut out: MatrixMut<'_>,
 ) -> Result<(), Error> {
-    let Exec { isa, threads } = exec;
-    let shape @ [rows, columns] = [out.rows(), out.columns()];
+    let shape @ [_, columns] = [out.rows(), out.columns()];
     let to = RowPtrs::written("out", &mut out, shape)?;
     let read = |operand, m| RowPtrs::read(operand, m, shape);
     let mut into;
-    let (add, x, residual, sum) = match input {
-        NormInput::Matrix(x) => (false, read("x", &x)?, to, to),
-        NormInput::Output => (false, to, to, to),
-        NormInput::Sum { x, residual } => (true, read("x", &x)?, read("residual", &residual)?, to),
-        NormInput::SumWithOutput { x } => (true, read("x", &x)?, to, to),
+    let (x, add) = match input {
+        NormInput::Matrix(x) => (read("x", &x)?, None),
+        NormInput::Output => (to, None),
+        NormInput::Sum { x, residual } => {
+            (read("x", &x)?, Some([read("residual", &residual)?, to]))
+        }
+        NormInput::SumWithOutput { x } => (read("x", &x)?, Some([to, to])),
         NormInput::AddTo { x, residual } => {
             let x = read("x", &x)?;
             into = residual;
             let sum = RowPtrs::written("residual", &mut into, shape)?;
-            (true, x, sum, sum)
+            (x, Some([sum, sum]))
         }
     };
     let parameters = norm.checked(columns)?;
-    if rows == 0 || columns == 0 {
-        return Ok(());
+    let groups = NormRows { parameters, input: InputRows { x, add }, out: to };
+    // SAFETY: `RowPtrs` and `Norm::checked` checked the shapes.
+    unsafe {
+        for_row_groups(exec, shape, parameters.centered, groups);
     }
-    for_rows(threads.workers(), rows, columns, &|range| {
-        let [x, residual, sum, out] = [x, residual, sum, to].map(|ptr| ptr.from(range.start));
-        let rows = range.len();
-        macro_rules! run {
-            ($centered:literal, $add:literal, $bias:literal) => {
-                isa.dispatch(NormRows::<$centered, $add, $bias> {
-                    parameters,
-                    rows,
-                    x,
-                    residual,
-                    sum,
-                    out,
-                })
-            };
-        }
-        match (norm, add) {
-            (Norm::Layer(LayerNorm { bias: Some(_), .. }), true) => run!(true, true, true),
-            (Norm::Layer(LayerNorm { bias: Some(_), .. }), false) => run!(true, false, true),
-            (Norm::Layer(_), true) => run!(true, true, false),
-            (Norm::Layer(_), false) => run!(true, false, false),
-            (Norm::Rms(_), true) => run!(false, true, false),
-            (Norm::Rms(_), false) => run!(false, false, false),
-        }
-    });
     Ok(())
 }

@@ -12,15 +12,18 @@ use core::ops::Range;
 /// Elements in one task, approximately: a few microseconds of work, more than the cost of handing a task to a thread.
 const TASK: usize = work_to_share(1 << 14);
 
-/// Calls `body` with ranges of rows that together are `0..rows`. The ranges depend on the shape alone. Less than one
-/// task's work stays on the calling thread.
+/// Calls `body` with ranges of rows that together are `0..rows`, or never if the rows are empty. The ranges depend on the
+/// shape alone. Less than one task's work stays on the calling thread.
 pub(crate) fn for_rows(
     workers: Workers<'_>,
     rows: usize,
     columns: usize,
     body: &(dyn Fn(Range<usize>) + Sync),
 ) {
-    let chunk = (TASK / columns.max(1)).max(1);
+    if columns == 0 {
+        return;
+    }
+    let chunk = (TASK / columns).max(1);
     workers.for_each(rows.div_ceil(chunk), &|task| {
         let start = task * chunk;
         body(start..rows.min(start + chunk));

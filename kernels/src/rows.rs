@@ -33,7 +33,8 @@ impl RowVector {
     /// The elements from `at` on, at most a vector, of a row of `len >= at`.
     #[inline(always)]
     fn rest<S: SimdF32>(at: usize, len: usize) -> Self {
-        Self { at, count: (len - at).min(S::LANES), whole: false }
+        let count = (len - at).min(S::LANES);
+        Self { at, count, whole: count == S::LANES }
     }
 
     /// Loads the vector; lanes after the end of the row are 0.
@@ -171,16 +172,7 @@ pub(crate) fn fold_parts<S: SimdF32, const R: usize, const SUMS: usize, const WI
             }
             i += STEP;
         }
-        while i + MAX_LANES <= len {
-            for part in 0..width {
-                let at = RowVector::whole::<S>(i + (first + part) * S::LANES);
-                for row in 0..R {
-                    add(row, at, &mut totals[row][part][0]);
-                }
-            }
-            i += MAX_LANES;
-        }
-        if i < len {
+        while i < len {
             for part in 0..width {
                 // A part after the end has no elements.
                 let at = RowVector::rest::<S>((i + (first + part) * S::LANES).min(len), len);
@@ -188,6 +180,7 @@ pub(crate) fn fold_parts<S: SimdF32, const R: usize, const SUMS: usize, const WI
                     add(row, at, &mut totals[row][part][0]);
                 }
             }
+            i += MAX_LANES;
         }
         for row in 0..R {
             for part in 0..width {

@@ -9,6 +9,7 @@ use crate::error::{Error, Expected};
 use crate::matrix::{Matrix, MatrixMut};
 use crate::parallel::Exec;
 use crate::row_tasks::{RowPtrs, for_rows};
+use crate::rows::map_row;
 use crate::simd::{SimdF32, simd_op};
 use core::fmt;
 use core::ops::Range;
@@ -90,17 +91,16 @@ simd_op!(
 #[inline(always)]
 unsafe fn add_scaled<S: SimdF32>(s: S, from: *const f32, scale: f32, to: *mut f32, len: usize) {
     let scale = s.splat(scale);
-    let mut i = 0;
-    // SAFETY: every access is to at most `LANES` floats before `len`.
+    // SAFETY: the caller's contract.
     unsafe {
-        while i + S::LANES <= len {
-            let x = s.mul(s.load(from.add(i)), scale);
-            s.store(to.add(i), s.add(s.load(to.add(i)), x));
-            i += S::LANES;
-        }
-        let rest = len - i;
-        let x = s.mul(s.load_prefix(from.add(i), rest), scale);
-        s.store_prefix(to.add(i), s.add(s.load_prefix(to.add(i), rest), x), rest);
+        map_row::<S, 1, 1>(
+            s,
+            len,
+            [to],
+            &[],
+            #[inline(always)]
+            |at| [s.add(at.load(s, to), s.mul(at.load(s, from), scale))],
+        );
     }
 }
 

@@ -60,7 +60,8 @@ fn run(
     parallelism: Parallelism<'_>,
 ) {
     let losses = SharedMut::new(losses);
-    for_rows(parallelism.workers(), rows, columns, &|range| {
+    // Rows without columns have losses, too.
+    for_rows(parallelism.workers(), rows, columns.max(1), &|range| {
         // SAFETY: there is one loss for each row, and each task has its own rows.
         let losses = unsafe { losses.part(range.start, range.len()) };
         let (logits, targets) = (logits.from(range.start), &targets[range]);

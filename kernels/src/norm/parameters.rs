@@ -93,32 +93,22 @@ impl Parameters<'_> {
         self.weight.len()
     }
 
-    /// One vector of the weight and, if `BIAS`, of the bias.
+    /// The results of the standard scores `z` at `at`: `z * weight`, if `BIAS` plus the bias.
     ///
     /// # Safety
-    /// The row that is walked over has at most as many elements as the weight, and the bias as many as the weight.
-    /// There is a bias if `BIAS`.
+    /// The row that is walked over has at most as many elements as the weight. There is a bias if `BIAS`.
     #[inline(always)]
-    pub(super) unsafe fn load<S: SimdF32, const BIAS: bool>(
+    pub(super) unsafe fn affine<S: SimdF32, const BIAS: bool>(
         &self,
         s: S,
         at: RowVector,
-    ) -> [S::F32; 2] {
+        z: S::F32,
+    ) -> S::F32 {
         let bias = self.bias.map_or(core::ptr::null(), <[f32]>::as_ptr);
-        // SAFETY: the caller's contract.
+        // SAFETY: the caller's contract; `Norm::checked` checked that the bias is as long as the weight.
         unsafe {
-            let bias = if BIAS { at.load(s, bias) } else { s.splat(0.0) };
-            [at.load(s, self.weight.as_ptr()), bias]
+            let weight = at.load(s, self.weight.as_ptr());
+            if BIAS { s.mul_add(z, weight, at.load(s, bias)) } else { s.mul(z, weight) }
         }
     }
-}
-
-/// The result of one vector of standard scores.
-#[inline(always)]
-pub(super) fn affine<S: SimdF32, const BIAS: bool>(
-    s: S,
-    standard: S::F32,
-    [weight, bias]: [S::F32; 2],
-) -> S::F32 {
-    if BIAS { s.mul_add(standard, weight, bias) } else { s.mul(standard, weight) }
 }

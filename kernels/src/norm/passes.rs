@@ -6,12 +6,14 @@
 //! busy during the chain of the first one. If rows are too long for that, the passes of consecutive rows of a layer
 //! normalization are interleaved.
 
-use super::parameters::{Parameters, affine};
+use super::parameters::Parameters;
 use crate::math;
+use crate::parallel::Exec;
 use crate::row_prefetch::PrefetchRow;
-use crate::row_tasks::RowPtrs;
+use crate::row_tasks::{RowPtrs, for_rows};
 use crate::rows::{RowVector, UNROLL, fold_parts, map_row};
-use crate::simd::{SimdF32, SimdOp, simd_op};
+use crate::simd::{SimdF32, simd_op};
+use core::ops::Range;
 
 /// The largest number of columns for which two rows are processed in parallel, if the registers can hold the sums of
 /// both: the reductions of the two rows overlap. Twice as many columns were faster on an idle machine with an L1 cache
@@ -24,130 +26,206 @@ const MAX_INTERLEAVED: usize = 768;
 /// underflowed.
 const F32_SAFE: core::ops::RangeInclusive<f32> = 1e-28..=1e35;
 
-/// Work on rows of which a few are processed in parallel.
+/// Work on rows of which a few are processed in parallel. `CENTERED` for a layer normalization, otherwise a
+/// root-mean-square one. Implementations are `#[inline(always)]`.
 pub(super) trait RowGroups {
-    /// Processes `R` rows from `row` on. Implementations are `#[inline(always)]`.
+    /// Processes `R` rows from `row` on.
     ///
     /// # Safety
     /// All matrices have these rows, which are not empty and as long as the parameters.
-    unsafe fn group<S: SimdF32, const R: usize>(&self, s: S, row: usize);
+    unsafe fn group<S: SimdF32, const CENTERED: bool, const R: usize>(&self, s: S, row: usize);
 
-    /// Processes pairs of rows if they are short, and returns the first row that is left.
+    /// Processes `rows` of `columns` elements, one at a time.
     ///
     /// # Safety
-    /// As [`RowGroups::group`], for `rows` rows of `columns` elements.
+    /// As [`RowGroups::group`].
     #[inline(always)]
-    unsafe fn pairs<S: SimdF32>(&self, s: S, [rows, columns]: [usize; 2]) -> usize {
-        let mut row = 0;
-        if S::REGISTERS >= 32 && columns <= PAIRED {
-            while row + 2 <= rows {
-                // SAFETY: the caller's contract.
-                unsafe { self.group::<S, 2>(s, row) };
-                row += 2;
-            }
-        }
-        row
-    }
-
-    /// Processes all rows.
-    ///
-    /// # Safety
-    /// As [`RowGroups::pairs`].
-    #[inline(always)]
-    unsafe fn all<S: SimdF32>(&self, s: S, shape: [usize; 2]) {
-        // SAFETY: the caller's contract.
-        unsafe {
-            for row in self.pairs(s, shape)..shape[0] {
-                self.group::<S, 1>(s, row);
-            }
+    unsafe fn singles<S: SimdF32, const CENTERED: bool>(
+        &self,
+        s: S,
+        rows: Range<usize>,
+        _columns: usize,
+    ) {
+        for row in rows {
+            // SAFETY: the caller's contract.
+            unsafe { self.group::<S, CENTERED, 1>(s, row) };
         }
     }
 }
 
-/// Normalizes rows in place or into another matrix. `BIAS` if the norm has a bias.
-pub(super) struct NormRows<'a, const CENTERED: bool, const ADD: bool, const BIAS: bool> {
-    pub(super) parameters: Parameters<'a>,
-    pub(super) rows: usize,
+simd_op!(
+    /// Processes `rows` of `columns` elements, in pairs if they are short.
+    ///
+    /// # Safety
+    /// As [`RowGroups::group`].
+    unsafe fn process_rows<S: SimdF32, G: RowGroups, const CENTERED: bool>(
+        s: S,
+        groups: G,
+        rows: Range<usize>,
+        columns: usize,
+    ) {
+        let Range { start: mut row, end } = rows;
+        // SAFETY: the caller's contract.
+        unsafe {
+            if S::REGISTERS >= 32 && columns <= PAIRED {
+                while row + 2 <= end {
+                    groups.group::<S, CENTERED, 2>(s, row);
+                    row += 2;
+                }
+            }
+            groups.singles::<S, CENTERED>(s, row..end, columns);
+        }
+    }
+);
+
+/// Processes all rows of `shape` that belong to a norm with `parameters`, each task its own rows.
+///
+/// # Safety
+/// All matrices have this shape and contiguous rows, and the columns are those of the parameters.
+pub(super) unsafe fn for_row_groups(
+    exec: Exec<'_>,
+    [rows, columns]: [usize; 2],
+    centered: bool,
+    groups: impl RowGroups + Copy + Sync,
+) {
+    let Exec { isa, threads } = exec;
+    for_rows(threads.workers(), rows, columns, &|rows| {
+        // SAFETY: the caller's contract; `for_rows` gives each task its own rows.
+        unsafe {
+            if centered {
+                isa.dispatch(process_rows::<_, true>(groups, rows, columns));
+            } else {
+                isa.dispatch(process_rows::<_, false>(groups, rows, columns));
+            }
+        }
+    });
+}
+
+/// The rows that a norm reads, and the sums that are normalized.
+#[derive(Clone, Copy)]
+pub(super) struct InputRows<'a> {
     /// The input, which is only read.
     pub(super) x: RowPtrs<'a>,
-    /// If `ADD`, the residual that is added to the input, which is only read.
-    pub(super) residual: RowPtrs<'a>,
-    /// If `ADD`, the output for the sum.
-    pub(super) sum: RowPtrs<'a>,
+    /// The residual that is added to the input, and the output for the sum. The residual is only read.
+    pub(super) add: Option<[RowPtrs<'a>; 2]>,
+}
+
+impl<'a> InputRows<'a> {
+    /// The rows that are normalized, once sums are written.
+    #[inline(always)]
+    fn normalized(&self) -> RowPtrs<'a> {
+        self.add.map_or(self.x, |[_, sum]| sum)
+    }
+
+    /// The first pass over `R` rows from `row` on: writes the sums with the residuals, and adds every vector to the
+    /// total of its row with `add`, whose arguments are the row, the vector and its place, and the total.
+    ///
+    /// # Safety
+    /// As [`terms`].
+    #[inline(always)]
+    unsafe fn fold<S: SimdF32, const R: usize>(
+        &self,
+        s: S,
+        len: usize,
+        row: usize,
+        add: impl Fn(usize, RowVector, S::F32, &mut S::F32),
+    ) -> [f32; R] {
+        let (x, prefetch) = (self.x.rows::<R>(row), [self.x.next(s, row + R)]);
+        let [total] = match self.add {
+            None => fold_parts::<S, R, 1, 2>(
+                s,
+                len,
+                &prefetch,
+                #[inline(always)]
+                // SAFETY: the caller's contract.
+                |i, at, [total]| add(i, at, unsafe { at.load(s, x[i]) }, total),
+            ),
+            Some([residual, sum]) => {
+                let (residual, sum) = (residual.rows::<R>(row), sum.rows::<R>(row));
+                fold_parts::<S, R, 1, 2>(
+                    s,
+                    len,
+                    &prefetch,
+                    #[inline(always)]
+                    |i, at, [total]| {
+                        // SAFETY: the caller's contract.
+                        unsafe {
+                            let v = s.add(at.load(s, x[i]), at.load(s, residual[i]));
+                            at.store(s, sum[i], v);
+                            add(i, at, v, total);
+                        }
+                    },
+                )
+            }
+        };
+        total
+    }
+}
+
+/// Normalizes rows in place or into another matrix.
+#[derive(Clone, Copy)]
+pub(super) struct NormRows<'a> {
+    pub(super) parameters: Parameters<'a>,
+    pub(super) input: InputRows<'a>,
     pub(super) out: RowPtrs<'a>,
 }
 
-impl<const CENTERED: bool, const ADD: bool, const BIAS: bool> SimdOp
-    for NormRows<'_, CENTERED, ADD, BIAS>
-{
-    type Output = ();
-
-    #[inline(always)]
-    fn run<S: SimdF32>(self, s: S) {
-        let shape @ [_, columns] = [self.rows, self.parameters.columns()];
-        // SAFETY: `norm` checked that all views have the shape of `out`, that rows are contiguous, that
-        // weight and bias have `columns` floats (`Norm::checked`), and that there are rows and columns; it sets `BIAS`
-        // if there is a bias. `for_rows` gives each task its own rows.
-        unsafe {
-            if CENTERED && columns <= MAX_INTERLEAVED {
-                let row = self.pairs(s, shape);
-                self.interleaved(s, row);
-            } else {
-                self.all(s, shape);
-            }
-        }
-    }
-}
-
-impl<const CENTERED: bool, const ADD: bool, const BIAS: bool> RowGroups
-    for NormRows<'_, CENTERED, ADD, BIAS>
-{
+impl RowGroups for NormRows<'_> {
     /// Each pass prefetches one operand of the rows after these, so that memory is always busy.
     #[inline(always)]
-    unsafe fn group<S: SimdF32, const R: usize>(&self, s: S, row: usize) {
-        let Parameters { eps, .. } = self.parameters;
-        let rows = [self.x.rows(row), self.residual.rows(row), self.sum.rows(row)];
-        let other = if ADD { self.residual } else { self.out }.next(s, row + R);
-        let prefetch = [self.x.next(s, row + R), other];
+    unsafe fn group<S: SimdF32, const CENTERED: bool, const R: usize>(&self, s: S, row: usize) {
+        let other = self.other().next(s, row + R);
         // SAFETY: the caller's contract; `terms` has written the sum.
         unsafe {
-            let len = self.parameters.columns();
-            let terms = terms::<S, CENTERED, ADD, R>(s, len, eps, rows, prefetch);
+            let terms = terms::<S, CENTERED, R>(s, &self.parameters, &self.input, row, other);
             let prefetch = if CENTERED { self.out.next(s, row + R) } else { other };
-            self.finish(s, row, terms, prefetch);
+            self.finish::<S, CENTERED, R>(s, row, terms, prefetch);
+        }
+    }
+
+    /// The passes of consecutive short rows of a layer normalization are interleaved: a row is read for the first time
+    /// before the previous one is finished, so that a pass need not wait for the result of the pass before it.
+    #[inline(always)]
+    unsafe fn singles<S: SimdF32, const CENTERED: bool>(
+        &self,
+        s: S,
+        rows: Range<usize>,
+        columns: usize,
+    ) {
+        let interleaved = CENTERED && columns <= MAX_INTERLEAVED;
+        let mut before = None;
+        // SAFETY: the caller's contract; sums are written before they are read.
+        unsafe {
+            if !interleaved {
+                for row in rows {
+                    self.group::<S, CENTERED, 1>(s, row);
+                }
+                return;
+            }
+            for row in rows.start..=rows.end {
+                let mut mean = [0.0];
+                if row < rows.end {
+                    mean = means(s, columns, &self.input, row);
+                }
+                if let Some(terms) = before {
+                    let prefetch = self.other().next(s, row + 1);
+                    self.finish::<S, CENTERED, 1>(s, row - 1, terms, prefetch);
+                }
+                if row < rows.end {
+                    let (x, prefetch) =
+                        (self.input.normalized().rows(row), self.out.next(s, row + 1));
+                    before = Some(terms_about(s, &self.parameters, x, mean, prefetch));
+                }
+            }
         }
     }
 }
 
-impl<const CENTERED: bool, const ADD: bool, const BIAS: bool> NormRows<'_, CENTERED, ADD, BIAS> {
-    /// Normalizes all rows from `row` on, one at a time. A row is read for the first time before the previous one is
-    /// finished, so that a pass need not wait for the result of the pass before it.
-    ///
-    /// # Safety
-    /// As [`RowGroups::group`], for all of them.
+impl<'a> NormRows<'a> {
+    /// The second matrix that is read, or the output.
     #[inline(always)]
-    unsafe fn interleaved<S: SimdF32>(&self, s: S, mut row: usize) {
-        let (len, eps) = (self.parameters.columns(), self.parameters.eps);
-        let other = if ADD { self.residual } else { self.out };
-        let mut before = None;
-        while row <= self.rows {
-            let mut mean = [0.0];
-            // SAFETY: the caller's contract; sums are written before they are read.
-            unsafe {
-                if row < self.rows {
-                    let rows = [self.x.rows(row), self.residual.rows(row), self.sum.rows(row)];
-                    mean = means::<S, ADD, 1>(s, len, rows, self.x.next(s, row + 1));
-                }
-                if let Some(terms) = before {
-                    self.finish(s, row - 1, terms, other.next(s, row + 1));
-                }
-                if row < self.rows {
-                    let x = if ADD { self.sum } else { self.x }.rows(row);
-                    before = Some(terms_about(s, len, eps, x, mean, self.out.next(s, row + 1)));
-                }
-            }
-            row += 1;
-        }
+    fn other(&self) -> RowPtrs<'a> {
+        self.input.add.map_or(self.out, |[residual, _]| residual)
     }
 
     /// Writes the results of `R` rows from `row` on, whose sums are written.
@@ -155,46 +233,61 @@ impl<const CENTERED: bool, const ADD: bool, const BIAS: bool> NormRows<'_, CENTE
     /// # Safety
     /// As [`RowGroups::group`].
     #[inline(always)]
-    unsafe fn finish<S: SimdF32, const R: usize>(
+    unsafe fn finish<S: SimdF32, const CENTERED: bool, const R: usize>(
         &self,
         s: S,
         row: usize,
         terms: [Terms; R],
         prefetch: [PrefetchRow; R],
     ) {
-        let x = if ADD { self.sum } else { self.x }.rows(row);
-        let out = self.out.rows(row);
         // SAFETY: the caller's contract; the sum is written.
         unsafe {
             if terms.map(|terms| terms.f32_safe) == [true; R] {
-                self.write(s, x, out, terms, prefetch);
+                self.write::<S, CENTERED, R>(s, row, terms, &prefetch);
                 return;
             }
             for i in 0..R {
-                if terms[i].f32_safe {
-                    self.write(s, [x[i]], [out[i]], [terms[i]], [prefetch[i]]);
-                } else {
-                    standard_row_wide(&self.parameters, x[i], out[i]);
-                    s.call_noinline(learned_row(self.parameters, out[i]));
-                }
+                s.call_noinline(write_rare_row::<CENTERED>(self, row + i, terms[i]));
             }
         }
     }
 
-    /// Writes the results of `R` rows: the standard scores, times the weight and, if `BIAS`, plus the bias.
+    /// Writes the results of `R` rows for which f32 is accurate: the standard scores, times the weight and, if there is
+    /// one, plus the bias.
     ///
     /// # Safety
-    /// The norm has a bias if `BIAS`. `x` is valid for reads and `out` for writes of the norm's columns. Pointers of
-    /// one row are the same or disjoint; `out` is disjoint from other rows.
+    /// As [`RowGroups::group`]; the sum is written.
     #[inline(always)]
-    unsafe fn write<S: SimdF32, const R: usize>(
+    unsafe fn write<S: SimdF32, const CENTERED: bool, const R: usize>(
         &self,
         s: S,
-        x: [*mut f32; R],
-        out: [*mut f32; R],
+        row: usize,
         terms: [Terms; R],
-        prefetch: [PrefetchRow; R],
+        prefetch: &[PrefetchRow],
     ) {
+        // SAFETY: the caller's contract. Only a layer normalization has a bias.
+        unsafe {
+            if CENTERED && self.parameters.bias.is_some() {
+                self.write_affine::<S, CENTERED, true, R>(s, row, terms, prefetch);
+            } else {
+                self.write_affine::<S, CENTERED, false, R>(s, row, terms, prefetch);
+            }
+        }
+    }
+
+    /// As [`NormRows::write`].
+    ///
+    /// # Safety
+    /// As [`NormRows::write`]; the norm has a bias if `BIAS`.
+    #[inline(always)]
+    unsafe fn write_affine<S: SimdF32, const CENTERED: bool, const BIAS: bool, const R: usize>(
+        &self,
+        s: S,
+        row: usize,
+        terms: [Terms; R],
+        prefetch: &[PrefetchRow],
+    ) {
+        let (x, out) = (self.input.normalized().rows::<R>(row), self.out.rows::<R>(row));
         let mut of_row = [[s.splat(0.0); 3]; R];
         for row in 0..R {
             of_row[row] = terms[row].splat(s);
@@ -205,15 +298,13 @@ impl<const CENTERED: bool, const ADD: bool, const BIAS: bool> NormRows<'_, CENTE
                 s,
                 self.parameters.columns(),
                 out,
-                &prefetch,
+                prefetch,
                 #[inline(always)]
                 |at| {
-                    let learned = self.parameters.load::<S, BIAS>(s, at);
                     let mut y = [s.splat(0.0); R];
                     for row in 0..R {
-                        let x = at.load(s, x[row]);
-                        let z = standard_score::<S, CENTERED>(s, x, of_row[row]);
-                        y[row] = affine::<S, BIAS>(s, z, learned);
+                        let z = standard_score::<S, CENTERED>(s, at.load(s, x[row]), of_row[row]);
+                        y[row] = self.parameters.affine::<S, BIAS>(s, at, z);
                     }
                     y
                 },
@@ -221,6 +312,31 @@ impl<const CENTERED: bool, const ADD: bool, const BIAS: bool> NormRows<'_, CENTE
         }
     }
 }
+
+simd_op!(
+    /// Writes the results of a row for which f32 is not accurate, or which is beside such a row.
+    ///
+    /// # Safety
+    /// As [`NormRows::write`].
+    unsafe fn write_rare_row<S: SimdF32, const CENTERED: bool>(
+        s: S,
+        norm: &NormRows<'_>,
+        row: usize,
+        terms: Terms,
+    ) {
+        // SAFETY: the caller's contract.
+        unsafe {
+            // Only a row of a pair is accurate here.
+            if S::REGISTERS >= 32 && terms.f32_safe {
+                norm.write::<S, CENTERED, 1>(s, row, [terms], &[]);
+            } else {
+                let out = norm.out.row(row);
+                standard_row_wide(&norm.parameters, norm.input.normalized().row(row), out);
+                learned(s, &norm.parameters, out, out);
+            }
+        }
+    }
+);
 
 /// The values that convert an element of a row to its standard score: `(x - mean) * scale + shift`.
 #[derive(Clone, Copy)]
@@ -252,50 +368,29 @@ pub(super) fn standard_score<S: SimdF32, const CENTERED: bool>(
     if CENTERED { s.mul_add(s.sub(x, mean), scale, shift) } else { s.mul(x, scale) }
 }
 
-/// The terms of `R` rows; writes the sums with the residuals if `ADD`.
+/// The terms of `R` rows from `row` on; writes the sums with the residuals. A layer normalization prefetches the rows
+/// `prefetch` in its second pass.
 ///
 /// # Safety
-/// `rows` are the inputs, the residuals and the outputs for the sums, the latter two only if `ADD`. Inputs and
-/// residuals are valid for reads, sums for writes of `len > 0` floats. Pointers of one row are the same or disjoint,
-/// and a sum may be the input only if it is the residual too; a sum is disjoint from other rows.
+/// Inputs and residuals are valid for reads, sums for writes of the norm's columns, at least one. Rows of one number
+/// are the same or disjoint, and a sum may be the input only if it is the residual too; a sum is disjoint from other
+/// rows.
 #[inline(always)]
-pub(super) unsafe fn terms<S: SimdF32, const CENTERED: bool, const ADD: bool, const R: usize>(
+pub(super) unsafe fn terms<S: SimdF32, const CENTERED: bool, const R: usize>(
     s: S,
-    len: usize,
-    eps: f32,
-    rows: [[*mut f32; R]; 3],
-    prefetch: [[PrefetchRow; R]; 2],
+    parameters: &Parameters<'_>,
+    input: &InputRows<'_>,
+    row: usize,
+    prefetch: [PrefetchRow; R],
 ) -> [Terms; R] {
-    let [x, _, sum] = rows;
     // SAFETY: the caller's contract; `means` has written the sum.
     unsafe {
         if CENTERED {
-            let mean = means::<S, ADD, R>(s, len, rows, prefetch[0]);
-            terms_about(s, len, eps, if ADD { sum } else { x }, mean, prefetch[1])
+            let mean = means(s, parameters.columns(), input, row);
+            terms_about(s, parameters, input.normalized().rows(row), mean, prefetch)
         } else {
-            root::<S, ADD, R>(s, len, eps, rows, prefetch[0])
+            root(s, parameters, input, row)
         }
-    }
-}
-
-/// One vector of the input; if `ADD`, of its sum with the residual, which is written.
-///
-/// # Safety
-/// As [`terms`], for one row.
-#[inline(always)]
-unsafe fn read<S: SimdF32, const ADD: bool>(
-    s: S,
-    at: RowVector,
-    [x, residual, sum]: [*mut f32; 3],
-) -> S::F32 {
-    // SAFETY: the caller's contract.
-    unsafe {
-        let mut v = at.load(s, x);
-        if ADD {
-            v = s.add(v, at.load(s, residual));
-            at.store(s, sum, v);
-        }
-        v
     }
 }
 
@@ -305,50 +400,52 @@ unsafe fn read<S: SimdF32, const ADD: bool>(
 /// # Safety
 /// As [`terms`].
 #[inline(always)]
-unsafe fn means<S: SimdF32, const ADD: bool, const R: usize>(
+unsafe fn means<S: SimdF32, const R: usize>(
     s: S,
     len: usize,
-    [x, residual, sum]: [[*mut f32; R]; 3],
-    prefetch: [PrefetchRow; R],
+    input: &InputRows<'_>,
+    row: usize,
 ) -> [f32; R] {
-    let mut first = [0.0; R];
+    let mut means = [0.0; R];
     let mut origin = [s.splat(0.0); R];
-    for row in 0..R {
+    for i in 0..R {
         // SAFETY: the rows are not empty.
-        first[row] = unsafe { if ADD { *x[row] + *residual[row] } else { *x[row] } };
-        origin[row] = s.splat(first[row]);
+        means[i] = unsafe {
+            let x = *input.x.row(row + i);
+            input.add.map_or(x, |[residual, _]| x + *residual.row(row + i))
+        };
+        origin[i] = s.splat(means[i]);
     }
-    let [total] = fold_parts::<S, R, 1, 2>(
-        s,
-        len,
-        &[prefetch],
-        #[inline(always)]
-        |row, at, [total]| {
-            // SAFETY: the caller's contract.
-            let v = unsafe { read::<S, ADD>(s, at, [x[row], residual[row], sum[row]]) };
-            *total = s.add(*total, at.zero_rest(s, s.sub(v, origin[row])));
-        },
-    );
+    // SAFETY: the caller's contract.
+    let total: [_; R] = unsafe {
+        input.fold(
+            s,
+            len,
+            row,
+            #[inline(always)]
+            |i, at, v, total| *total = s.add(*total, at.zero_rest(s, s.sub(v, origin[i]))),
+        )
+    };
     let inverse = 1.0 / len as f32;
-    for row in 0..R {
-        first[row] += total[row] * inverse;
+    for i in 0..R {
+        means[i] += total[i] * inverse;
     }
-    first
+    means
 }
 
 /// The terms of `R` rows with given approximate means, from the sums of the deviations and of their squares.
 ///
 /// # Safety
-/// `x` is valid for reads of `len` floats.
+/// `x` is valid for reads of the norm's columns.
 #[inline(always)]
 unsafe fn terms_about<S: SimdF32, const R: usize>(
     s: S,
-    len: usize,
-    eps: f32,
+    parameters: &Parameters<'_>,
     x: [*mut f32; R],
     mean: [f32; R],
     prefetch: [PrefetchRow; R],
 ) -> [Terms; R] {
+    let len = parameters.columns();
     let mut means = [s.splat(0.0); R];
     for row in 0..R {
         means[row] = s.splat(mean[row]);
@@ -373,7 +470,7 @@ unsafe fn terms_about<S: SimdF32, const R: usize>(
         let correction = total[row] * inverse;
         let variance = (squares[row] - total[row] * correction) * inverse;
         // Rounding can give a small negative number.
-        let variance = if variance < 0.0 { 0.0 } else { variance } + eps;
+        let variance = if variance < 0.0 { 0.0 } else { variance } + parameters.eps;
         let scale = 1.0 / math::sqrt(variance);
         let shift = -correction * scale;
         terms[row] =
@@ -387,31 +484,28 @@ unsafe fn terms_about<S: SimdF32, const R: usize>(
 /// # Safety
 /// As [`terms`].
 #[inline(always)]
-unsafe fn root<S: SimdF32, const ADD: bool, const R: usize>(
+unsafe fn root<S: SimdF32, const R: usize>(
     s: S,
-    len: usize,
-    eps: f32,
-    [x, residual, sum]: [[*mut f32; R]; 3],
-    prefetch: [PrefetchRow; R],
+    parameters: &Parameters<'_>,
+    input: &InputRows<'_>,
+    row: usize,
 ) -> [Terms; R] {
-    let [squares] = fold_parts::<S, R, 1, 2>(
-        s,
-        len,
-        &[prefetch],
-        #[inline(always)]
-        |row, at, [squares]| {
-            // SAFETY: the caller's contract. Lanes after the end are zeros, which add nothing.
-            let v = unsafe { read::<S, ADD>(s, at, [x[row], residual[row], sum[row]]) };
-            *squares = s.mul_add(v, v, *squares);
-        },
-    );
-    let mut terms = [Terms { mean: 0.0, scale: 0.0, shift: 0.0, f32_safe: false }; R];
-    for row in 0..R {
-        let mean = squares[row] * (1.0 / len as f32) + eps;
-        terms[row].scale = 1.0 / math::sqrt(mean);
-        terms[row].f32_safe = F32_SAFE.contains(&mean);
-    }
-    terms
+    let len = parameters.columns();
+    // SAFETY: the caller's contract. Lanes after the end are zeros, which add nothing.
+    let squares: [_; R] = unsafe {
+        input.fold(
+            s,
+            len,
+            row,
+            #[inline(always)]
+            |_, _, v, squares| *squares = s.mul_add(v, v, *squares),
+        )
+    };
+    squares.map(|squares| {
+        let mean = squares * (1.0 / len as f32) + parameters.eps;
+        let (scale, f32_safe) = (1.0 / math::sqrt(mean), F32_SAFE.contains(&mean));
+        Terms { mean: 0.0, scale, shift: 0.0, f32_safe }
+    })
 }
 
 /// The standard scores of a row, computed in f64, where no square of an f32 overflows or underflows. Returns one over
@@ -446,43 +540,31 @@ pub(super) unsafe fn standard_row_wide(
 /// bits as the last pass of the norm.
 ///
 /// # Safety
-/// There is a bias if `BIAS`. `standard` is valid for reads and `out` for writes of the norm's columns; they are the
-/// same or disjoint.
+/// `standard` is valid for reads and `out` for writes of the norm's columns; they are the same or disjoint.
 #[inline(always)]
-pub(super) unsafe fn learned<S: SimdF32, const BIAS: bool>(
+pub(super) unsafe fn learned<S: SimdF32>(
     s: S,
     parameters: &Parameters<'_>,
     standard: *const f32,
     out: *mut f32,
 ) {
+    macro_rules! map {
+        ($bias:literal) => {
+            map_row::<S, 1, UNROLL>(
+                s,
+                parameters.columns(),
+                [out],
+                &[],
+                #[inline(always)]
+                |at| [parameters.affine::<S, $bias>(s, at, at.load(s, standard))],
+            )
+        };
+    }
     // SAFETY: the caller's contract.
     unsafe {
-        map_row::<S, 1, UNROLL>(
-            s,
-            parameters.columns(),
-            [out],
-            &[],
-            #[inline(always)]
-            |at| {
-                let z = at.load(s, standard);
-                [affine::<S, BIAS>(s, z, parameters.load::<S, BIAS>(s, at))]
-            },
-        );
-    }
-}
-
-simd_op!(
-    /// [`learned`] on a row in place, for rare rows, so that its code is not inlined several times.
-    ///
-    /// # Safety
-    /// `row` is valid for reads and writes, and the bias for reads, of as many floats as the weight has.
-    unsafe fn learned_row<S: SimdF32>(s: S, parameters: Parameters<'_>, row: *mut f32) {
-        // SAFETY: the caller's contract.
-        unsafe {
-            match parameters.bias {
-                Some(_) => learned::<S, true>(s, &parameters, row, row),
-                None => learned::<S, false>(s, &parameters, row, row),
-            }
+        match parameters.bias {
+            Some(_) => map!(true),
+            None => map!(false),
         }
     }
-);
+}

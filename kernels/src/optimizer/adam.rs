@@ -4,6 +4,7 @@ use crate::error::Error;
 use crate::float_mode::in_default_mode;
 use crate::parallel::Exec;
 use crate::row_tasks::for_rows;
+use crate::rows::{RowVector, map_row};
 use crate::simd::{SimdF32, simd_op};
 use crate::sync_ptr::SharedMut;
 use core::fmt;
@@ -129,31 +130,36 @@ impl StepConstants {
     }
 }
 
-/// A vector of parameters with their moments.
-struct Element<S: SimdF32> {
-    parameter: S::F32,
-    first: S::F32,
-    second: S::F32,
-}
-
 impl StepConstants {
+    /// The new parameters, first and second moments of one vector; `old` are the rows of the old ones.
+    ///
+    /// # Safety
+    /// The rows are valid for reads of as many floats as the row has that is walked over.
     #[inline(always)]
-    fn update<S: SimdF32>(&self, s: S, gradient: S::F32, old: &Element<S>) -> Element<S> {
+    unsafe fn update<S: SimdF32>(
+        &self,
+        s: S,
+        at: RowVector,
+        gradients: *const f32,
+        old: [*mut f32; 3],
+    ) -> [S::F32; 3] {
         let zero = s.splat(0.0);
+        // SAFETY: the caller's contract.
+        let (gradient, [parameter, first, second]) = unsafe {
+            (at.load(s, gradients), [at.load(s, old[0]), at.load(s, old[1]), at.load(s, old[2])])
+        };
         let small = |x: S::F32, least: f32| s.less(s.abs(x), s.splat(least));
         let gradient = s.mul(gradient, s.splat(self.clip));
         let gradient = s.select(small(gradient, SMALLEST_GRADIENT), zero, gradient);
-        let first =
-            s.add(s.mul(old.first, s.splat(self.beta1)), s.mul(gradient, s.splat(self.rest1)));
+        let first = s.add(s.mul(first, s.splat(self.beta1)), s.mul(gradient, s.splat(self.rest1)));
         let first = s.select(small(first, SMALLEST_FIRST), zero, first);
         let square = s.mul(s.mul(gradient, gradient), s.splat(self.rest2));
-        let second = s.add(s.mul(old.second, s.splat(self.beta2)), square);
+        let second = s.add(s.mul(second, s.splat(self.beta2)), square);
         let second = s.select(small(second, SMALLEST_SECOND), zero, second);
         let root = s.mul(s.sqrt(second), s.splat(self.correction));
         let step = s.div(first, s.add(root, s.splat(self.epsilon)));
-        let decayed = s.mul(old.parameter, s.splat(self.keep));
-        let parameter = s.sub(decayed, s.mul(step, s.splat(self.rate)));
-        Element { parameter, first, second }
+        let decayed = s.mul(parameter, s.splat(self.keep));
+        [s.sub(decayed, s.mul(step, s.splat(self.rate))), first, second]
     }
 }
 
@@ -162,52 +168,40 @@ simd_op!(
     fn update<S: SimdF32>(
         s: S,
         constants: StepConstants,
-        parameters: &mut [f32],
         gradients: &[f32],
-        moments: [&mut [f32]; 2],
+        parameters_and_moments: [&mut [f32]; 3],
         average: Option<(&mut [f32], f32)>,
     ) {
-        let len = parameters.len();
-        let (parameters, gradients) = (parameters.as_mut_ptr(), gradients.as_ptr());
-        let [first, second] = moments.map(|moment| moment.as_mut_ptr());
-        let average = average.map(|(average, rest)| (average.as_mut_ptr(), rest));
-        let mut i = 0;
-        // SAFETY: `adam` passes slices of `len` elements; `i + LANES <= len` here, and `rest` ends at `len` below.
+        let (len, gradients) = (gradients.len(), gradients.as_ptr());
+        let old = parameters_and_moments.map(|row| row.as_mut_ptr());
+        // SAFETY: `adam` passes slices of `len` elements.
         unsafe {
-            while i + S::LANES <= len {
-                let old = Element {
-                    parameter: s.load(parameters.add(i)),
-                    first: s.load(first.add(i)),
-                    second: s.load(second.add(i)),
-                };
-                let new = constants.update(s, s.load(gradients.add(i)), &old);
-                s.store(parameters.add(i), new.parameter);
-                s.store(first.add(i), new.first);
-                s.store(second.add(i), new.second);
-                if let Some((average, rest)) = average {
-                    let average = average.add(i);
-                    let old = s.load(average);
-                    let way = s.mul(s.sub(new.parameter, old), s.splat(rest));
-                    s.store(average, s.add(old, way));
-                }
-                i += S::LANES;
-            }
-            let rest = len - i;
-            if rest > 0 {
-                let old = Element {
-                    parameter: s.load_prefix(parameters.add(i), rest),
-                    first: s.load_prefix(first.add(i), rest),
-                    second: s.load_prefix(second.add(i), rest),
-                };
-                let new = constants.update(s, s.load_prefix(gradients.add(i), rest), &old);
-                s.store_prefix(parameters.add(i), new.parameter, rest);
-                s.store_prefix(first.add(i), new.first, rest);
-                s.store_prefix(second.add(i), new.second, rest);
-                if let Some((average, part)) = average {
-                    let average = average.add(i);
-                    let old = s.load_prefix(average, rest);
-                    let way = s.mul(s.sub(new.parameter, old), s.splat(part));
-                    s.store_prefix(average, s.add(old, way), rest);
+            match average {
+                None => map_row::<S, 3, 1>(
+                    s,
+                    len,
+                    old,
+                    &[],
+                    #[inline(always)]
+                    |at| constants.update(s, at, gradients, old),
+                ),
+                Some((average, rest)) => {
+                    let (average, rest) = (average.as_mut_ptr(), s.splat(rest));
+                    let [parameters, first, second] = old;
+                    map_row::<S, 4, 1>(
+                        s,
+                        len,
+                        [parameters, first, second, average],
+                        &[],
+                        #[inline(always)]
+                        |at| {
+                            let [parameter, first, second] =
+                                constants.update(s, at, gradients, old);
+                            let before = at.load(s, average);
+                            let way = s.mul(s.sub(parameter, before), rest);
+                            [parameter, first, second, s.add(before, way)]
+                        },
+                    );
                 }
             }
         }
@@ -272,20 +266,19 @@ pub fn adam(
     }
     adam.check()?;
     let constants = in_default_mode(|| StepConstants::of(adam));
-    let [parameters, first, second] = [parameters, first, second].map(SharedMut::new);
+    let old = [parameters, first, second].map(SharedMut::new);
     let average = average.map(|(average, decay)| {
         (SharedMut::new(average), in_default_mode(|| (1.0 - f64::from(decay)) as f32))
     });
     for_rows(threads.workers(), len, 1, &|range| {
         let (start, count) = (range.start, range.len());
         // SAFETY: every slice is as long as the parameters (`check_len`), and each task has its own elements.
-        let (parameters, moments, average) = unsafe {
+        let (old, average) = unsafe {
             let average =
                 average.as_ref().map(|(average, rest)| (average.part(start, count), *rest));
-            let moments = [first.part(start, count), second.part(start, count)];
-            (parameters.part(start, count), moments, average)
+            (old.each_ref().map(|old| old.part(start, count)), average)
         };
-        isa.dispatch(update(constants, parameters, &gradients[range], moments, average));
+        isa.dispatch(update(constants, &gradients[range], old, average));
     });
     Ok(())
 }

@@ -5,8 +5,8 @@
 //! tile is two rows and four vectors, eight sums.
 //!
 //! Panels, rows and the multiplication are those of int8 GEMM. Its tiles are not: they store results and never look at a
-//! panel again, while here a tile must be a whole panel, whose bounds are computed once, and the code after the sums is
-//! a loop.
+//! panel again, while here a tile must be a whole panel, whose bounds are computed once, in a function that serves
+//! tiles of all heights.
 //!
 //! Bounds are compared with the best lower bound of the row in any part. After the first few panels almost no vector
 //! has a candidate, so the code for candidates is scalar.
@@ -19,7 +19,7 @@ use crate::gemm::{Integers, PANEL, Panels, Rows, Single, multiply_one};
 use crate::parallel::share;
 use crate::prefetch::PerStep;
 use crate::simd::int8::{Int8Dot, Int8Op, MAX_MR};
-use crate::simd::{CACHE_LINE_F32, MAX_LANES, SimdF32, tile_heights};
+use crate::simd::{CACHE_LINE_F32, MAX_LANES, SimdF32, simd_op, tile_heights};
 use core::mem::MaybeUninit;
 use core::ops::Range;
 
@@ -120,101 +120,108 @@ impl Int8Op for Scan<'_, '_> {
         for panel in self.panels.clone() {
             for tile in 0..tiles {
                 let range = share(rows, tiles, tile);
-                let prefetch = Prefetch::of(&self, panel + 1, tile, tiles);
+                let next = self.prefetch(panel + 1, tile, tiles);
                 tile_heights!(range.len(), [1 2 3 4 5 6 7 8 9 10 11 12], MR if MR <= B::ROWS => {
-                    self.tile::<B, MR, NV>(b, panel, range, prefetch)
+                    self.tile::<B, MR, NV>(b, panel, range, next)
                 });
             }
         }
     }
 }
 
-/// The share of the next panel that a tile prefetches.
-#[derive(Clone, Copy)]
-struct Prefetch {
-    from: *const f32,
-    /// Floats per step.
-    part: usize,
-}
-
-impl Prefetch {
-    #[inline(always)]
-    fn of(scan: &Scan<'_, '_>, next: usize, tile: usize, tiles: usize) -> Self {
-        let panels = scan.job.product.pruning_table.panels();
-        let (from, after) = (panels.address(next), panels.address(next + 1));
-        let share = (after as usize - from as usize) / size_of::<f32>() / tiles;
-        Self { from: from.wrapping_add(tile * share), part: share.div_ceil(panels.steps().max(1)) }
-    }
-}
-
 impl Scan<'_, '_> {
+    /// Where tile `tile` of `tiles` begins to prefetch its share of panel `next`, and the floats for each step.
+    #[inline(always)]
+    fn prefetch(&self, next: usize, tile: usize, tiles: usize) -> (*const f32, usize) {
+        let panels = self.job.product.pruning_table.panels();
+        let (from, after) = (panels.address(next), panels.address(next + 1));
+        let floats = (after as usize - from as usize) / size_of::<f32>() / tiles;
+        (from.wrapping_add(tile * floats), floats.div_ceil(panels.steps().max(1)))
+    }
+
+    /// The integer products of `rows` with `panel`, and their bounds.
     #[inline(always)]
     fn tile<B: Int8Dot, const MR: usize, const NV: usize>(
         &self,
         b: B,
         panel: usize,
-        tile: Range<usize>,
-        prefetch: Prefetch,
+        rows: Range<usize>,
+        (next, floats): (*const f32, usize),
     ) {
-        let (s, job, row) = (b.floats(), self.job, tile.start);
-        let lanes = <B::Floats as SimdF32>::LANES;
-        let Product { pruning_table, bias, .. } = *job.product;
-        let (weights, statistics) = pruning_table.panel(panel);
+        let (s, first, lanes) = (b.floats(), rows.start, <B::Floats as SimdF32>::LANES);
+        let (weights, statistics) = self.job.product.pruning_table.panel(panel);
         let steps = weights.len() / PANEL;
-        let statistic =
-            |which: ColumnStatistic, v: usize| &statistics[which as usize][v * lanes..][..lanes];
         let mut sums = [[b.zero(); NV]; MR];
         for v in 0..NV {
-            // SAFETY: the slice of `statistic` has LANES words.
-            let offset =
-                unsafe { Single(b).start(statistic(ColumnStatistic::Offset, v).as_ptr().cast()) };
+            let offsets = &statistics[ColumnStatistic::Offset as usize][v * lanes..][..lanes];
+            // SAFETY: the slice has LANES words.
+            let offset = unsafe { Single(b).start(offsets.as_ptr().cast()) };
             for line in &mut sums {
                 line[v] = offset;
             }
         }
-        let words = job.rows.quantized.words(tile);
+        let words = self.job.rows.quantized.words(rows);
         let row_words = const { <Single<B> as Integers>::WORDS };
         assert!(words.len() == MR * steps * row_words);
         let words = Rows { at: words.as_ptr().cast(), row: row_words, step: MR * row_words };
         let weights = Panels::one(weights.as_ptr().cast(), PANEL, lanes);
-        let count = if prefetch.part > CACHE_LINE_F32 { 2 } else { 1 };
-        let next = PerStep::new(prefetch.from, prefetch.part, count, CACHE_LINE_F32);
+        // The condition is outside of the loop over steps only if it is here.
+        let count = if floats > CACHE_LINE_F32 { 2 } else { 1 };
+        let next = PerStep::new(next, floats, count, CACHE_LINE_F32);
         // SAFETY: the assertion above: the tile has `MR` elements for each step, and the panel has NV vectors for each.
         let sums = unsafe { multiply_one(Single(b), sums, steps, words, weights, next) };
-        // The sums are stored to memory, so that the code below is a loop. Unrolled it would be most of the code of
-        // this function.
-        let mut buffer = MaybeUninit::<[f32; MAX_MR * PANEL]>::uninit();
-        let products = buffer.as_mut_ptr().cast::<f32>();
+        let mut buffer = MaybeUninit::<[[f32; PANEL]; MR]>::uninit();
         for (i, line) in sums.into_iter().enumerate() {
             for (v, sum) in line.into_iter().enumerate() {
-                // SAFETY: `MR <= MAX_MR`, and NV vectors are PANEL floats, so the row fits `buffer`.
-                unsafe { s.store(products.add(i * PANEL + v * lanes), b.to_f32(sum)) };
+                let at = buffer.as_mut_ptr().cast::<f32>().wrapping_add(i * PANEL + v * lanes);
+                // SAFETY: NV vectors are PANEL floats, so row `i < MR` fits `buffer`.
+                unsafe { s.store(at, b.to_f32(sum)) };
             }
         }
-        for v in 0..NV {
-            let first = panel * PANEL + v * lanes;
+        // SAFETY: the loop above stored all of it.
+        let products = unsafe { buffer.assume_init_ref() };
+        s.call_noinline(bound_panel(self, panel, first, products));
+    }
+}
+
+simd_op!(
+    /// Bounds the elements of a panel in the rows from `first_row` on, and records the columns that may be the largest.
+    /// `products` are the integer products. One function serves tiles of all heights.
+    fn bound_panel<S: SimdF32>(
+        s: S,
+        scan: &Scan<'_, '_>,
+        panel: usize,
+        first_row: usize,
+        products: &[[f32; PANEL]],
+    ) {
+        let job = scan.job;
+        let Product { pruning_table, bias, .. } = *job.product;
+        let (_, statistics) = pruning_table.panel(panel);
+        for first in (0..PANEL).step_by(S::LANES) {
+            let statistic =
+                |which: ColumnStatistic| statistics[which as usize][first..][..S::LANES].as_ptr();
             // SAFETY: the slices of `statistic` have LANES floats. The bias is read only up to its length.
             let (scale, norm, error, bias) = unsafe {
+                let bias = match bias {
+                    Some(bias) => {
+                        let valid = bias.get(panel * PANEL + first..).unwrap_or_default();
+                        s.load_prefix(valid.as_ptr(), valid.len().min(S::LANES))
+                    }
+                    None => s.splat(0.0),
+                };
                 (
-                    s.load(statistic(ColumnStatistic::Scale, v).as_ptr()),
-                    s.load(statistic(ColumnStatistic::Norm, v).as_ptr()),
-                    s.load(statistic(ColumnStatistic::Error, v).as_ptr()),
-                    match bias {
-                        Some(bias) => {
-                            let valid = bias.get(first..).unwrap_or_default();
-                            s.load_prefix(valid.as_ptr(), valid.len().min(lanes))
-                        }
-                        None => s.splat(0.0),
-                    },
+                    s.load(statistic(ColumnStatistic::Scale)),
+                    s.load(statistic(ColumnStatistic::Norm)),
+                    s.load(statistic(ColumnStatistic::Error)),
+                    bias,
                 )
             };
             // A bias of -inf means a column that is never chosen. Its bound stays finite.
             let bias_bound = s.mul(s.min(s.abs(bias), s.splat(f32::MAX)), s.splat(BIAS_ROUNDING));
-            for i in 0..MR {
-                let row_bound = job.rows.bound(row + i);
-                // SAFETY: the loop over `sums` above stored `MR` rows of PANEL floats to
-                // `products`.
-                let product = unsafe { s.load(products.add(i * PANEL + v * lanes)) };
+            for (row, products) in (first_row..).zip(products) {
+                let row_bound = job.rows.bound(row);
+                // SAFETY: the slice has LANES floats.
+                let product = unsafe { s.load(products[first..][..S::LANES].as_ptr()) };
                 let product = s.mul(product, scale);
                 let product = s.mul_add(product, s.splat(row_bound.scale), bias);
                 // The int8 product may overflow where the f32 product does not. No bound is below the smallest f32.
@@ -222,7 +229,7 @@ impl Scan<'_, '_> {
                 let bound = s.mul_add(error, s.splat(row_bound.error_factor), bias_bound);
                 let bound = s.mul_add(norm, s.splat(row_bound.norm_factor), bound);
                 let upper = s.add(product, bound);
-                let best = s.splat(job.rows.best(row + i).get());
+                let best = s.splat(job.rows.best(row).get());
                 if s.any(s.not_less(upper, best)) {
                     let (mut uppers, mut bounds) = ([0.0; MAX_LANES], [0.0; MAX_LANES]);
                     // SAFETY: both arrays have MAX_LANES floats, at least one vector.
@@ -230,9 +237,10 @@ impl Scan<'_, '_> {
                         s.store(uppers.as_mut_ptr(), upper);
                         s.store(bounds.as_mut_ptr(), bound);
                     }
-                    job.record(self.part, row + i, first, &uppers[..lanes], &bounds[..lanes]);
+                    let column = panel * PANEL + first;
+                    job.record(scan.part, row, column, &uppers[..S::LANES], &bounds[..S::LANES]);
                 }
             }
         }
     }
-}
+);

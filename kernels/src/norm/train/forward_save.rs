@@ -5,82 +5,73 @@
 use crate::error::Error;
 use crate::input::Input;
 use crate::matrix::{Matrix, MatrixMut};
-use crate::norm::parameters::{LayerNorm, Norm, Parameters, affine};
-use crate::norm::passes::{RowGroups, Terms, learned, standard_row_wide, standard_score, terms};
+use crate::norm::parameters::{Norm, Parameters};
+use crate::norm::passes::{
+    InputRows, RowGroups, Terms, for_row_groups, learned, standard_row_wide, standard_score, terms,
+};
 use crate::parallel::Exec;
 use crate::row_prefetch::PrefetchRow;
 use crate::row_tasks::{RowPtrs, for_rows};
 use crate::rows::{UNROLL, map_row};
-use crate::simd::{SimdF32, SimdOp, simd_op};
+use crate::simd::{SimdF32, simd_op};
 use crate::sync_ptr::SharedMut;
 use core::ops::Range;
 
-/// `CENTERED` for a layer normalization, otherwise a root-mean-square one; `BIAS` if it has a bias.
-struct ForwardSaveRows<'a, const CENTERED: bool, const BIAS: bool> {
+#[derive(Clone, Copy)]
+struct ForwardSaveRows<'a> {
     parameters: Parameters<'a>,
-    rows: usize,
-    x: RowPtrs<'a>,
+    input: InputRows<'a>,
     standard: RowPtrs<'a>,
     out: RowPtrs<'a>,
     /// One element per row.
-    scale: *mut f32,
+    scale: SharedMut<'a>,
 }
 
-impl<const CENTERED: bool, const BIAS: bool> SimdOp for ForwardSaveRows<'_, CENTERED, BIAS> {
-    type Output = ();
-
+impl RowGroups for ForwardSaveRows<'_> {
     #[inline(always)]
-    fn run<S: SimdF32>(self, s: S) {
-        // SAFETY: `norm_forward_save` checked with `RowPtrs` that all matrices have these rows of `columns` floats, with
-        // `Norm::checked` that weight and bias have `columns` floats, with `check_len` that there is a scale for each
-        // row, and that there are columns; it sets `BIAS` if there is a bias. `for_rows` gives each task its own rows.
-        unsafe { self.all(s, [self.rows, self.parameters.columns()]) };
-    }
-}
-
-impl<const CENTERED: bool, const BIAS: bool> RowGroups for ForwardSaveRows<'_, CENTERED, BIAS> {
-    #[inline(always)]
-    unsafe fn group<S: SimdF32, const R: usize>(&self, s: S, row: usize) {
-        let (len, eps) = (self.parameters.columns(), self.parameters.eps);
-        let (x, standard) = (self.x.rows::<R>(row), self.standard.rows::<R>(row));
-        let out = self.out.rows::<R>(row);
-        let prefetch = [self.x.next(s, row + R), self.standard.next(s, row + R)];
-        // SAFETY: the caller's contract; `ADD` is false, so only `x` is used.
-        let terms = unsafe { terms::<S, CENTERED, false, R>(s, len, eps, [x; 3], prefetch) };
+    unsafe fn group<S: SimdF32, const CENTERED: bool, const R: usize>(&self, s: S, row: usize) {
+        let parameters = &self.parameters;
+        let prefetch = self.standard.next(s, row + R);
+        // SAFETY: the caller's contract.
+        let terms = unsafe { terms::<S, CENTERED, R>(s, parameters, &self.input, row, prefetch) };
         let prefetch: [_; R] = self.out.next(s, row + R);
         for i in 0..R {
+            let row = row + i;
+            let (x, standard) = (self.input.x.row(row), self.standard.row(row));
+            let to = [standard, self.out.row(row)];
             // SAFETY: the caller's contract.
             unsafe {
-                let scale = if terms[i].f32_safe {
-                    self.finish(s, x[i], [standard[i], out[i]], terms[i], prefetch[i]);
-                    terms[i].scale
-                } else {
-                    let scale = standard_row_wide(&self.parameters, x[i], standard[i]);
-                    learned::<S, BIAS>(s, &self.parameters, standard[i], out[i]);
+                let scale = if !terms[i].f32_safe {
+                    let scale = standard_row_wide(parameters, x, standard);
+                    learned(s, parameters, standard, to[1]);
                     // Infinity times a gradient of 0 would be NaN. NaN remains NaN.
                     if scale > f64::from(f32::MAX) { f32::MAX } else { scale as f32 }
+                } else if parameters.bias.is_some() {
+                    self.finish::<S, CENTERED, true>(s, x, to, terms[i], prefetch[i])
+                } else {
+                    self.finish::<S, CENTERED, false>(s, x, to, terms[i], prefetch[i])
                 };
-                *self.scale.add(row + i) = scale;
+                *self.scale.as_ptr().add(row) = scale;
             }
         }
     }
 }
 
-impl<const CENTERED: bool, const BIAS: bool> ForwardSaveRows<'_, CENTERED, BIAS> {
-    /// Writes both results of a row, the standard scores and the output.
+impl ForwardSaveRows<'_> {
+    /// Writes both results of a row, the standard scores and the output, and returns the scale.
     ///
     /// # Safety
-    /// As [`RowGroups::group`], for one row; the output may be `x`.
+    /// As [`RowGroups::group`], for one row; the output may be `x`. There is a bias if `BIAS`.
     #[inline(always)]
-    unsafe fn finish<S: SimdF32>(
+    unsafe fn finish<S: SimdF32, const CENTERED: bool, const BIAS: bool>(
         &self,
         s: S,
         x: *const f32,
         to: [*mut f32; 2],
         terms: Terms,
         prefetch: PrefetchRow,
-    ) {
-        let terms = terms.splat(s);
+    ) -> f32 {
+        let of_row = terms.splat(s);
         // SAFETY: the caller's contract.
         unsafe {
             map_row::<S, 2, UNROLL>(
@@ -90,11 +81,12 @@ impl<const CENTERED: bool, const BIAS: bool> ForwardSaveRows<'_, CENTERED, BIAS>
                 &[prefetch],
                 #[inline(always)]
                 |at| {
-                    let z = standard_score::<S, CENTERED>(s, at.load(s, x), terms);
-                    [z, affine::<S, BIAS>(s, z, self.parameters.load::<S, BIAS>(s, at))]
+                    let z = standard_score::<S, CENTERED>(s, at.load(s, x), of_row);
+                    [z, self.parameters.affine::<S, BIAS>(s, at, z)]
                 },
             );
         }
+        terms.scale
     }
 }
 
@@ -148,40 +140,22 @@ pub fn norm_forward_save(
     scale: &mut [f32],
     mut out: MatrixMut<'_>,
 ) -> Result<(), Error> {
-    let Exec { isa, threads } = exec;
     let shape @ [rows, columns] = [out.rows(), out.columns()];
     let to = RowPtrs::written("out", &mut out, shape)?;
-    let from = x.rows("x", to, shape)?;
+    let x = x.rows("x", to, shape)?;
     let standard = RowPtrs::written("standard", &mut standard, shape)?;
     let parameters = norm.checked(columns)?;
     Error::check_len("scale", rows, scale)?;
     if columns == 0 {
         scale.fill(0.0);
-        return Ok(());
     }
     let scale = SharedMut::new(scale);
-    for_rows(threads.workers(), rows, columns, &|range| {
-        let [x, standard, out] = [from, standard, to].map(|ptr| ptr.from(range.start));
-        let scale = scale.as_ptr().wrapping_add(range.start);
-        let rows = range.len();
-        macro_rules! run {
-            ($centered:literal, $bias:literal) => {
-                isa.dispatch(ForwardSaveRows::<$centered, $bias> {
-                    parameters,
-                    rows,
-                    x,
-                    standard,
-                    out,
-                    scale,
-                })
-            };
-        }
-        match norm {
-            Norm::Layer(LayerNorm { bias: Some(_), .. }) => run!(true, true),
-            Norm::Layer(_) => run!(true, false),
-            Norm::Rms(_) => run!(false, false),
-        }
-    });
+    let input = InputRows { x, add: None };
+    let groups = ForwardSaveRows { parameters, input, standard, out: to, scale };
+    // SAFETY: `RowPtrs` and `Norm::checked` checked the shapes, and `check_len` that there is a scale for each row.
+    unsafe {
+        for_row_groups(exec, shape, parameters.centered, groups);
+    }
     Ok(())
 }
 
@@ -197,12 +171,7 @@ simd_op!(
             let (standard, out) = (standard.row(row), out.row(row));
             // SAFETY: `norm_recompute` checked with `RowPtrs` that both matrices have these rows of `columns` floats, and with
             // `Norm::checked` that weight and bias have `columns` floats; `for_rows` gives each task its own rows.
-            unsafe {
-                match parameters.bias {
-                    Some(_) => learned::<S, true>(s, &parameters, standard, out),
-                    None => learned::<S, false>(s, &parameters, standard, out),
-                }
-            }
+            unsafe { learned(s, &parameters, standard, out) };
         }
     }
 );
@@ -236,9 +205,6 @@ pub fn norm_recompute(
     let standard = RowPtrs::read("standard", &standard, shape)?;
     let out = RowPtrs::written("out", &mut out, shape)?;
     let parameters = norm.checked(columns)?;
-    if rows == 0 || columns == 0 {
-        return Ok(());
-    }
     for_rows(threads.workers(), rows, columns, &|rows| {
         isa.dispatch(recompute_rows(parameters, rows, standard, out));
     });

@@ -5,12 +5,12 @@ use crate::error::Error;
 use crate::input::Input;
 use crate::matrix::{Matrix, MatrixMut};
 use crate::norm::parameters::{Norm, Parameters};
-use crate::norm::passes::RowGroups;
+use crate::norm::passes::{RowGroups, for_row_groups};
 use crate::parallel::Exec;
 use crate::row_prefetch::PrefetchRow;
-use crate::row_tasks::{RowPtrs, for_rows};
+use crate::row_tasks::RowPtrs;
 use crate::rows::{UNROLL, fold_lanes, map_row};
-use crate::simd::{SimdF32, SimdOp};
+use crate::simd::SimdF32;
 use crate::train::WriteMode;
 use core::fmt;
 
@@ -32,57 +32,50 @@ impl fmt::Debug for SavedNorm<'_> {
     }
 }
 
-/// `CENTERED` for a layer normalization; `ADD` to add to the content of `d_x`.
-struct InputGradRows<'a, const CENTERED: bool, const ADD: bool> {
+#[derive(Clone, Copy)]
+struct InputGradRows<'a> {
     weight: &'a [f32],
-    rows: usize,
+    /// One element per row.
+    scale: &'a [f32],
     standard: RowPtrs<'a>,
     d_out: RowPtrs<'a>,
     d_x: RowPtrs<'a>,
-    /// One element per row.
-    scale: *const f32,
+    write: WriteMode,
 }
 
-impl<const CENTERED: bool, const ADD: bool> SimdOp for InputGradRows<'_, CENTERED, ADD> {
-    type Output = ();
-
+impl RowGroups for InputGradRows<'_> {
     #[inline(always)]
-    fn run<S: SimdF32>(self, s: S) {
-        // SAFETY: `norm_backward` checked with `RowPtrs` that all matrices have these rows of `columns` floats, with
-        // `Norm::checked` that the weight has `columns` floats, with `check_len` that there is a scale for each row,
-        // and that there are columns. `for_rows` gives each task its own rows.
-        unsafe { self.all(s, [self.rows, self.weight.len()]) };
-    }
-}
-
-impl<const CENTERED: bool, const ADD: bool> RowGroups for InputGradRows<'_, CENTERED, ADD> {
-    #[inline(always)]
-    unsafe fn group<S: SimdF32, const R: usize>(&self, s: S, row: usize) {
+    unsafe fn group<S: SimdF32, const CENTERED: bool, const R: usize>(&self, s: S, row: usize) {
         let (standard, d_out) = (self.standard.rows::<R>(row), self.d_out.rows::<R>(row));
         let prefetch = [self.standard.next(s, row + R), self.d_out.next(s, row + R)];
         // SAFETY: the caller's contract.
-        let [means, along] = unsafe { self.sums(s, standard, d_out, prefetch) };
+        let [means, along] = unsafe { self.sums::<S, CENTERED, R>(s, standard, d_out, prefetch) };
         let inverse = 1.0 / self.weight.len() as f32;
         let (d_x, prefetch): (_, [_; R]) = (self.d_x.rows::<R>(row), self.d_x.next(s, row + R));
         for i in 0..R {
-            let [mean, along] = [means[i] * inverse, along[i] * inverse];
+            let rows = [standard[i], d_out[i], d_x[i]];
+            let terms = [means[i] * inverse, along[i] * inverse, self.scale[row + i]];
             // SAFETY: the caller's contract.
             unsafe {
-                let scale = *self.scale.add(row + i);
-                self.finish(s, [standard[i], d_out[i], d_x[i]], [mean, along, scale], prefetch[i]);
+                match self.write {
+                    WriteMode::Store => {
+                        self.finish::<S, CENTERED, false>(s, rows, terms, prefetch[i]);
+                    }
+                    WriteMode::Add => self.finish::<S, CENTERED, true>(s, rows, terms, prefetch[i]),
+                }
             }
         }
     }
 }
 
-impl<const CENTERED: bool, const ADD: bool> InputGradRows<'_, CENTERED, ADD> {
+impl InputGradRows<'_> {
     /// The sums of `g`, if `CENTERED`, and of `g z` for each of `R` rows. As many lanes as four vectors hold are summed
     /// at a time, so that two sums fit in 16 registers.
     ///
     /// # Safety
     /// Rows are valid for reads of `weight.len()` floats.
     #[inline(always)]
-    unsafe fn sums<S: SimdF32, const R: usize>(
+    unsafe fn sums<S: SimdF32, const CENTERED: bool, const R: usize>(
         &self,
         s: S,
         standard: [*mut f32; R],
@@ -108,12 +101,12 @@ impl<const CENTERED: bool, const ADD: bool> InputGradRows<'_, CENTERED, ADD> {
         )
     }
 
-    /// Writes a row: `scale (g - mean - z along)`.
+    /// Writes a row: `scale (g - mean - z along)`, added to the content of `d_x` if `ADD`.
     ///
     /// # Safety
     /// As [`RowGroups::group`], for one row; `d_x` may be `d_out`.
     #[inline(always)]
-    unsafe fn finish<S: SimdF32>(
+    unsafe fn finish<S: SimdF32, const CENTERED: bool, const ADD: bool>(
         &self,
         s: S,
         [standard, d_out, d_x]: [*mut f32; 3],
@@ -184,37 +177,14 @@ pub fn norm_backward(
     write: WriteMode,
     mut d_x: MatrixMut<'_>,
 ) -> Result<(), Error> {
-    let Exec { isa, threads } = exec;
     let shape @ [rows, columns] = [d_x.rows(), d_x.columns()];
     let to = RowPtrs::written("d_x", &mut d_x, shape)?;
     let from = d_out.rows("d_out", to, shape)?;
     let standard = RowPtrs::read("standard", &standard, shape)?;
-    let Parameters { weight, .. } = norm.checked(columns)?;
+    let Parameters { centered, weight, .. } = norm.checked(columns)?;
     Error::check_len("scale", rows, scale)?;
-    if rows == 0 || columns == 0 {
-        return Ok(());
-    }
-    for_rows(threads.workers(), rows, columns, &|range| {
-        let [standard, d_out, d_x] = [standard, from, to].map(|ptr| ptr.from(range.start));
-        let (rows, scale) = (range.len(), scale[range].as_ptr());
-        macro_rules! run {
-            ($centered:literal, $add:literal) => {
-                isa.dispatch(InputGradRows::<$centered, $add> {
-                    weight,
-                    rows,
-                    standard,
-                    d_out,
-                    d_x,
-                    scale,
-                })
-            };
-        }
-        match (norm, write) {
-            (Norm::Layer(_), WriteMode::Store) => run!(true, false),
-            (Norm::Layer(_), WriteMode::Add) => run!(true, true),
-            (Norm::Rms(_), WriteMode::Store) => run!(false, false),
-            (Norm::Rms(_), WriteMode::Add) => run!(false, true),
-        }
-    });
+    let groups = InputGradRows { weight, scale, standard, d_out: from, d_x: to, write };
+    // SAFETY: `RowPtrs` and `Norm::checked` checked the shapes.
+    unsafe { for_row_groups(exec, shape, centered, groups) };
     Ok(())
 }

@@ -7,7 +7,7 @@ use crate::matrix::Matrix;
 use crate::parallel::Exec;
 use crate::row_tasks::RowPtrs;
 use crate::rows::map_row;
-use crate::simd::{SimdF32, SimdOp};
+use crate::simd::{SimdF32, simd_op};
 use crate::sync_ptr::SharedMut;
 use crate::train::{ReductionChunks, WriteMode};
 use core::fmt;
@@ -36,55 +36,63 @@ const COLUMNS: usize = 256;
 const GROUP: usize = 4;
 
 /// The sums of a reduction chunk.
-type Sums<const N: usize> = [[f32; COLUMNS]; N];
+type ChunkSums<const N: usize> = [[f32; COLUMNS]; N];
 
-/// Computes `N` gradients: that of the weight and, if `N` is 2, that of the bias.
-struct ParamGradSums<'a, const N: usize> {
+/// The operands of a task, and the columns of its sums.
+struct ParamGradTask<'a> {
     columns: Range<usize>,
-    chunks: ReductionChunks<'a>,
-    write: WriteMode,
     standard: RowPtrs<'a>,
     d_out: RowPtrs<'a>,
-    gradients: [*mut f32; N],
 }
 
-impl<const N: usize> SimdOp for ParamGradSums<'_, N> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<S: SimdF32>(self, s: S) {
-        let mut add = self.write == WriteMode::Add;
-        if self.chunks.is_empty() && !add {
-            self.finish(s, &[[0.0; COLUMNS]; N], false);
-        }
-        for Range { start: mut row, end } in self.chunks.ranges() {
-            let mut sums = [[0.0; COLUMNS]; N];
-            // SAFETY: `norm_parameters_backward` checked that `standard` and `d_out` have the same shape with contiguous rows, that the
-            // reduction chunks have as many rows, and that the gradients have `columns` floats; each task has its own
-            // columns.
-            unsafe {
+simd_op!(
+    /// Computes `N` gradients: that of the weight and, if `N` is 2, that of the bias.
+    ///
+    /// # Safety
+    /// The matrices have the rows of `chunks` and the columns of the task, and the gradients have these columns, which
+    /// only this task uses.
+    unsafe fn sum_gradients<S: SimdF32, const N: usize>(
+        s: S,
+        task: ParamGradTask<'_>,
+        chunks: ReductionChunks<'_>,
+        write: WriteMode,
+        gradients: [*mut f32; N],
+    ) {
+        let mut add = write == WriteMode::Add;
+        // SAFETY: the caller's contract.
+        unsafe {
+            if chunks.is_empty() && !add {
+                task.finish(s, &[[0.0; COLUMNS]; N], gradients, false);
+            }
+            for Range { start: mut row, end } in chunks.ranges() {
+                let mut sums = [[0.0; COLUMNS]; N];
                 while row + GROUP <= end {
-                    self.rows::<S, GROUP>(s, row, &mut sums);
+                    task.rows::<S, N, GROUP>(s, row, &mut sums);
                     row += GROUP;
                 }
                 while row < end {
-                    self.rows::<S, 1>(s, row, &mut sums);
+                    task.rows::<S, N, 1>(s, row, &mut sums);
                     row += 1;
                 }
+                task.finish(s, &sums, gradients, add);
+                add = true;
             }
-            self.finish(s, &sums, add);
-            add = true;
         }
     }
-}
+);
 
-impl<const N: usize> ParamGradSums<'_, N> {
+impl ParamGradTask<'_> {
     /// Adds `R` rows from `row` on, in order.
     ///
     /// # Safety
     /// The matrices have these rows and the columns of the task.
     #[inline(always)]
-    unsafe fn rows<S: SimdF32, const R: usize>(&self, s: S, row: usize, sums: &mut Sums<N>) {
+    unsafe fn rows<S: SimdF32, const N: usize, const R: usize>(
+        &self,
+        s: S,
+        row: usize,
+        sums: &mut ChunkSums<N>,
+    ) {
         let Range { start, end } = self.columns;
         let of_task = |row: *mut f32| row.wrapping_add(start);
         let standard = self.standard.rows::<R>(row).map(of_task);
@@ -117,12 +125,20 @@ impl<const N: usize> ParamGradSums<'_, N> {
     }
 
     /// Stores the sums of a reduction chunk, or adds them.
+    ///
+    /// # Safety
+    /// The gradients have the columns of the task, which only this task uses.
     #[inline(always)]
-    fn finish<S: SimdF32>(&self, s: S, sums: &Sums<N>, add: bool) {
+    unsafe fn finish<S: SimdF32, const N: usize>(
+        &self,
+        s: S,
+        sums: &ChunkSums<N>,
+        gradients: [*mut f32; N],
+        add: bool,
+    ) {
         let Range { start, end } = self.columns;
-        let to = self.gradients.map(|to| to.wrapping_add(start));
-        // SAFETY: `norm_parameters_backward` checked that the gradients have `columns` floats; only this task uses these columns, and there
-        // is a sum for each column of a task.
+        let to = gradients.map(|to| to.wrapping_add(start));
+        // SAFETY: the caller's contract; there is a sum for each column of a task.
         unsafe {
             map_row::<S, N, 1>(
                 s,
@@ -198,21 +214,16 @@ pub fn norm_parameters_backward(
     let (d_weight, d_bias) = (SharedMut::new(d_weight), d_bias.map(SharedMut::new));
     threads.workers().for_each(columns.div_ceil(COLUMNS), &|task| {
         let columns = task * COLUMNS..columns.min((task + 1) * COLUMNS);
-        macro_rules! run {
-            ($gradients:expr) => {
-                isa.dispatch(ParamGradSums {
-                    columns,
-                    chunks,
-                    write,
-                    standard,
-                    d_out,
-                    gradients: $gradients,
-                })
-            };
-        }
-        match d_bias {
-            Some(d_bias) => run!([d_weight.as_ptr(), d_bias.as_ptr()]),
-            None => run!([d_weight.as_ptr()]),
+        let task = ParamGradTask { columns, standard, d_out };
+        let d_weight = d_weight.as_ptr();
+        // SAFETY: the checks above; each task has its own columns.
+        unsafe {
+            match d_bias.map(|d_bias| d_bias.as_ptr()) {
+                Some(d_bias) => {
+                    isa.dispatch(sum_gradients(task, chunks, write, [d_weight, d_bias]));
+                }
+                None => isa.dispatch(sum_gradients(task, chunks, write, [d_weight])),
+            }
         }
     });
     Ok(())
