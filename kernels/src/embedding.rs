@@ -1,13 +1,12 @@
 //! Embedding lookup: `out[i] = table[ids[i]] * scale`, plus the position's vector, in one pass.
 
-use crate::debug_slice::Elements;
+use crate::debug_slice::impl_debug;
 use crate::error::{Error, Expected};
 use crate::matrix::{Matrix, MatrixMut};
 use crate::parallel::Exec;
 use crate::row_tasks::{RowPtrs, for_rows};
 use crate::rows::map_row;
 use crate::simd::simd_op;
-use core::fmt;
 use core::ops::Range;
 
 #[cfg(feature = "train")]
@@ -22,14 +21,7 @@ pub struct Positions<'a> {
     pub rows: &'a [u32],
 }
 
-impl fmt::Debug for Positions<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Positions")
-            .field("table", &self.table)
-            .field("rows", &Elements::of(self.rows))
-            .finish()
-    }
-}
+impl_debug!(Positions { table, [rows] });
 
 simd_op!(
     fn look_up<S: SimdF32>(

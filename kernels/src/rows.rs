@@ -136,6 +136,38 @@ pub(crate) unsafe fn map_slice<S: SimdF32>(
     }
 }
 
+/// Adds the elements of `R` rows of `len` in whole steps to `totals`, and returns the number of elements that were in
+/// such steps. A step has four virtual vectors of [`MAX_LANES`] lanes. Of these, `totals` has `J` vectors from `vector`
+/// on, and of each of them `width` parts from `part` on. The rows `prefetch` are prefetched meanwhile.
+#[inline(always)]
+fn fold_steps<S: SimdF32, const R: usize, const SUMS: usize, const WIDTH: usize, const J: usize>(
+    s: S,
+    len: usize,
+    prefetch: &[[PrefetchRow; R]],
+    [vector, part, width]: [usize; 3],
+    totals: &mut [[[[S::F32; SUMS]; J]; WIDTH]; R],
+    add: &impl Fn(usize, RowVector, &mut [S::F32; SUMS]),
+) -> usize {
+    let mut i = 0;
+    while i + STEP <= len {
+        for row in 0..R {
+            for p in 0..width {
+                for prefetch in prefetch {
+                    prefetch[row].issue::<S, J>(s, i + (part + p) * J * S::LANES);
+                }
+            }
+            for j in 0..J {
+                for p in 0..width {
+                    let at = i + (vector + j) * MAX_LANES + (part + p) * S::LANES;
+                    add(row, RowVector::whole::<S>(at), &mut totals[row][p][j]);
+                }
+            }
+        }
+        i += STEP;
+    }
+    i
+}
+
 /// `SUMS` sums of each of `R` rows of `len` elements, in four virtual vectors of 16 lanes that are added in a tree. The
 /// elements after the last whole step of 64 belong to the first vector.
 ///
@@ -155,23 +187,7 @@ pub(crate) fn fold_parts<S: SimdF32, const R: usize, const SUMS: usize, const WI
     let mut first = 0;
     while first < MAX_LANES / S::LANES {
         let mut totals = [[[[zero; SUMS]; UNROLL]; WIDTH]; R];
-        let mut i = 0;
-        while i + STEP <= len {
-            for row in 0..R {
-                for part in 0..width {
-                    for prefetch in prefetch {
-                        prefetch[row].issue::<S, UNROLL>(s, i + (first + part) * UNROLL * S::LANES);
-                    }
-                }
-                for j in 0..UNROLL {
-                    for part in 0..width {
-                        let at = i + j * MAX_LANES + (first + part) * S::LANES;
-                        add(row, RowVector::whole::<S>(at), &mut totals[row][part][j]);
-                    }
-                }
-            }
-            i += STEP;
-        }
+        let mut i = fold_steps(s, len, prefetch, [0, first, width], &mut totals, &add);
         while i < len {
             for part in 0..width {
                 // A part after the end has no elements.
@@ -193,66 +209,72 @@ pub(crate) fn fold_parts<S: SimdF32, const R: usize, const SUMS: usize, const WI
         }
         first += width;
     }
-    let mut sums = [[0.0; R]; SUMS];
-    for sum in 0..SUMS {
-        for row in 0..R {
-            sums[sum][row] = sum_of_parts(s, parts[sum][row]);
-        }
-    }
-    sums
+    each_sum(
+        parts,
+        #[inline(always)]
+        |parts| sum_of_parts(s, parts),
+    )
 }
 
 /// `SUMS` sums of each of `R` rows of `len` elements, in [`VIRTUAL`] lanes: element `i` belongs to lane `i % VIRTUAL`,
 /// and [`sum_of_lanes`] adds the lanes.
 ///
-/// As [`fold_parts`], with the lanes of at most `VECTORS` vectors in registers at a time.
+/// As [`fold_parts`], with at most `WIDTH` parts of `J` virtual vectors in registers at a time.
 #[cfg(feature = "train")]
 #[inline(always)]
-pub(crate) fn fold_lanes<S: SimdF32, const R: usize, const SUMS: usize, const VECTORS: usize>(
+pub(crate) fn fold_lanes<
+    S: SimdF32,
+    const R: usize,
+    const SUMS: usize,
+    const J: usize,
+    const WIDTH: usize,
+>(
     s: S,
     len: usize,
     prefetch: &[[PrefetchRow; R]],
     add: impl Fn(usize, RowVector, &mut [S::F32; SUMS]),
 ) -> [[f32; R]; SUMS] {
+    const { assert!(VIRTUAL == STEP && UNROLL.is_multiple_of(J)) };
     let zero = s.splat(0.0);
-    let vectors = VECTORS.min(VIRTUAL / S::LANES);
+    let width = WIDTH.min(MAX_LANES / S::LANES);
     let mut lanes = [[[zero; MOST_VECTORS]; R]; SUMS];
-    let mut first = 0;
-    while first < VIRTUAL / S::LANES {
-        let mut totals = [[[zero; SUMS]; VECTORS]; R];
-        let mut i = first * S::LANES;
-        while i + vectors * S::LANES <= len {
-            for row in 0..R {
-                for prefetch in prefetch {
-                    prefetch[row].issue::<S, VECTORS>(s, i);
-                }
-                for j in 0..vectors {
-                    add(row, RowVector::whole::<S>(i + j * S::LANES), &mut totals[row][j]);
-                }
-            }
-            i += VIRTUAL;
-        }
-        for j in 0..vectors {
-            if i + j * S::LANES < len {
-                let at = RowVector::rest::<S>(i + j * S::LANES, len);
-                for row in 0..R {
-                    add(row, at, &mut totals[row][j]);
+    for vector in (0..UNROLL).step_by(J) {
+        for first in (0..MAX_LANES / S::LANES).step_by(width) {
+            let mut totals = [[[[zero; SUMS]; J]; WIDTH]; R];
+            let done = fold_steps(s, len, prefetch, [vector, first, width], &mut totals, &add);
+            for j in 0..J {
+                for part in 0..width {
+                    let lane = (vector + j) * MAX_LANES + (first + part) * S::LANES;
+                    for row in 0..R {
+                        let total = &mut totals[row][part][j];
+                        if done + lane < len {
+                            add(row, RowVector::rest::<S>(done + lane, len), total);
+                        }
+                        for sum in 0..SUMS {
+                            lanes[sum][row][lane / S::LANES] = total[sum];
+                        }
+                    }
                 }
             }
         }
-        for row in 0..R {
-            for j in 0..vectors {
-                for sum in 0..SUMS {
-                    lanes[sum][row][first + j] = totals[row][j][sum];
-                }
-            }
-        }
-        first += vectors;
     }
+    each_sum(
+        lanes,
+        #[inline(always)]
+        |lanes| sum_of_lanes(s, lanes),
+    )
+}
+
+/// `sum` of the lanes of each sum of each row.
+#[inline(always)]
+fn each_sum<V: Copy, const N: usize, const R: usize, const SUMS: usize>(
+    lanes: [[[V; N]; R]; SUMS],
+    sum: impl Fn([V; N]) -> f32,
+) -> [[f32; R]; SUMS] {
     let mut sums = [[0.0; R]; SUMS];
-    for sum in 0..SUMS {
+    for i in 0..SUMS {
         for row in 0..R {
-            sums[sum][row] = sum_of_lanes(s, lanes[sum][row]);
+            sums[i][row] = sum(lanes[i][row]);
         }
     }
     sums

@@ -24,7 +24,7 @@ use crate::matrix::{Matrix, MatrixMut};
 use crate::parallel::Exec;
 use crate::row_tasks::{RowPtrs, for_rows};
 use crate::sync_ptr::SharedMut;
-use passes::{SoftmaxRows, log_sum_exp_rows};
+use passes::{SoftmaxRows, log_sum_exp_rows, softmax_rows};
 
 fn check_lengths(lengths: Option<&[usize]>, rows: usize, columns: usize) -> Result<(), Error> {
     let Some(lengths) = lengths else { return Ok(()) };
@@ -80,7 +80,7 @@ pub fn softmax(
         return Ok(());
     }
     for_rows(threads.workers(), rows, columns, &|rows| {
-        isa.dispatch(SoftmaxRows { options, from, to, rows, columns });
+        isa.dispatch(softmax_rows(SoftmaxRows { options, from, to, columns }, rows));
     });
     Ok(())
 }

@@ -18,12 +18,11 @@ use super::online_softmax::WeightLines;
 use super::options::{AttentionOptions, Sequence, check_query, check_sequences};
 use super::panels::{KvFormat, with_kv_format};
 use super::tasks::{AttentionParams, chunked};
-use crate::debug_slice::Elements;
+use crate::debug_slice::impl_debug;
 use crate::dtype::Dtype;
 use crate::error::{Error, Expected};
 use crate::parallel::Parallelism;
 use crate::simd::{SimdF32, SimdOp, simd_op};
-use core::fmt;
 use core::ops::Range;
 
 /// The KV slots of each row of a decode step. Row `r` sees `lens[r]` keys; key `j` is position `j` of slot
@@ -50,15 +49,7 @@ impl<'a> SlotTable<'a> {
     }
 }
 
-impl fmt::Debug for SlotTable<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SlotTable")
-            .field("lens", &Elements::of(self.lens))
-            .field("slots", &Elements::of(self.slots))
-            .field("stride", &self.stride)
-            .finish()
-    }
-}
+impl_debug!(SlotTable { [lens], [slots], stride });
 
 /// Attention of one query per row, `[rows, heads, head_dim]`, over keys and values that may be in several slots;
 /// `slot_table` contains the slots. `out` has the query's shape. A dense bias is indexed by row, as by query elsewhere.

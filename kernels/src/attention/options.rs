@@ -4,7 +4,7 @@
 use super::bias::Reach;
 use super::head_views::{Heads, HeadsMut};
 use super::tasks::estimate_work;
-use crate::debug_slice::Elements;
+use crate::debug_slice::{CountElements, impl_debug};
 use crate::error::{Error, Expected};
 use crate::float_mode::in_default_mode;
 use crate::softmax::FullyMasked;
@@ -168,13 +168,13 @@ impl fmt::Debug for Bias<'_> {
         match self {
             Self::Dense { data, head_stride, query_stride } => f
                 .debug_struct("Dense")
-                .field("data", &Elements::of(data))
+                .field("data", &data.elements())
                 .field("head_stride", head_stride)
                 .field("query_stride", query_stride)
                 .finish(),
             Self::Relative { data, head_stride, zero } => f
                 .debug_struct("Relative")
-                .field("data", &Elements::of(data))
+                .field("data", &data.elements())
                 .field("head_stride", head_stride)
                 .field("zero", zero)
                 .finish(),
@@ -182,17 +182,7 @@ impl fmt::Debug for Bias<'_> {
     }
 }
 
-impl fmt::Debug for AttentionWeights<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AttentionWeights")
-            .field("data", &Elements::of(self.data))
-            .field("heads", &Elements::of(self.heads))
-            .field("head_stride", &self.head_stride)
-            .field("query_stride", &self.query_stride)
-            .field("keys", &self.keys)
-            .finish()
-    }
-}
+impl_debug!(AttentionWeights { [data], [heads], head_stride, query_stride, keys });
 
 /// Checks that the query fits the output, `out` with its name, and `kv_heads` key heads of `head_dim`.
 pub(super) fn check_query(

@@ -4,14 +4,13 @@
 //! caller's. A task is a range of sorted tokens, and processes the ids whose first token is in its range. So no two
 //! tasks add to the same row, and each row is summed in the order of its tokens on any number of threads.
 
-use crate::debug_slice::Elements;
+use crate::debug_slice::impl_debug;
 use crate::error::{Error, Expected};
 use crate::matrix::{Matrix, MatrixMut};
 use crate::parallel::Exec;
 use crate::row_tasks::{RowPtrs, for_rows};
 use crate::rows::map_row;
 use crate::simd::{SimdF32, simd_op};
-use core::fmt;
 use core::ops::Range;
 
 /// A lookup of the forward pass.
@@ -26,15 +25,7 @@ pub struct Lookup<'a> {
     pub skip: Option<u32>,
 }
 
-impl fmt::Debug for Lookup<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Lookup")
-            .field("ids", &Elements::of(self.ids))
-            .field("scale", &self.scale)
-            .field("skip", &self.skip)
-            .finish()
-    }
-}
+impl_debug!(Lookup { [ids], scale, skip });
 
 simd_op!(
     /// Adds the gradients of the tokens in `sorted`, which are ordered by id, then by index, to the rows of a table.

@@ -2,12 +2,11 @@
 //! addresses of matrices with the shape of the output.
 
 use crate::activation::Activation;
-use crate::debug_slice::Elements;
+use crate::debug_slice::impl_debug;
 use crate::error::{Error, Expected};
 use crate::matrix::{Matrix, MatrixMut};
 use crate::prefetch::{CacheLevel, prefetch_rows};
 use crate::simd::SimdF32;
-use core::fmt;
 
 /// The epilogue of a GEMM: `C = post_op(activation(scale * sum + bias))`.
 ///
@@ -34,16 +33,7 @@ pub struct Epilogue<'a> {
     pub post_op: PostOp<'a>,
 }
 
-impl fmt::Debug for Epilogue<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Epilogue")
-            .field("scale", &self.scale)
-            .field("bias", &self.bias.map(Elements::of))
-            .field("activation", &self.activation)
-            .field("post_op", &self.post_op)
-            .finish()
-    }
-}
+impl_debug!(Epilogue { scale, [bias], activation, post_op });
 
 /// The last operation of an [`Epilogue`], on the activated result and one other operand (oneDNN: the post-ops sum,
 /// binary and eltwise).

@@ -12,7 +12,7 @@ const BLOCK: usize = 1024;
 
 /// The sums of a row.
 #[derive(Clone, Copy)]
-struct Sums {
+struct LogitSums {
     /// The largest logit; 0 when all are negative infinity.
     max: f32,
     /// The number of logits that equal the maximum.
@@ -28,11 +28,11 @@ struct Sums {
 /// # Safety
 /// `from` is valid for reads of `len` floats.
 #[inline(always)]
-unsafe fn block_sums<S: SimdF32>(s: S, from: *const f32, len: usize, max: f32) -> Sums {
+unsafe fn block_sums<S: SimdF32>(s: S, from: *const f32, len: usize, max: f32) -> LogitSums {
     let (zero, one) = (s.splat(0.0), s.splat(1.0));
     let (shift, lowest) = (s.splat(max), s.splat(EXP_LOWEST));
     // One vector of virtual lanes at a time: all of them would not fit the registers.
-    let sums = fold_lanes::<S, 1, 3, 1>(
+    let sums = fold_lanes::<S, 1, 3, 1, 1>(
         s,
         len,
         &[],
@@ -49,13 +49,13 @@ unsafe fn block_sums<S: SimdF32>(s: S, from: *const f32, len: usize, max: f32) -
         },
     );
     let [ties, tail, distance] = sums.map(|[sum]| f64::from(sum));
-    Sums { max, ties, tail, distance }
+    LogitSums { max, ties, tail, distance }
 }
 
 /// # Safety
 /// `from` is valid for reads of `len` floats.
 #[inline(always)]
-unsafe fn sums<S: SimdF32>(s: S, from: *const f32, len: usize) -> Sums {
+unsafe fn sums<S: SimdF32>(s: S, from: *const f32, len: usize) -> LogitSums {
     let mut max = f32::NEG_INFINITY;
     let (mut ties, mut tail, mut distance) = (0.0, 0.0, 0.0);
     let mut start = 0;
@@ -81,7 +81,7 @@ unsafe fn sums<S: SimdF32>(s: S, from: *const f32, len: usize) -> Sums {
         distance += part.distance;
         start += count;
     }
-    Sums { max: exp_shift(max), ties, tail, distance }
+    LogitSums { max: exp_shift(max), ties, tail, distance }
 }
 
 /// `factor * e^(x - shift) - other`; the exponential is 0 where the product would be subnormal.
@@ -162,10 +162,10 @@ unsafe fn row_loss<S: SimdF32>(
     s: S,
     logits: *const f32,
     target: usize,
-    sums: &Sums,
+    sums: &LogitSums,
     target_probs: TargetProbs,
 ) -> RowLoss {
-    let &Sums { max, ties, tail, distance } = sums;
+    let &LogitSums { max, ties, tail, distance } = sums;
     // SAFETY: the caller's contract.
     let z = unsafe { *logits.add(target) };
     if ties == 0.0 {
@@ -190,8 +190,8 @@ unsafe fn row_loss<S: SimdF32>(
 
 /// The gradient of the columns other than the target, and that of the target.
 #[inline(always)]
-fn gradient(sums: &Sums, z: f32, target_probs: TargetProbs, scale: f64) -> (Gradient, f32) {
-    let &Sums { max, ties, tail, .. } = sums;
+fn gradient(sums: &LogitSums, z: f32, target_probs: TargetProbs, scale: f64) -> (Gradient, f32) {
+    let &LogitSums { max, ties, tail, .. } = sums;
     let sum = ties + tail;
     let factor = scale / sum;
     // Products below the smallest normal number become 0, also if `factor` is NaN.

@@ -1,10 +1,9 @@
 //! The norms and their parameters.
 
-use crate::debug_slice::Elements;
+use crate::debug_slice::impl_debug;
 use crate::error::Error;
 use crate::rows::RowVector;
 use crate::simd::SimdF32;
-use core::fmt;
 
 /// The parameters of a layer normalization.
 #[derive(Clone, Copy)]
@@ -27,24 +26,9 @@ pub struct RmsNorm<'a> {
     pub eps: f32,
 }
 
-impl fmt::Debug for LayerNorm<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LayerNorm")
-            .field("weight", &Elements::of(self.weight))
-            .field("bias", &self.bias.map(Elements::of))
-            .field("eps", &self.eps)
-            .finish()
-    }
-}
+impl_debug!(LayerNorm { [weight], [bias], eps });
 
-impl fmt::Debug for RmsNorm<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RmsNorm")
-            .field("weight", &Elements::of(self.weight))
-            .field("eps", &self.eps)
-            .finish()
-    }
-}
+impl_debug!(RmsNorm { [weight], eps });
 
 /// A norm and its parameters.
 #[derive(Clone, Copy, Debug)]

@@ -31,6 +31,7 @@ use crate::error::Error;
 use crate::parallel::{Parallelism, share};
 use crate::sync_ptr::SharedMut;
 use crate::{Matrix, Quantization, QuantizedActivations};
+use core::ptr::NonNull;
 use product::{CANDIDATES, PARTS};
 
 /// For each row of `x`, `[rows, depth]`: the column of the largest element of `x W + b` among the columns for which
@@ -103,8 +104,8 @@ pub fn argmax(
         product,
         rows: row_bounds::BoundedRows::new(isa, &x, words, statistics)?,
         banned,
-        counts: counts.as_mut_ptr().cast(),
-        lists: lists.as_mut_ptr().cast(),
+        counts: SharedMut::from_first(NonNull::from(counts).cast()),
+        lists: SharedMut::from_first(NonNull::from(lists).cast()),
     };
     let (panels, workers) = (pruning_table.panels().panels(), parallelism.workers());
     workers.for_each(PARTS, &|part| {

@@ -2,10 +2,9 @@
 
 use super::build::PruningTable;
 use super::row_bounds::ROW_STATISTICS;
-use crate::debug_slice::Elements;
+use crate::debug_slice::impl_debug;
 use crate::error::{Error, Expected};
 use crate::{Matrix, PackedMatrix, Quantization, QuantizedActivations};
-use core::fmt;
 
 /// Parts that the columns are divided into. Each part has its own list of candidates.
 pub(super) const PARTS: usize = 16;
@@ -36,16 +35,7 @@ pub struct Product<'a> {
     pub by_column: Option<Matrix<'a>>,
 }
 
-impl fmt::Debug for Product<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Product")
-            .field("weight", self.weight)
-            .field("pruning_table", self.pruning_table)
-            .field("bias", &self.bias.map(Elements::of))
-            .field("by_column", &self.by_column)
-            .finish()
-    }
-}
+impl_debug!(Product { weight, pruning_table, [bias], by_column });
 
 /// Floats of scratch that [`argmax`](super::argmax) takes.
 ///

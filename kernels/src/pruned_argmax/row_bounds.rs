@@ -5,7 +5,6 @@ use crate::error::Error;
 use crate::gemm::{LEVELS, Rounding, Row, magnitude, round};
 use crate::isa::AutoVectorize;
 use crate::{Isa, Matrix, QuantizedActivations};
-use core::marker::PhantomData;
 use core::sync::atomic::{AtomicU32, Ordering};
 
 /// Statistics of a row: those of [`RowBound`], and the best lower bound.
@@ -43,51 +42,43 @@ impl Best<'_> {
 #[derive(Clone, Copy)]
 pub(super) struct BoundedRows<'a> {
     pub(super) quantized: QuantizedActivations<'a>,
-    /// `[rows][ROW_STATISTICS]`. The last statistic is the best lower bound of the row.
-    statistics: *const f32,
-    lifetime: PhantomData<&'a mut [f32]>,
+    /// The fields of [`RowBound`] for each row.
+    bounds: &'a [[f32; ROW_STATISTICS - 1]],
+    /// The best lower bound of each row.
+    best: &'a [AtomicU32],
 }
 
-// SAFETY: the statistics are only read while `BoundedRows` exists, except for the best lower bounds, which are atomic.
-unsafe impl Send for BoundedRows<'_> {}
-// SAFETY: with a `&BoundedRows` the statistics are only read, except for the best lower bounds, which are atomic.
-unsafe impl Sync for BoundedRows<'_> {}
-
 impl<'a> BoundedRows<'a> {
-    /// Quantizes `x`. `words` has [`QuantizedActivations::buffer_len`] elements, `statistics` is `[rows][ROW_STATISTICS]`.
+    /// Quantizes `x`. `words` has [`QuantizedActivations::buffer_len`] elements, `statistics` [`ROW_STATISTICS`] for each
+    /// row.
     pub(super) fn new(
         isa: Isa,
         x: &Matrix<'_>,
         words: &'a mut [f32],
         statistics: &'a mut [f32],
     ) -> Result<Self, Error> {
-        let statistics = &mut statistics[..x.rows() * ROW_STATISTICS];
-        for (row, statistics) in statistics.as_chunks_mut().0.iter_mut().enumerate() {
-            *statistics = isa.run(RowStatistics(Row::new(x, row)));
+        let (best, bounds) = statistics.split_at_mut(x.rows());
+        let (bounds, _) = bounds.as_chunks_mut();
+        for (row, (bounds, best)) in bounds.iter_mut().zip(&mut *best).enumerate() {
+            let [scale, norm_factor, error_factor, lowest] =
+                isa.run(RowStatistics(Row::new(x, row)));
+            (*bounds, *best) = ([scale, norm_factor, error_factor], lowest);
         }
         let quantized = QuantizedActivations::quantize_for_panels(isa, *x, words)?;
-        Ok(Self { quantized, statistics: statistics.as_mut_ptr(), lifetime: PhantomData })
+        // SAFETY: an f32 has the size and alignment of an `AtomicU32`, and `best` is borrowed exclusively for `'a`.
+        let best = unsafe { core::slice::from_raw_parts(best.as_mut_ptr().cast(), best.len()) };
+        Ok(Self { quantized, bounds, best })
     }
 
     #[inline(always)]
     pub(super) fn bound(&self, row: usize) -> RowBound {
-        assert!(row < self.quantized.rows());
-        // SAFETY: the assertion checks `row`, and `new` sliced ROW_STATISTICS floats for each row.
-        unsafe {
-            let at = self.statistics.add(row * ROW_STATISTICS);
-            RowBound { scale: *at, norm_factor: *at.add(1), error_factor: *at.add(2) }
-        }
+        let [scale, norm_factor, error_factor] = self.bounds[row];
+        RowBound { scale, norm_factor, error_factor }
     }
 
     #[inline(always)]
     pub(super) fn best(&self, row: usize) -> Best<'a> {
-        assert!(row < self.quantized.rows());
-        // SAFETY: the assertion checks `row`. This is the last word of the statistics of a row, which only this
-        // function accesses; an f32 has the size and alignment of an `AtomicU32`.
-        unsafe {
-            let at = self.statistics.add(row * ROW_STATISTICS + 3).cast_mut().cast::<u32>();
-            Best(AtomicU32::from_ptr(at))
-        }
+        Best(&self.best[row])
     }
 }
 

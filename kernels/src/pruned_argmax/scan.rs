@@ -20,6 +20,7 @@ use crate::parallel::share;
 use crate::prefetch::PerStep;
 use crate::simd::int8::{Int8Dot, Int8Op, MAX_MR};
 use crate::simd::{CACHE_LINE_F32, MAX_LANES, SimdF32, simd_op, tile_heights};
+use crate::sync_ptr::SharedMut;
 use core::mem::MaybeUninit;
 use core::ops::Range;
 
@@ -29,17 +30,10 @@ pub(super) struct ScanTask<'a> {
     pub(super) rows: BoundedRows<'a>,
     pub(super) banned: &'a (dyn Fn(usize, u32) -> bool + Sync),
     /// `[PARTS][rows]`: number of candidates in each list.
-    pub(super) counts: *mut u32,
+    pub(super) counts: SharedMut<'a, u32>,
     /// `[PARTS][rows][CANDIDATES]`.
-    pub(super) lists: *mut Candidate,
+    pub(super) lists: SharedMut<'a, Candidate>,
 }
-
-// SAFETY: a part writes only its own lists and counts (`# Safety` of `ScanTask::list`), and they are read only after
-// all parts have finished.
-unsafe impl Send for ScanTask<'_> {}
-// SAFETY: with a `&ScanTask` a part writes only its own lists and counts (`# Safety` of `ScanTask::list`), and
-// `Rescore` reads them after `for_each` has returned.
-unsafe impl Sync for ScanTask<'_> {}
 
 impl ScanTask<'_> {
     /// The count and the list of a row in one part.
@@ -47,17 +41,13 @@ impl ScanTask<'_> {
     /// # Safety
     /// No other reference to them is used during the lifetime of the result.
     #[allow(clippy::mut_from_ref)]
-    pub(super) unsafe fn list(
-        &self,
-        part: usize,
-        row: usize,
-    ) -> (&mut u32, &mut [Candidate; CANDIDATES]) {
+    pub(super) unsafe fn list(&self, part: usize, row: usize) -> (&mut u32, &mut [Candidate]) {
         let rows = self.rows.quantized.rows();
         assert!(part < PARTS && row < rows);
         let at = part * rows + row;
         // SAFETY: both have PARTS parts of `rows` rows, and the assertion checks `part` and `row`. `# Safety` of
         // this function excludes other references.
-        unsafe { (&mut *self.counts.add(at), &mut *self.lists.add(at * CANDIDATES).cast()) }
+        unsafe { (&mut self.counts.part(at, 1)[0], self.lists.part(at * CANDIDATES, CANDIDATES)) }
     }
 
     /// Records the columns of one vector of bounds that may be the largest.

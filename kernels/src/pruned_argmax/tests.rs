@@ -12,6 +12,7 @@ use crate::isa::Isa;
 use crate::parallel::share;
 use crate::simd::SimdF32;
 use crate::simd::int8::{ActivationEncoding, Int8Dot, Int8Op};
+use crate::sync_ptr::SharedMut;
 use crate::{
     Epilogue, Matrix, MatrixMut, PackedMatrix, Parallelism, Quantization, QuantizedActivations,
     gemm,
@@ -341,8 +342,8 @@ fn a_scan_rounds_no_more_often_than_the_bound_allows_for() {
                 product: &operands,
                 rows,
                 banned: &|_, _| false,
-                counts: counts.as_mut_ptr(),
-                lists: lists.as_mut_ptr(),
+                counts: SharedMut::new(&mut counts),
+                lists: SharedMut::new(&mut lists),
             };
             isa.dispatch_bytes(Scan { job: &job, part: 0, panels: 0..1 });
             // SAFETY: the scan has finished, and no other reference to the list exists.

@@ -8,7 +8,7 @@ use crate::math::{exp_nonpositive, exp_shift};
 use crate::row_prefetch::PrefetchRow;
 use crate::row_tasks::RowPtrs;
 use crate::rows::{UNROLL, fold_parts, map_slice};
-use crate::simd::{SimdF32, SimdOp, simd_op};
+use crate::simd::{SimdF32, simd_op};
 use core::ops::Range;
 
 /// The longest rows for which the passes of two rows are interleaved and the next row is prefetched. Longer rows evict
@@ -81,52 +81,53 @@ unsafe fn block_exp<S: SimdF32, const STORE: bool, const PREFETCH: bool>(
 
 /// The maximum and the sum of `e^(x - max)` of a row.
 #[derive(Clone, Copy)]
-struct Sums {
+struct ExpSum {
     /// 0 when every entry is masked.
     max: f32,
     /// 0 when every entry is masked, NaN when one entry is NaN.
     sum: f64,
 }
 
-/// # Safety
-/// `from` is valid for reads of `len` floats.
-#[inline(always)]
-unsafe fn sums<S: SimdF32>(s: S, from: *const f32, len: usize) -> Sums {
-    let mut max = f32::NEG_INFINITY;
-    let mut sum = 0.0f64;
-    let mut start = 0;
-    while start < len {
-        let count = (len - start).min(BLOCK);
-        // SAFETY: `start + count <= len`.
-        let block = unsafe { from.add(start) };
-        // SAFETY: the block has `count` floats of the row: `start + count <= len`.
-        let largest = unsafe { block_max(s, block, count) };
-        if largest > max {
-            if sum != 0.0 {
-                sum *= libm::exp(f64::from(max) - f64::from(largest));
+simd_op!(
+    /// # Safety
+    /// `from` is valid for reads of `len` floats.
+    unsafe fn exp_sum<S: SimdF32>(s: S, from: *const f32, len: usize) -> ExpSum {
+        let mut max = f32::NEG_INFINITY;
+        let mut sum = 0.0f64;
+        let mut start = 0;
+        while start < len {
+            let count = (len - start).min(BLOCK);
+            // SAFETY: `start + count <= len`.
+            let block = unsafe { from.add(start) };
+            // SAFETY: the block has `count` floats of the row: `start + count <= len`.
+            let largest = unsafe { block_max(s, block, count) };
+            if largest > max {
+                if sum != 0.0 {
+                    sum *= libm::exp(f64::from(max) - f64::from(largest));
+                }
+                max = largest;
             }
-            max = largest;
+            // SAFETY: the block has `count` floats of the row: `start + count <= len`. Without `STORE` nothing is written
+            // to `nowhere`.
+            let part = unsafe {
+                // Prefetches the next block. After the last block it prefetches the first one, which the next pass reads.
+                let prefetch = if start + count < len { block.add(count) } else { from };
+                let nowhere = core::ptr::null_mut();
+                block_exp::<S, false, true>(s, block, nowhere, count, exp_shift(max), prefetch)
+            };
+            sum += f64::from(part);
+            start += count;
         }
-        // SAFETY: the block has `count` floats of the row: `start + count <= len`. Without `STORE` nothing is written
-        // to `nowhere`.
-        let part = unsafe {
-            // Prefetches the next block. After the last block it prefetches the first one, which the next pass reads.
-            let prefetch = if start + count < len { block.add(count) } else { from };
-            let nowhere = core::ptr::null_mut();
-            block_exp::<S, false, true>(s, block, nowhere, count, exp_shift(max), prefetch)
-        };
-        sum += f64::from(part);
-        start += count;
+        ExpSum { max: exp_shift(max), sum }
     }
-    Sums { max: exp_shift(max), sum }
-}
+);
 
-/// Softmax of rows, or its logarithm, in place or into another matrix.
+/// The operands of a softmax, in place or into another matrix.
+#[derive(Clone, Copy)]
 pub(super) struct SoftmaxRows<'a> {
     pub(super) options: SoftmaxOptions<'a>,
     pub(super) from: RowPtrs<'a>,
     pub(super) to: RowPtrs<'a>,
-    pub(super) rows: Range<usize>,
     pub(super) columns: usize,
 }
 
@@ -166,7 +167,7 @@ impl SoftmaxRows<'_> {
         let (from, to, len) = (self.from.row(row), self.to.row(row), self.len(row));
         // SAFETY: the caller's contract, in the whole function.
         unsafe {
-            let Sums { max, sum } = sums(s, from, len);
+            let ExpSum { max, sum } = s.call_noinline(exp_sum(from, len));
             let empty = sum == 0.0;
             let max = s.splat(max);
             if !empty && self.options.logarithm {
@@ -200,7 +201,7 @@ impl SoftmaxRows<'_> {
     /// # Safety
     /// The input and the output have these rows of `columns` floats; they are the same or disjoint.
     #[inline(always)]
-    unsafe fn short<S: SimdF32, const PREFETCH: bool>(&self, s: S, rows: Range<usize>) {
+    unsafe fn short<S: SimdF32>(&self, s: S, rows: Range<usize>) {
         let mut sum = 0.0;
         for row in rows.start..=rows.end {
             let from = self.from.row(row);
@@ -230,42 +231,42 @@ impl SoftmaxRows<'_> {
                 if row < rows.end {
                     let to = self.to.row(row);
                     let prefetch = self.from.row(row + 1);
-                    sum = block_exp::<S, true, PREFETCH>(s, from, to, self.len(row), max, prefetch);
-                }
-            }
-        }
-    }
-}
-
-impl SimdOp for SoftmaxRows<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<S: SimdF32>(self, s: S) {
-        let Range { start: mut row, end } = self.rows;
-        while row < end {
-            if !self.options.logarithm {
-                let short = (row..end).take_while(|&row| self.len(row) <= BLOCK).count();
-                // SAFETY: `softmax` checked with `RowPtrs` that both matrices have these rows of `columns` floats,
-                // and `check_lengths` that no length is above `columns`; `row + short <= end`.
-                unsafe {
-                    if self.columns <= MAX_INTERLEAVED {
-                        self.short::<S, true>(s, row..row + short);
+                    let len = self.len(row);
+                    sum = if self.columns <= MAX_INTERLEAVED {
+                        block_exp::<S, true, true>(s, from, to, len, max, prefetch)
                     } else {
-                        (row..row + short).for_each(|row| self.short::<S, false>(s, row..row + 1));
-                    }
-                }
-                row += short;
-                if row == end {
-                    break;
+                        block_exp::<S, true, false>(s, from, to, len, max, prefetch)
+                    };
                 }
             }
-            // SAFETY: as above; `row < end`.
-            unsafe { self.long(s, row) };
-            row += 1;
         }
     }
 }
+
+simd_op!(
+    /// The softmax of `rows`, or its logarithm.
+    pub(super) fn softmax_rows<S: SimdF32>(s: S, softmax: SoftmaxRows<'_>, rows: Range<usize>) {
+        let Range { start: mut row, end } = rows;
+        let most = match softmax.options.logarithm {
+            true => 0,
+            false if softmax.columns <= MAX_INTERLEAVED => usize::MAX,
+            false => 1,
+        };
+        while row < end {
+            let short = (row..end).take(most).take_while(|&row| softmax.len(row) <= BLOCK).count();
+            // SAFETY: `softmax` checked with `RowPtrs` that both matrices have these rows of `columns` floats, and
+            // `check_lengths` that no length is above `columns`; `row + short <= end`.
+            unsafe {
+                if short > 0 {
+                    softmax.short(s, row..row + short);
+                } else {
+                    softmax.long(s, row);
+                }
+            }
+            row += short.max(1);
+        }
+    }
+);
 
 simd_op!(
     /// Log-sum-exp of `rows`, one element of `out` for each.
@@ -281,7 +282,8 @@ simd_op!(
             let len = lengths.map_or(columns, |lengths| lengths[row]);
             // SAFETY: `log_sum_exp` checked with `RowPtrs::read` that the matrix has these rows of `columns` floats,
             // and with `check_lengths` that no length is above `columns`.
-            let Sums { max, sum } = unsafe { sums(s, scores.row(row), len) };
+            let op = unsafe { exp_sum(scores.row(row), len) };
+            let ExpSum { max, sum } = s.call_noinline(op);
             // Without a valid entry the sum is 0, and ln 0 is negative infinity.
             *out = (f64::from(max) + libm::log(sum)) as f32;
         }

@@ -45,14 +45,13 @@ use super::bias::CheckedBias;
 use super::head_views::{Heads, HeadsMut, Qkv};
 use super::options::{AttentionOptions, Bias, Sequence, check_keys, check_query, check_sequences};
 use super::tasks::{AttentionParams, MIN_WORK_TO_FORK, TrainArgs, attend, check_sums, count_tasks};
-use crate::debug_slice::Elements;
+use crate::debug_slice::impl_debug;
 use crate::dropout::WeightDropout;
 use crate::error::{Error, Expected};
 use crate::float_mode::in_default_mode;
 use crate::isa::Isa;
 use crate::parallel::{Exec, share};
 use crate::sync_ptr::SharedMut;
-use core::fmt;
 use core::ops::RangeInclusive;
 use tasks::{Backward, table_len, tasks};
 use workspace::Workspace;
@@ -147,14 +146,7 @@ pub struct SavedAttention<'a> {
     pub sums: &'a [f32],
 }
 
-impl fmt::Debug for SavedAttention<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SavedAttention")
-            .field("context", &self.context)
-            .field("sums", &Elements::of(self.sums))
-            .finish()
-    }
-}
+impl_debug!(SavedAttention { context, [sums] });
 
 /// The gradients that [`attention_backward`] writes: those of [`Qkv`], each with the shape of its tensor, and that of
 /// the bias.
@@ -171,16 +163,7 @@ pub struct AttentionGradients<'a> {
     pub bias: Option<&'a mut [f32]>,
 }
 
-impl fmt::Debug for AttentionGradients<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AttentionGradients")
-            .field("query", &self.query)
-            .field("key", &self.key)
-            .field("value", &self.value)
-            .field("bias", &self.bias.as_deref().map(Elements::of))
-            .finish()
-    }
-}
+impl_debug!(AttentionGradients { query, key, value, [bias] });
 
 impl<'a> AttentionGradients<'a> {
     /// The three parts of one fused gradient, `[tokens, (query, key, value), heads, head_dim]`, each

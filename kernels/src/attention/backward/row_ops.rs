@@ -1,7 +1,7 @@
 //! Zeros, dot products and weighted sums of rows.
 
-use crate::rows::fold_lanes;
-use crate::simd::{MOST_VECTORS, SimdF32};
+use crate::rows::{UNROLL, fold_lanes};
+use crate::simd::{MOST_PARTS, SimdF32};
 
 /// Stores zeros to the `elements` floats at `to`.
 ///
@@ -22,7 +22,7 @@ pub(super) unsafe fn clear<S: SimdF32>(s: S, to: *mut f32, elements: usize) {
 /// `len` floats at `a` and at `b` are valid for reads.
 #[inline(always)]
 pub(super) unsafe fn dot<S: SimdF32>(s: S, a: *const f32, b: *const f32, len: usize) -> f32 {
-    let [[sum]] = fold_lanes::<S, 1, 1, MOST_VECTORS>(
+    let [[sum]] = fold_lanes::<S, 1, 1, UNROLL, MOST_PARTS>(
         s,
         len,
         &[],

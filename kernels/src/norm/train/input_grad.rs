@@ -1,6 +1,6 @@
 //! The gradient of a norm's input: two sums along each row, then the result.
 
-use crate::debug_slice::Elements;
+use crate::debug_slice::impl_debug;
 use crate::error::Error;
 use crate::input::Input;
 use crate::matrix::{Matrix, MatrixMut};
@@ -12,7 +12,6 @@ use crate::row_tasks::RowPtrs;
 use crate::rows::{UNROLL, fold_lanes, map_row};
 use crate::simd::SimdF32;
 use crate::train::WriteMode;
-use core::fmt;
 
 /// What a norm saved for its gradient, of rows `[rows, columns]`.
 #[derive(Clone, Copy)]
@@ -23,14 +22,7 @@ pub struct SavedNorm<'a> {
     pub scale: &'a [f32],
 }
 
-impl fmt::Debug for SavedNorm<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SavedNorm")
-            .field("standard", &self.standard)
-            .field("scale", &Elements::of(self.scale))
-            .finish()
-    }
-}
+impl_debug!(SavedNorm { standard, [scale] });
 
 #[derive(Clone, Copy)]
 struct InputGradRows<'a> {
@@ -83,7 +75,7 @@ impl InputGradRows<'_> {
         prefetch: [[PrefetchRow; R]; 2],
     ) -> [[f32; R]; 2] {
         let weight = self.weight.as_ptr();
-        fold_lanes::<S, R, 2, UNROLL>(
+        fold_lanes::<S, R, 2, UNROLL, 1>(
             s,
             self.weight.len(),
             &prefetch,

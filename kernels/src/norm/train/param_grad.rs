@@ -1,7 +1,7 @@
 //! The gradients of a norm's parameters: sums over rows. Each task has a few hundred columns and processes four rows
 //! at a time, with the sums of a reduction chunk in the L1 cache, so memory is read in long contiguous parts of rows.
 
-use crate::debug_slice::Elements;
+use crate::debug_slice::impl_debug;
 use crate::error::{Error, Expected};
 use crate::matrix::Matrix;
 use crate::parallel::Exec;
@@ -10,7 +10,6 @@ use crate::rows::map_row;
 use crate::simd::{SimdF32, simd_op};
 use crate::sync_ptr::SharedMut;
 use crate::train::{ReductionChunks, WriteMode};
-use core::fmt;
 use core::ops::Range;
 
 /// The gradients of the parameters of a norm.
@@ -21,14 +20,7 @@ pub struct NormGradients<'a> {
     pub bias: Option<&'a mut [f32]>,
 }
 
-impl fmt::Debug for NormGradients<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("NormGradients")
-            .field("weight", &Elements::of(self.weight))
-            .field("bias", &self.bias.as_deref().map(Elements::of))
-            .finish()
-    }
-}
+impl_debug!(NormGradients { [weight], [bias] });
 
 /// Columns of one task.
 const COLUMNS: usize = 256;
