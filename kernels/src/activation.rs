@@ -160,41 +160,31 @@ macro_rules! with_activation {
 #[cfg(feature = "train")]
 pub(crate) use with_activation;
 
-/// A loop to which an activation is applied. Implementations are `#[inline(always)]`.
-pub(crate) trait Applied {
-    fn run<M: Map>(self, map: M);
-}
-
-/// Runs `loops` with an activation, so that the `match` is outside the loops.
-#[inline(always)]
-pub(crate) fn with_map(activation: Activation, loops: impl Applied) {
-    with_activation!(activation, f => loops.run(f));
-}
-
-/// `to = activation(from)` for `len` floats, with the `match` outside the loop.
-///
-/// # Safety
-/// `from` is valid for reads and `to` for writes of `len` floats; they are the same or disjoint.
-#[inline(always)]
-unsafe fn map_activation<S: SimdF32>(
-    s: S,
-    activation: Activation,
-    from: *const f32,
-    to: *mut f32,
-    len: usize,
-) {
-    // SAFETY: the caller's contract.
-    unsafe {
-        with_activation!(activation, f => map_slice(
-            s,
-            from,
-            to,
-            len,
-            #[inline(always)]
-            |x| f.map(s, x),
-        ));
+simd_op!(
+    /// `to = activation(from)` for `len` floats, with the `match` outside the loop.
+    ///
+    /// # Safety
+    /// `from` is valid for reads and `to` for writes of `len` floats; they are the same or disjoint.
+    pub(crate) unsafe fn map_activation<S: SimdF32>(
+        s: S,
+        activation: Activation,
+        from: *const f32,
+        to: *mut f32,
+        len: usize,
+    ) {
+        // SAFETY: the contract of this function.
+        unsafe {
+            with_activation!(activation, f => map_slice(
+                s,
+                from,
+                to,
+                len,
+                #[inline(always)]
+                |x| f.map(s, x),
+            ));
+        }
     }
-}
+);
 
 simd_op!(
     fn map_rows<S: SimdF32>(
@@ -208,7 +198,8 @@ simd_op!(
         for row in rows {
             // SAFETY: `apply` checked with `RowPtrs::read` and `RowPtrs::written` that both matrices have these
             // rows of `columns` floats; `for_rows` gives each task its own rows.
-            unsafe { map_activation(s, activation, from.row(row), to.row(row), columns) };
+            let row = unsafe { map_activation(activation, from.row(row), to.row(row), columns) };
+            s.call_noinline(row);
         }
     }
 );

@@ -169,7 +169,8 @@ pub use gemm::{
     QuantizedMatrix, gemm, gemm_int8, gemm_unpacked, gemm_unpacked_scratch,
 };
 pub use input::Input;
-pub use isa::{AutoVectorize, ISA_NAMES, ISA_VARIABLE, Isa};
+pub use isa::auto_vectorize::AutoVectorize;
+pub use isa::{ISA_NAMES, ISA_VARIABLE, Isa};
 #[cfg(feature = "std")]
 pub use linear::Linear;
 pub use matrix::{Matrix, MatrixMut};

@@ -48,20 +48,6 @@ pub(crate) fn strong_hw_prefetcher<S: SimdF32>(s: S) -> bool {
     (const { S::MAY_PREFER_HW_PREFETCH }) && s.prefers_hw_prefetch()
 }
 
-/// Steps between the prefetch of keys or values and their use, for a tile of `rows` queries: the latency of the L2
-/// cache and a margin. A step of few rows is short. A tile of one row waits for memory, so it prefetches as far ahead
-/// as a share of the L1 cache can hold.
-pub(crate) const fn attention_steps(rows: usize) -> usize {
-    match rows {
-        1 => ONE_QUERY_STEPS,
-        2..=4 => 16,
-        _ => 8,
-    }
-}
-
-/// [`attention_steps`] of one query: 32 steps of 4 lines are 8 KiB.
-pub(crate) const ONE_QUERY_STEPS: usize = 32;
-
 /// A policy: the cache lines that a tile prefetches. Implementations are `#[inline(always)]`.
 pub(crate) trait Prefetch: Copy {
     /// Steps after which the pattern of prefetches repeats. The loop is unrolled by this number.

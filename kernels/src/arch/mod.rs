@@ -78,6 +78,14 @@ macro_rules! lanewise {
     (@type $type:ty) => { $type };
 }
 
+/// Defines methods of [`SimdF32`](crate::simd::SimdF32) that are one intrinsic of two vectors, of part `$part` of the token.
+#[cfg(any(vectors = "x86_64", vectors = "aarch64"))]
+macro_rules! of_two {
+    ($part:ident: $($name:ident = $intrinsic:ident),* $(,)?) => {
+        lanewise! { $($name(s, a, b) = s.$part.$intrinsic(a, b);)* }
+    };
+}
+
 /// Defines `unsafe` methods of a trait by expressions of the token and the arguments, whose contract is that of the method.
 #[cfg(any(vectors = "x86_64", vectors = "aarch64"))]
 macro_rules! memory_access {

@@ -9,9 +9,9 @@ use super::one_head::{HeadQuery, ValueRows, add_unhidden, fill_fully_masked};
 use super::online_softmax::{
     Factors, KEY_BLOCK, KeyBlock, Running, WeightLines, exponentials, mask_scores,
 };
-use super::panels::KvFormat;
+use super::panels::{KvFormat, ONE_QUERY_STEPS};
 use crate::gemm::{Panels, Rows, Tile, multiply, multiply_one};
-use crate::prefetch::{ONE_QUERY_STEPS, Prefetch};
+use crate::prefetch::Prefetch;
 use crate::simd::{CACHE_LINE_F32, MAX_PANEL, SimdF32, SimdOp, simd_op, vector_groups};
 use core::ops::Range;
 

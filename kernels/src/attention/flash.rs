@@ -16,11 +16,11 @@ use super::one_head::{HeadKv, HeadQuery, RowsOut, add_unhidden, fill_fully_maske
 use super::online_softmax::{
     Factors, KEY_BLOCK, KeyBlock, Running, WeightLines, exponentials, mask_scores,
 };
-use super::panels::{KvFormat, add_visible, line_by_line, tile_prefetched};
+use super::panels::{KvFormat, ONE_QUERY_STEPS, add_visible, line_by_line, tile_prefetched};
 use crate::gemm::{Panels, Rows, multiply_one};
 use crate::math::{exp_nonpositive, exp_shift};
 use crate::parallel::share;
-use crate::prefetch::{CacheLevel, ONE_QUERY_STEPS, prefetch_rows};
+use crate::prefetch::{CacheLevel, prefetch_rows};
 use crate::simd::{MAX_MR, SimdF32, SimdOp, simd_op, tile_heights, vector_groups};
 use crate::softmax::FullyMasked;
 use core::mem::MaybeUninit;

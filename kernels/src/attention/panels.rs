@@ -5,7 +5,7 @@
 
 use super::head_views::HeadRows;
 use crate::gemm::{F32Operand, Panels, Rows, Tile, TileOperand, multiply_one};
-use crate::prefetch::{PerStep, Prefetch, attention_steps};
+use crate::prefetch::{PerStep, Prefetch};
 use crate::simd::{MAX_MR, SimdF32};
 use core::ops::Range;
 
@@ -32,6 +32,20 @@ pub(super) fn key_panels(lanes: usize, tokens: usize, head_dim: usize) -> Option
 pub(super) fn head_floats(lanes: usize, tokens: usize, head_dim: usize) -> Option<usize> {
     key_panels(lanes, tokens, head_dim)?.checked_add(value_rows(lanes, tokens, head_dim)?)
 }
+
+/// Steps between the prefetch of keys or values and their use, for a tile of `rows` queries: the latency of the L2
+/// cache and a margin. A step of few rows is short. A tile of one row waits for memory, so it prefetches as far ahead
+/// as a share of the L1 cache can hold.
+const fn attention_steps(rows: usize) -> usize {
+    match rows {
+        1 => ONE_QUERY_STEPS,
+        2..=4 => 16,
+        _ => 8,
+    }
+}
+
+/// [`attention_steps`] of one query: 32 steps of 4 lines are 8 KiB.
+pub(super) const ONE_QUERY_STEPS: usize = 32;
 
 /// An element of a KV cache, and its conversion from f32. Implementations are `#[inline(always)]`.
 pub(super) trait KvElement: Copy {

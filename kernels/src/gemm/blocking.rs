@@ -31,20 +31,19 @@
 //! else here is larger than a tile.
 
 use super::epilogue::Epilogue;
-use super::f16_tile::{self, Widen};
+use super::f16_tile::{few_rows, widen};
 use super::microkernel::{F32Operand, Panels, Rows, multiply, multiply_one};
 use super::packing::PackedMatrix;
 use super::prefetch_weights::{
     BlockPrefetch, FEW_ROWS, ManyRows, NextBlock, PrefetchPlan, PrefetchTarget, WeightReads,
     fewest_rows,
 };
-use super::store_tile::Store;
+use super::store_tile::{GemmRange, InRegisters, Store, load_line, store_line};
 use crate::dtype::Dtype;
 use crate::matrix::{Matrix, MatrixMut};
 use crate::parallel::{Workers, share, work_to_share};
 use crate::prefetch::{CacheLevel, PerPeriod, PerStep, Sparse};
-use crate::simd::{MAX_MR, MAX_PANEL, SimdF32, SimdOp, TileOp, tile_heights};
-use core::marker::PhantomData;
+use crate::simd::{MAX_MR, MAX_PANEL, SimdF32, SimdOp, simd_op, tile_heights};
 use core::mem::MaybeUninit;
 use core::ops::Range;
 
@@ -90,7 +89,8 @@ pub(super) fn run(
     // Rows are cut at multiples of the tile.
     let units = (rows, rows.div_ceil(2 * MAX_MR));
     split(workers, (work, MIN_WORK_TO_FORK), units, panels, &|rows, panels| {
-        isa.dispatch(Task { a, weight, store, rows, panels });
+        // SAFETY: `split` gives each range to one task.
+        isa.dispatch(unsafe { multiply_range(GemmRange { a, weight, store, rows, panels }) });
     });
 }
 
@@ -116,65 +116,48 @@ pub(super) fn split(
     });
 }
 
-/// Some rows times some panels.
-struct Task<'a> {
-    a: Matrix<'a>,
-    weight: &'a PackedMatrix<'a>,
-    store: Store,
-    rows: Range<usize>,
-    panels: Range<usize>,
-}
-
-impl SimdOp for Task<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<S: SimdF32>(self, s: S) {
-        s.with_tile_width(self);
-    }
-}
-
-impl TileOp for Task<'_> {
-    type Output = ();
-
+simd_op!(
     /// Selects the loops by rows and dtype, and their prefetch policy.
-    #[inline(always)]
-    fn run<S: SimdF32, const NV: usize>(self, s: S) {
-        const { assert!(NV * S::LANES == S::PANEL) };
-        let (rows, dtype) = (self.rows.len(), self.weight.dtype());
+    ///
+    /// # Safety
+    /// No other thread accesses the range of the output.
+    unsafe fn multiply_range<S: SimdF32, const NV: usize = { S::PANEL / S::LANES }>(
+        s: S,
+        range: GemmRange<'_>,
+    ) {
+        let (rows, dtype) = (range.rows.len(), range.weight.dtype());
         if rows <= FEW_ROWS && dtype != Dtype::F32 {
-            let Self { a, weight, store, rows, panels } = self;
-            return f16_tile::FewRows { a, weight, store, rows, panels }.run(s);
+            return few_rows(range).run(s);
         }
         if rows == 1 {
-            return s.call_noinline(OneRow::<NV>(self));
+            return s.call_noinline(one_row::<NV>(range));
         }
         let tiles = rows.div_ceil(MAX_MR);
         let reads = WeightReads { bytes: 4, rows, shared: tiles > 1, cached: false };
         // A policy that does not occur on this instruction set is not compiled.
         match PrefetchTarget::select(s, reads) {
             PrefetchTarget::Nothing if const { !S::PREFETCHES } && rows > FEW_ROWS => {
-                self.loops::<S, (), NV, MANY_ROWS>(s, CacheLevel::L1)
+                s.call_noinline(loops::<(), NV, MANY_ROWS>(range, CacheLevel::L1))
             }
             PrefetchTarget::Nothing if const { !S::PREFETCHES } => {
-                self.loops::<S, (), NV, FEW_ROWS>(s, CacheLevel::L1)
+                s.call_noinline(loops::<(), NV, FEW_ROWS>(range, CacheLevel::L1))
             }
             PrefetchTarget::LaterStep if const { S::PREFETCHES } => {
-                self.loops::<S, PerStep, NV, FEW_ROWS>(s, CacheLevel::L1)
+                s.call_noinline(loops::<PerStep, NV, FEW_ROWS>(range, CacheLevel::L1))
             }
             PrefetchTarget::Sparse if const { S::MAY_PREFER_HW_PREFETCH } => {
-                self.loops::<S, Sparse, NV, FEW_ROWS>(s, CacheLevel::L2)
+                s.call_noinline(loops::<Sparse, NV, FEW_ROWS>(range, CacheLevel::L2))
             }
             PrefetchTarget::NextBlock(cache) if const { S::PREFETCHES } => {
-                self.loops::<S, PerPeriod<2>, NV, FEW_ROWS>(s, cache)
+                s.call_noinline(loops::<PerPeriod<2>, NV, FEW_ROWS>(range, cache))
             }
             PrefetchTarget::NextBlockAndLaterStep if const { S::PREFETCHES } => {
-                self.loops::<S, ManyRows, NV, MANY_ROWS>(s, CacheLevel::L2)
+                s.call_noinline(loops::<ManyRows, NV, MANY_ROWS>(range, CacheLevel::L2))
             }
             target => unreachable!("{target:?} of {rows} rows"),
         }
     }
-}
+);
 
 /// MC, in tiles, and KC of a task with `tiles` tiles and at most `MC` rows in a block.
 #[inline(always)]
@@ -195,60 +178,58 @@ fn block_sizes<S: SimdF32, const MC: usize>(
     }
 }
 
-/// The loops of a task with prefetch policy `Q` and at most `MC` rows in a block, as a separate function: several
-/// functions of a few tiles each compile several times faster than one function with all tiles.
-struct Loops<'a, Q, const NV: usize, const MC: usize> {
-    task: Task<'a>,
-    /// The cache into which the next block is prefetched.
-    cache: CacheLevel,
-    policy: PhantomData<Q>,
-}
-
-impl<Q: BlockPrefetch, const NV: usize, const MC: usize> SimdOp for Loops<'_, Q, NV, MC> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<S: SimdF32>(self, s: S) {
-        let Self { task, cache, .. } = self;
-        let (rows, depth, dtype) = (task.rows.len(), task.weight.depth(), task.weight.dtype());
+simd_op!(
+    /// The loops of a range with prefetch policy `Q` and at most `MC` rows in a block, as a separate function: several
+    /// functions of a few tiles each compile several times faster than one function with all tiles. `cache` is where the
+    /// next block is prefetched to.
+    fn loops<S: SimdF32, Q: BlockPrefetch, const NV: usize, const MC: usize>(
+        s: S,
+        range: GemmRange<'_>,
+        cache: CacheLevel,
+    ) {
+        let GemmRange { weight, .. } = range;
+        let (rows, depth, dtype) = (range.rows.len(), weight.depth(), weight.dtype());
         let tiles = rows.div_ceil(MAX_MR);
-        let (mc, kc) = block_sizes::<S, MC>(task.weight, tiles);
-        let mut partial = PartialSums::<MC>::new();
-        let partial = partial.rows();
+        let (mc, kc) = block_sizes::<S, MC>(weight, tiles);
+        let mut partial = PartialSums::<MC>(MaybeUninit::uninit());
+        // One pointer for all rows, which are in use at the same time: another borrow would invalidate it.
+        let partial = partial.0.as_mut_ptr().cast::<f32>();
         let blocks = tiles.div_ceil(mc);
         for ic in 0..blocks {
             let block = share(tiles, blocks, ic);
             let first = share(rows, tiles, block.start).start;
             let plan = PrefetchPlan::new::<S>(dtype, block.len(), Q::requests::<S>(), cache);
-            for panel in task.panels.clone() {
+            for panel in range.panels.clone() {
                 let mut pc = 0;
                 loop {
                     let steps = (depth - pc).min(kc);
                     let last = pc + steps == depth;
-                    let next = task.next_block::<MC>(panel, pc..pc + steps, ic + 1 == blocks);
-                    let mut b = task.weight.address(panel, pc);
+                    let next = range.next_block::<MC>(panel, pc..pc + steps, ic + 1 == blocks);
+                    let mut b = weight.address(panel, pc);
                     if const { MC > FEW_ROWS } && dtype != Dtype::F32 {
-                        let to = partial.row::<S>(WIDENED_ROWS);
+                        let to = partial.wrapping_add(WIDENED_ROWS * S::PANEL);
                         // SAFETY: the panel has rows `pc..pc + steps`, and one more if `steps` is odd: only the last
                         // block of a panel is odd, and packing pads it with a row of zeros. `to` is the second half of
                         // the partial sums, which has space for `kc` rows of a panel.
-                        unsafe { Widen { dtype, from: b, steps, to }.run(s) };
+                        s.call_noinline(unsafe { widen(dtype, b, steps, to) });
                         b = to;
                     }
                     for ir in block.clone() {
                         let own = share(rows, tiles, ir);
-                        let tile = Tile {
-                            row: task.rows.start + own.start,
-                            rows: own.len(),
+                        let tile = BlockTile {
+                            row: range.rows.start + own.start,
                             panel,
                             k: pc,
                             steps,
                             last,
                             b,
                             next: plan.next(next, ir - block.start, steps),
-                            partial: partial.row::<S>(own.start - first),
+                            partial: partial.wrapping_add((own.start - first) * S::PANEL),
                         };
-                        task.dispatch_mr::<S, Q, NV>(s, &tile);
+                        const { assert!(MAX_MR == 6, "all heights of a tile") };
+                        tile_heights!(own.len(), [2 3 4 5 6], MR if MR >= fewest_rows::<Q>() => {
+                            range.tile::<S, Q, MR, NV, MC>(s, &tile)
+                        });
                     }
                     pc += steps;
                     if last {
@@ -258,50 +239,28 @@ impl<Q: BlockPrefetch, const NV: usize, const MC: usize> SimdOp for Loops<'_, Q,
             }
         }
     }
-}
+);
 
-/// The loop `jr` of one row, as a separate function. Two panels at a time are multiplied over all of `k`.
-struct OneRow<'a, const NV: usize>(Task<'a>);
-
-impl<const NV: usize> SimdOp for OneRow<'_, NV> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<S: SimdF32>(self, s: S) {
-        let Self(task) = self;
-        let cached = task.weight.depth() * task.weight.columns() <= CACHED_WEIGHTS;
+simd_op!(
+    /// The loop `jr` of one row, as a separate function. Two panels at a time are multiplied over all of `k`.
+    fn one_row<S: SimdF32, const NV: usize>(s: S, range: GemmRange<'_>) {
+        let cached = range.weight.depth() * range.weight.columns() <= CACHED_WEIGHTS;
         let reads = WeightReads { bytes: 4, rows: 1, shared: false, cached };
         let target = PrefetchTarget::select(s, reads);
-        let mut panel = task.panels.start;
-        while panel < task.panels.end {
-            if panel + 2 <= task.panels.end {
-                task.row::<S, 2, NV>(s, target, panel);
+        let mut panel = range.panels.start;
+        while panel < range.panels.end {
+            if panel + 2 <= range.panels.end {
+                range.row::<S, 2, NV>(s, target, panel);
                 panel += 2;
             } else {
-                task.row::<S, 1, NV>(s, PrefetchTarget::Nothing, panel);
+                range.row::<S, 1, NV>(s, PrefetchTarget::Nothing, panel);
                 panel += 1;
             }
         }
     }
-}
+);
 
-impl Task<'_> {
-    /// [`Loops`] as a separate function.
-    #[inline(always)]
-    fn loops<S: SimdF32, Q: BlockPrefetch, const NV: usize, const MC: usize>(
-        self,
-        s: S,
-        cache: CacheLevel,
-    ) {
-        s.call_noinline(Loops::<Q, NV, MC> { task: self, cache, policy: PhantomData });
-    }
-
-    /// Columns of `panel` that are columns of the matrix.
-    #[inline(always)]
-    fn valid<S: SimdF32>(&self, panel: usize) -> usize {
-        (self.weight.columns() - panel * S::PANEL).min(S::PANEL)
-    }
-
+impl GemmRange<'_> {
     /// Multiplies the only row by `P` panels, over all of `k`.
     #[inline(always)]
     fn row<S: SimdF32, const P: usize, const NV: usize>(
@@ -336,10 +295,7 @@ impl Task<'_> {
                 }
                 _ => multiply(F32Operand(s), zero, depth, rows, panels, ()),
             };
-            for p in 0..P {
-                let (column, valid) = ((panel + p) * S::PANEL, self.valid::<S>(panel + p));
-                self.store.finish::<S, 1, NV>(s, sums[p], row, column, valid);
-            }
+            self.store.store_panels(s, sums, self.output::<S>((row, 1), (panel, P)));
         }
     }
 
@@ -368,24 +324,14 @@ impl Task<'_> {
         self.weight.address(panel, k)
     }
 
-    /// Runs the tile with `tile.rows` rows.
-    #[inline(always)]
-    fn dispatch_mr<S: SimdF32, Q: BlockPrefetch, const NV: usize>(&self, s: S, tile: &Tile) {
-        const { assert!(MAX_MR == 6, "all heights of a tile") };
-        tile_heights!(tile.rows, [2 3 4 5 6], MR if MR >= fewest_rows::<Q>() => {
-            self.tile::<S, Q, MR, NV>(s, tile)
-        });
-    }
-
     /// One tile over one block of `k`.
     #[inline(always)]
-    fn tile<S: SimdF32, Q: BlockPrefetch, const MR: usize, const NV: usize>(
+    fn tile<S: SimdF32, Q: BlockPrefetch, const MR: usize, const NV: usize, const MC: usize>(
         &self,
         s: S,
-        tile: &Tile,
+        tile: &BlockTile,
     ) {
-        let Tile { row, panel, k, steps, b, next, partial, .. } = *tile;
-        debug_assert_eq!(tile.rows, MR);
+        let BlockTile { row, panel, k, steps, b, next, partial, .. } = *tile;
         let rows = Rows::of(&self.a, row, k);
         let weights = Panels::one(b, S::PANEL, S::LANES);
         let mut acc = [[s.splat(0.0); NV]; MR];
@@ -394,26 +340,28 @@ impl Task<'_> {
         unsafe {
             if k > 0 {
                 for (i, line) in acc.iter_mut().enumerate() {
-                    for (v, x) in line.iter_mut().enumerate() {
-                        *x = s.load(partial.add(i * S::PANEL + v * S::LANES));
-                    }
+                    *line = load_line(s, partial.add(i * S::PANEL));
                 }
             }
-            let column = panel * S::PANEL;
+            let block = self.output::<S>((row, MR), (panel, 1));
             // This is `tile.last`. With that condition here, rustc would compile each tile twice, with and without it.
             if const { Q::MIN_TILES > 1 } && k + steps == self.weight.depth() {
-                self.store.prefetch::<S, MR>(s, row, column);
+                self.store.prefetch(s, block);
             }
             let prefetch = Q::of_block::<S>(b, next);
             let acc = multiply_one(F32Operand(s), acc, steps, rows, weights, prefetch);
             if tile.last {
-                let valid = self.valid::<S>(panel);
-                self.store.finish::<S, MR, NV>(s, acc, row, column, valid);
-            } else {
-                for (i, line) in acc.iter().enumerate() {
-                    for (v, &x) in line.iter().enumerate() {
-                        s.store(partial.add(i * S::PANEL + v * S::LANES), x);
+                let in_registers = const {
+                    if MC > FEW_ROWS && !S::SOFT_FMA {
+                        InRegisters::BiasAndRelu
+                    } else {
+                        InRegisters::Nothing
                     }
+                };
+                self.store.store_tile::<S, MR, NV>(s, acc, in_registers, block);
+            } else {
+                for (i, &line) in acc.iter().enumerate() {
+                    store_line(s, partial.add(i * S::PANEL), line);
                 }
             }
         }
@@ -421,9 +369,8 @@ impl Task<'_> {
 }
 
 /// One tile over one block of `k`.
-struct Tile {
+struct BlockTile {
     row: usize,
-    rows: usize,
     panel: usize,
     k: usize,
     steps: usize,
@@ -441,33 +388,3 @@ struct Tile {
 /// instruction set. The memory is not initialized: clearing it would take longer than a small product.
 #[repr(align(64))]
 struct PartialSums<const ROWS: usize>(MaybeUninit<[[f32; MAX_PANEL]; ROWS]>);
-
-impl<const ROWS: usize> PartialSums<ROWS> {
-    #[inline(always)]
-    const fn new() -> Self {
-        Self(MaybeUninit::uninit())
-    }
-
-    /// A pointer to the rows. The exclusive borrow is made once: a second one would invalidate every pointer made from
-    /// the first, and the widened weights and the partial sums are in use at the same time.
-    #[inline(always)]
-    const fn rows(&mut self) -> PartialSumRows<'_, ROWS> {
-        PartialSumRows { first: self.0.as_mut_ptr().cast(), owner: PhantomData }
-    }
-}
-
-/// Rows of [`PartialSums`], which is borrowed exclusively. All pointers to it are derived from this one.
-#[derive(Clone, Copy)]
-struct PartialSumRows<'a, const ROWS: usize> {
-    first: *mut f32,
-    owner: PhantomData<&'a mut PartialSums<ROWS>>,
-}
-
-impl<const ROWS: usize> PartialSumRows<'_, ROWS> {
-    /// The start of row `row`. The row stride is `S::PANEL` floats.
-    #[inline(always)]
-    fn row<S: SimdF32>(self, row: usize) -> *mut f32 {
-        debug_assert!(row < ROWS);
-        self.first.wrapping_add(row * S::PANEL)
-    }
-}

@@ -29,11 +29,14 @@ simd_op!(
         let Derivative { of, pre } = derivative;
         let OutputRange { row, rows, column, columns } = block;
         let mut buffer = MaybeUninit::<[f32; MAX_PANEL]>::uninit();
-        for i in 0..rows {
-            // SAFETY: the contract of this function; `columns <= MAX_PANEL`, the length of `buffer`.
-            unsafe {
-                let from = pre.row(row + i, column, columns, buffer.as_mut_ptr().cast());
-                times_derivative_row(s, of, from, to.0.add(i * to.1), columns);
+        for first in (0..columns).step_by(MAX_PANEL) {
+            let count = (columns - first).min(MAX_PANEL);
+            for i in 0..rows {
+                // SAFETY: the contract of this function; `count <= MAX_PANEL`, the length of `buffer`.
+                unsafe {
+                    let from = pre.row(row + i, column + first, count, buffer.as_mut_ptr().cast());
+                    times_derivative_row(s, of, from, to.0.add(i * to.1 + first), count);
+                }
             }
         }
     }

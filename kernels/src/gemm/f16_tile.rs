@@ -6,17 +6,14 @@
 //!   compared with the tiles, and no tile is compiled twice.
 
 use super::microkernel::{Panels, Rows, TileOperand, f32_elements, multiply};
-use super::packing::PackedMatrix;
 use super::prefetch_weights::{PrefetchTarget, WeightReads};
-use super::store_tile::Store;
+use super::store_tile::GemmRange;
 use crate::dtype::Dtype;
-use crate::matrix::Matrix;
 use crate::parallel::share;
 use crate::prefetch::{CacheLevel, PerPeriod, PerStep, Sparse, strong_hw_prefetcher};
 use crate::simd::half::{Bf16, F16, F16Load, LowRegister};
-use crate::simd::{CACHE_LINE_F32, MAX_LANES, MAX_MR, SimdF32, SimdOp, TileOp, tile_heights};
+use crate::simd::{CACHE_LINE_F32, MAX_LANES, MAX_MR, SimdF32, simd_op, tile_heights};
 use core::marker::PhantomData;
-use core::ops::Range;
 
 /// Independent chains of additions that use the full FMA throughput of a CPU.
 const CHAINS: usize = 8;
@@ -88,37 +85,48 @@ impl<S: SimdF32> TileOperand for HalfWidth<S> {
     }
 }
 
-/// Widens `steps` rows of a panel to f32, `[steps][PANEL]`. The first row has an even index.
-pub(super) struct Widen {
-    pub(super) dtype: Dtype,
-    pub(super) from: *const f32,
-    pub(super) steps: usize,
-    pub(super) to: *mut f32,
-}
-
-impl Widen {
+simd_op!(
+    /// Widens `steps` rows of a panel at `from` to f32, `[steps][PANEL]`. The first row has an even index.
+    ///
     /// # Safety
     /// `from` is valid for reads of `steps` rows, and of one more if `steps` is odd; `to` is valid for writes of
     /// `steps` rows.
-    #[inline(always)]
-    pub(super) unsafe fn run<S: SimdF32>(self, s: S) {
-        s.call_noinline(self);
-    }
-
-    #[inline(always)]
-    fn rows<S: SimdF32, L: F16Load>(self, s: S) {
-        let Self { from, steps, to, .. } = self;
-        // SAFETY: `# Safety` of `run`: all rows below `steps` are read and written.
+    pub(super) unsafe fn widen<S: SimdF32>(
+        s: S,
+        dtype: Dtype,
+        from: *const f32,
+        steps: usize,
+        to: *mut f32,
+    ) {
+        if !cfg!(feature = "f16") {
+            unreachable!("`PackOptions::buffer_len` rejects 16-bit dtypes");
+        }
+        // SAFETY: the contract of this function.
         unsafe {
-            for pair in 0..steps / 2 {
-                let (from, to) = (from.add(pair * S::PANEL), to.add(2 * pair * S::PANEL));
-                row::<S, L>(s, from, 0, to);
-                row::<S, L>(s, from, 1, to.add(S::PANEL));
+            match dtype {
+                Dtype::F16 => widen_rows::<S, F16>(s, from, steps, to),
+                Dtype::Bf16 | Dtype::F32 => widen_rows::<S, Bf16>(s, from, steps, to),
             }
-            if steps % 2 == 1 {
-                let from = from.add(steps / 2 * S::PANEL);
-                row::<S, L>(s, from, 0, to.add((steps - 1) * S::PANEL));
-            }
+        }
+    }
+);
+
+/// [`widen`] for one dtype.
+///
+/// # Safety
+/// As [`widen`].
+#[inline(always)]
+unsafe fn widen_rows<S: SimdF32, L: F16Load>(s: S, from: *const f32, steps: usize, to: *mut f32) {
+    // SAFETY: `# Safety` of this function: all rows below `steps` are read and written.
+    unsafe {
+        for pair in 0..steps / 2 {
+            let (from, to) = (from.add(pair * S::PANEL), to.add(2 * pair * S::PANEL));
+            row::<S, L>(s, from, 0, to);
+            row::<S, L>(s, from, 1, to.add(S::PANEL));
+        }
+        if steps % 2 == 1 {
+            let from = from.add(steps / 2 * S::PANEL);
+            row::<S, L>(s, from, 0, to.add((steps - 1) * S::PANEL));
         }
     }
 }
@@ -135,95 +143,57 @@ unsafe fn row<S: SimdF32, L: F16Load>(s: S, from: *const f32, part: usize, to: *
     }
 }
 
-impl SimdOp for Widen {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<S: SimdF32>(self, s: S) {
+simd_op!(
+    /// Few rows, with panels of 16-bit weights.
+    pub(super) fn few_rows<S: SimdF32>(s: S, range: GemmRange<'_>) {
         if !cfg!(feature = "f16") {
             unreachable!("`PackOptions::buffer_len` rejects 16-bit dtypes");
         }
-        match self.dtype {
-            Dtype::F16 => self.rows::<S, F16>(s),
-            Dtype::Bf16 | Dtype::F32 => self.rows::<S, Bf16>(s),
+        match range.weight.dtype() {
+            Dtype::F16 => s.call_noinline(few_rows_of::<F16>(range)),
+            Dtype::Bf16 | Dtype::F32 => s.call_noinline(few_rows_of::<Bf16>(range)),
         }
     }
-}
+);
 
-/// Few rows, with panels of 16-bit weights.
-pub(super) struct FewRows<'a> {
-    pub(super) a: Matrix<'a>,
-    pub(super) weight: &'a PackedMatrix<'a>,
-    pub(super) store: Store,
-    pub(super) rows: Range<usize>,
-    pub(super) panels: Range<usize>,
-}
-
-/// [`FewRows`] for one dtype, as a separate function.
-struct InDtype<'a, L>(FewRows<'a>, PhantomData<L>);
-
-impl SimdOp for FewRows<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<S: SimdF32>(self, s: S) {
-        if !cfg!(feature = "f16") {
-            unreachable!("`PackOptions::buffer_len` rejects 16-bit dtypes");
-        }
-        match self.weight.dtype() {
-            Dtype::F16 => s.call_noinline(InDtype(self, PhantomData::<F16>)),
-            Dtype::Bf16 | Dtype::F32 => s.call_noinline(InDtype(self, PhantomData::<Bf16>)),
-        }
-    }
-}
-
-impl<L: F16Load> SimdOp for InDtype<'_, L> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<S: SimdF32>(self, s: S) {
-        s.with_tile_width(self)
-    }
-}
-
-impl<L: F16Load> TileOp for InDtype<'_, L> {
-    type Output = ();
-
-    /// All tiles are multiplied by a panel, which stays in the L2 cache, before the next panel.
-    #[inline(always)]
-    fn run<S: SimdF32, const NV: usize>(self, s: S) {
+simd_op!(
+    /// [`few_rows`] for one dtype, as a separate function. All tiles are multiplied by a panel, which stays in the L2
+    /// cache, before the next panel.
+    fn few_rows_of<S: SimdF32, L: F16Load, const NV: usize = { S::PANEL / S::LANES }>(
+        s: S,
+        range: GemmRange<'_>,
+    ) {
         const { assert!(MAX_MR == 6, "all heights of a tile") };
-        let Self(job, _) = self;
-        let tiles = job.rows.len().div_ceil(max_rows::<S>());
-        let max_panels = if job.in_cache() { 3 } else { 2 };
-        let mut panel = job.panels.start;
-        while panel < job.panels.end {
+        let tiles = range.rows.len().div_ceil(max_rows::<S>());
+        let max_panels = if range.in_cache() { 3 } else { 2 };
+        let mut panel = range.panels.start;
+        while panel < range.panels.end {
             // Several panels at once are used for one tile, or for tiles of three rows.
             let most = match tiles {
                 1 => max_panels,
-                _ if job.rows.len() == 3 * tiles => 2,
+                _ if range.rows.len() == 3 * tiles => 2,
                 _ => 1,
             };
-            let most = most.min(job.panels.end - panel);
+            let most = most.min(range.panels.end - panel);
             let mut done = 1;
             for tile in 0..tiles {
-                let local = share(job.rows.len(), tiles, tile);
-                let row = job.rows.start + local.start;
+                let local = share(range.rows.len(), tiles, tile);
+                let row = range.rows.start + local.start;
                 done = tile_heights!(local.len(), [1 2 3 4 5 6], MR if MR <= max_rows::<S>() => {
-                    job.tile::<S, L, MR, NV>(s, row, panel, most)
+                    range.f16_tile::<S, L, MR, NV>(s, (row, panel), most)
                 });
             }
             panel += done;
         }
     }
-}
+);
 
 /// Rows of the tallest tile. With 16 registers, a tile of six rows would leave none for the conversion.
 const fn max_rows<S: SimdF32>() -> usize {
     if S::REGISTERS > 16 { MAX_MR } else { MAX_MR - 1 }
 }
 
-impl FewRows<'_> {
+impl GemmRange<'_> {
     /// Whether an outer cache may hold the weights from one call to the next.
     #[inline(always)]
     fn in_cache(&self) -> bool {
@@ -234,11 +204,10 @@ impl FewRows<'_> {
     /// Computes a tile of as many panels as are needed for enough chains of additions, but at most `most`. Returns the
     /// number of panels.
     #[inline(always)]
-    fn tile<S: SimdF32, L: F16Load, const MR: usize, const NV: usize>(
+    fn f16_tile<S: SimdF32, L: F16Load, const MR: usize, const NV: usize>(
         &self,
         s: S,
-        row: usize,
-        panel: usize,
+        (row, panel): (usize, usize),
         most: usize,
     ) -> usize {
         // This is for x86-64. Four panels would take all of the 16 registers: the sums and as many vectors of weights.
@@ -247,21 +216,21 @@ impl FewRows<'_> {
             && strong_hw_prefetcher(s)
             && self.in_cache()
         {
-            self.half_width::<S, MR, NV>(s, row, panel);
+            self.half_width::<S, MR, NV>(s, (row, panel));
             1
         } else if const { S::PREFETCHES && MR * NV <= CHAINS / 4 } && most >= 3 {
-            self.panels::<S, L, 3, MR, NV>(s, row, panel);
+            self.panels::<S, L, 3, MR, NV>(s, (row, panel));
             3
         } else if const { MR == 1 || S::PREFETCHES && MR * NV < CHAINS } && most >= 2 {
             // Registers: the sums, the weights of a panel and an element.
             if const { 2 * MR * NV + NV + 1 >= S::REGISTERS - 1 } {
-                self.panels::<S, LowRegister<L>, 2, MR, NV>(s, row, panel);
+                self.panels::<S, LowRegister<L>, 2, MR, NV>(s, (row, panel));
             } else {
-                self.panels::<S, L, 2, MR, NV>(s, row, panel);
+                self.panels::<S, L, 2, MR, NV>(s, (row, panel));
             }
             2
         } else {
-            self.panels::<S, L, 1, MR, NV>(s, row, panel);
+            self.panels::<S, L, 1, MR, NV>(s, (row, panel));
             1
         }
     }
@@ -272,8 +241,7 @@ impl FewRows<'_> {
     fn half_width<S: SimdF32, const MR: usize, const NV: usize>(
         &self,
         s: S,
-        row: usize,
-        panel: usize,
+        (row, panel): (usize, usize),
     ) {
         let Self { a, weight, store, .. } = self;
         let rows = Rows::of(a, row, 0);
@@ -284,7 +252,7 @@ impl FewRows<'_> {
         let half = s.half();
         let zero = [[[half.splat(0.0); NV]; MR]; 2];
         let mut acc = [[s.splat(0.0); NV]; MR];
-        // SAFETY: rows `row..row + MR` are in the view `a` and the panel is in `weight`, because `FewRows` has ranges
+        // SAFETY: rows `row..row + MR` are in the view `a` and the panel is in `weight`, because `GemmRange` has ranges
         // of both; no other part stores this panel. `buffer` has `MAX_LANES` floats, at least two `Half` vectors.
         unsafe {
             let [low, high] = multiply(HalfWidth(s), zero, weight.depth(), rows, panels, prefetch);
@@ -297,9 +265,7 @@ impl FewRows<'_> {
                     acc[i][v] = s.load(to);
                 }
             }
-            let column = panel * S::PANEL;
-            let valid = (weight.columns() - column).min(S::PANEL);
-            store.finish::<S, MR, NV>(s, acc, row, column, valid);
+            store.store_panels(s, [acc], self.output::<S>((row, MR), (panel, 1)));
         }
     }
 
@@ -308,8 +274,7 @@ impl FewRows<'_> {
     fn panels<S: SimdF32, L: F16Load, const P: usize, const MR: usize, const NV: usize>(
         &self,
         s: S,
-        row: usize,
-        panel: usize,
+        (row, panel): (usize, usize),
     ) {
         let Self { a, weight, store, .. } = self;
         let rows = Rows::of(a, row, 0);
@@ -327,7 +292,7 @@ impl FewRows<'_> {
         let operand = F16Operand::<S, L, 2>::new(s);
         let zero = [[[s.splat(0.0); NV]; MR]; P];
         // SAFETY: rows `row..row + MR` are in the view `a` and the panels `panel..panel + P` are in `weight`, because
-        // `FewRows` has ranges of both and `tile` takes no more panels than remain; no other part stores these panels.
+        // `GemmRange` has ranges of both and `f16_tile` takes no more panels than remain; no other part stores these panels.
         unsafe {
             let cached = self.in_cache();
             let reads = WeightReads { bytes: 2, rows: MR, shared: false, cached };
@@ -360,11 +325,7 @@ impl FewRows<'_> {
                     multiply(operand, zero, weight.depth(), rows, panels, prefetch)
                 }
             };
-            for (p, acc) in sums.into_iter().enumerate() {
-                let column = (panel + p) * S::PANEL;
-                let valid = (weight.columns() - column).min(S::PANEL);
-                store.finish::<S, MR, NV>(s, acc, row, column, valid);
-            }
+            store.store_panels(s, sums, self.output::<S>((row, MR), (panel, P)));
         }
     }
 }
@@ -385,7 +346,8 @@ mod tests {
             let steps = all.len() / panel;
             for dtype in [Dtype::Bf16, Dtype::F16] {
                 let mut found = vec![0.0f32; all.len()];
-                isa.dispatch(Widen { dtype, from, steps, to: found.as_mut_ptr() });
+                // SAFETY: both have all rows.
+                isa.dispatch(unsafe { widen(dtype, from, steps, found.as_mut_ptr()) });
                 for (at, found) in found.into_iter().enumerate() {
                     let (k, column) = (at / panel, at % panel);
                     let position = match dtype {

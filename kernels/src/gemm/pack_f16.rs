@@ -18,7 +18,8 @@ use super::packing::{MIN_PACKED_TO_FORK, TASKS_PER_THREAD};
 use super::weight_source::PackSource;
 use crate::dtype::Dtype;
 use crate::error::Error;
-use crate::isa::{AutoVectorize, Isa};
+use crate::isa::Isa;
+use crate::isa::auto_vectorize::AutoVectorize;
 use crate::matrix::Matrix;
 use crate::parallel::{Workers, share};
 use crate::simd::MAX_PANEL;
@@ -79,14 +80,14 @@ pub(super) fn pack(
     let [depth, count] = block.shape();
     let panels = first / isa.panel()..(first + count).div_ceil(isa.panel());
     let buffer = SharedMut::new(buffer);
-    let part = |panel: usize| Part { isa, dtype, block, columns, first, panel };
+    let part = |panel: usize| PanelPart { isa, dtype, block, columns, first, panel };
     let threads = workers.threads();
     let tasks = if threads == 1 || depth * count < MIN_PACKED_TO_FORK {
         1
     } else {
         panels.len().min(threads * TASKS_PER_THREAD)
     };
-    let all = |work: &(dyn Fn(Part<'_>) + Sync)| {
+    let all = |work: &(dyn Fn(PanelPart<'_>) + Sync)| {
         let some = |task: usize| {
             let own = share(panels.len(), tasks, task);
             own.for_each(|index| work(part(panels.start + index)));
@@ -135,7 +136,7 @@ fn is_too_large(dtype: Dtype, bits: u32) -> bool {
 
 /// The part of a block that is in one panel.
 #[derive(Clone, Copy)]
-struct Part<'a> {
+struct PanelPart<'a> {
     isa: Isa,
     dtype: Dtype,
     block: &'a PackSource<'a>,
@@ -146,7 +147,7 @@ struct Part<'a> {
     panel: usize,
 }
 
-impl Part<'_> {
+impl PanelPart<'_> {
     /// The first column of the part within the panel, and its columns in the block.
     fn columns(&self) -> (usize, Range<usize>) {
         let origin = self.panel * self.isa.panel();

@@ -398,40 +398,31 @@ simd_op!(
             }
             // Columns that fill one aligned vector of a panel are copied through registers.
             let whole = (first + j).is_multiple_of(S::LANES) && count - j >= S::LANES;
+            let group = if whole { S::LANES } else { 1 };
             let mut k = 0;
-            if whole && row_stride == 1 {
-                while k + S::LANES <= depth {
-                    // SAFETY: LANES columns from `j` and LANES rows from `k` are in the block (`whole` and the
-                    // condition of this loop). Their places are in the buffer, because `offset_of` stays below the
-                    // length of the packed shape, which the callers of `pack_block` check.
-                    unsafe {
+            // SAFETY: columns `j..j + group` and rows below `depth` are in the block. Their places are in the buffer, because
+            // `offset_of` stays below the length of the packed shape, which the callers of `pack_block` check.
+            unsafe {
+                if whole && row_stride == 1 {
+                    while k + S::LANES <= depth {
+                        let from = from.add(j * column_stride + k);
                         s.transpose(
-                            from.add(j * column_stride + k),
+                            from,
                             column_stride,
                             to.add(offset_of(j) + k * S::PANEL),
                             S::PANEL,
                         );
+                        k += S::LANES;
                     }
-                    k += S::LANES;
-                }
-            } else if whole && column_stride == 1 {
-                while k < depth {
-                    // SAFETY: LANES columns from `j` (`whole`) and row `k < depth` are in the
-                    // block. Their places are in the buffer, whose length the callers of `pack_block`
-                    // check.
-                    unsafe {
+                } else if whole && column_stride == 1 {
+                    while k < depth {
                         let row = s.load(from.add(k * row_stride + j));
                         s.store(to.add(offset_of(j) + k * S::PANEL), row);
+                        k += 1;
                     }
-                    k += 1;
                 }
-            }
-            let group = if whole { S::LANES } else { 1 };
-            for column in j..j + group {
-                for k in k..depth {
-                    // SAFETY: `column < j + group <= count` and `k < depth` are in the block. Their
-                    // places are in the buffer, whose length the callers of `pack_block` check.
-                    unsafe {
+                for column in j..j + group {
+                    for k in k..depth {
                         *to.add(offset_of(column) + k * S::PANEL) =
                             *from.add(k * row_stride + column * column_stride);
                     }

@@ -5,6 +5,7 @@
 //! each line is prefetched some steps before it is used.
 
 use super::blocking::{MIN_WORK_TO_FORK, split};
+use super::epilogue::OutputRange;
 use super::microkernel::{F32Operand, Panels, Rows, multiply};
 use super::store_tile::Store;
 use crate::isa::Isa;
@@ -40,12 +41,12 @@ pub(super) fn run(
     let work = a.rows().saturating_mul(b.rows()).saturating_mul(b.columns());
     split(workers, (work, MIN_WORK_TO_FORK), (1, 1), panels, &|_, panels| {
         // SAFETY: each task has its own panels.
-        isa.dispatch(unsafe { multiply_panels(Part { a, b, store, panels }) });
+        isa.dispatch(unsafe { multiply_panels(UnpackedPanels { a, b, store, panels }) });
     });
     panels * isa.panel()
 }
 
-struct Part<'a> {
+struct UnpackedPanels<'a> {
     a: Matrix<'a>,
     b: Matrix<'a>,
     store: Store,
@@ -57,14 +58,14 @@ simd_op!(
     /// No other thread accesses the panels of the output.
     unsafe fn multiply_panels<S: SimdF32, const NV: usize = { S::PANEL / S::LANES }>(
         s: S,
-        part: Part<'_>,
+        part: UnpackedPanels<'_>,
     ) {
         const { assert!(MAX_MR == 6, "all heights of a tile") };
         tile_heights!(part.a.rows(), [1 2 3 4 5 6], MR => part.rows::<S, MR, NV>(s));
     }
 );
 
-impl Part<'_> {
+impl UnpackedPanels<'_> {
     #[inline(always)]
     fn rows<S: SimdF32, const MR: usize, const NV: usize>(&self, s: S) {
         let mut panel = self.panels.start;
@@ -108,9 +109,8 @@ impl Part<'_> {
         // contiguous in each row (`is_supported`). No other part stores the panels of this part.
         unsafe {
             let sums = multiply(F32Operand(s), zero, b.rows(), rows, panels, prefetch);
-            for p in 0..P {
-                store.finish::<S, MR, NV>(s, sums[p], 0, (panel + p) * S::PANEL, S::PANEL);
-            }
+            let (column, columns) = (panel * S::PANEL, P * S::PANEL);
+            store.store_panels(s, sums, OutputRange { row: 0, rows: MR, column, columns });
         }
     }
 }

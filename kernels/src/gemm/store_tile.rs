@@ -4,11 +4,13 @@ use super::epilogue::{ElementPtrs, Epilogue, OutputRange, PostOp, copy_strided};
 #[cfg(feature = "train")]
 use super::epilogue_grad::{Derivative, times_derivative};
 use super::microkernel::Tile;
-use crate::activation::{Activation, Applied, Map, with_map};
-use crate::matrix::MatrixMut;
+use super::packing::PackedMatrix;
+use crate::activation::{Activation, map_activation};
+use crate::matrix::{Matrix, MatrixMut};
 use crate::prefetch::CacheLevel;
-use crate::simd::{MAX_LANES, MAX_MR, MAX_PANEL, SimdF32, simd_op};
+use crate::simd::{MAX_MR, MAX_PANEL, SimdF32, simd_op};
 use core::mem::MaybeUninit;
+use core::ops::Range;
 
 /// An [`Epilogue`] and an output as pointers. Their shapes match.
 #[derive(Clone, Copy)]
@@ -29,6 +31,44 @@ pub(super) struct Store {
 enum Binary {
     Add,
     Multiply,
+}
+
+/// A part of a product with packed weights: some rows times some panels.
+pub(super) struct GemmRange<'a> {
+    pub(super) a: Matrix<'a>,
+    pub(super) weight: &'a PackedMatrix<'a>,
+    pub(super) store: Store,
+    pub(super) rows: Range<usize>,
+    pub(super) panels: Range<usize>,
+}
+
+impl GemmRange<'_> {
+    /// The output of a tile: `rows` rows from `row` on, and the columns of `panels` panels from `panel` on that are columns
+    /// of the matrix.
+    #[inline(always)]
+    pub(super) fn output<S: SimdF32>(
+        &self,
+        (row, rows): (usize, usize),
+        (panel, panels): (usize, usize),
+    ) -> OutputRange {
+        let column = panel * S::PANEL;
+        let columns = (self.weight.columns() - column).min(panels * S::PANEL);
+        OutputRange { row, rows, column, columns }
+    }
+}
+
+/// Floats of a tile that goes through the stack.
+const FLOATS_ON_STACK: usize = MAX_MR * MAX_PANEL;
+
+/// The epilogues that a tile applies in registers. Each of them is code in every tile.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum InRegisters {
+    /// None: for tiles that wait for their weights.
+    Nothing,
+    /// Bias and ReLU: for tiles that wait for arithmetic.
+    BiasAndRelu,
+    /// Also another operand: for loops that are compiled once, and for tiles of few steps.
+    OtherOperand,
 }
 
 // SAFETY: `Store` has only pointers and values. The tasks of one GEMM write disjoint tiles and read only their own tile
@@ -63,10 +103,10 @@ impl Store {
         }
     }
 
-    /// Prefetches the output lines that [`Store::finish`] will write.
+    /// Prefetches the output lines that [`Store::store_tile`] will write.
     #[inline(always)]
-    pub(super) fn prefetch<S: SimdF32, const MR: usize>(&self, s: S, row: usize, column: usize) {
-        let block = OutputRange { row, rows: MR, column, columns: S::PANEL };
+    pub(super) fn prefetch<S: SimdF32>(&self, s: S, block: OutputRange) {
+        let block = OutputRange { columns: S::PANEL, ..block };
         #[cfg(feature = "train")]
         if let Some(Derivative { pre, .. }) = &self.derivative {
             pre.prefetch(s, CacheLevel::L1, block);
@@ -77,73 +117,77 @@ impl Store {
     /// Prefetches long before [`Store::store_rows`]: the output lines into the L2 cache, and the other operand into the
     /// L1 cache.
     #[inline(always)]
-    pub(super) fn prefetch_l2<S: SimdF32, const MR: usize>(
-        &self,
-        s: S,
-        row: usize,
-        column: usize,
-        width: usize,
-    ) {
+    pub(super) fn prefetch_l2<S: SimdF32>(&self, s: S, block: OutputRange) {
         if self.c.column_stride != 1 {
             return;
         }
-        let block = OutputRange { row, rows: MR, column, columns: width };
         self.c.prefetch(s, CacheLevel::L2, block);
         if let Some((_, other)) = &self.binary {
             other.prefetch(s, CacheLevel::L1, block);
         }
     }
 
-    /// [`Store::store_rows`] for a tile.
+    /// [`Store::store_rows`] for the first rows of a tile. The other rows are outside the output.
     ///
     /// # Safety
     /// As [`Store::store_rows`].
     #[inline(always)]
-    pub(super) unsafe fn finish<S: SimdF32, const MR: usize, const NV: usize>(
+    pub(super) unsafe fn store_tile<S: SimdF32, const MR: usize, const NV: usize>(
         &self,
         s: S,
         acc: Tile<S, MR, NV>,
-        row: usize,
-        column: usize,
-        valid: usize,
+        in_registers: InRegisters,
+        block: OutputRange,
     ) {
-        // SAFETY: `# Safety` of this function.
-        unsafe { self.finish_rows(s, acc, MR, row, column, valid) };
-    }
-
-    /// [`Store::store_rows`] for the first `rows` rows of a tile. The other rows are outside the output.
-    ///
-    /// # Safety
-    /// As [`Store::store_rows`].
-    #[inline(always)]
-    pub(super) unsafe fn finish_rows<S: SimdF32, const MR: usize, const NV: usize>(
-        &self,
-        s: S,
-        acc: Tile<S, MR, NV>,
-        rows: usize,
-        row: usize,
-        column: usize,
-        valid: usize,
-    ) {
-        let block = OutputRange { row, rows, column, columns: valid };
         // SAFETY: `# Safety` of this function.
         unsafe {
             self.store_rows(
                 s,
-                MR,
+                (MR, in_registers),
                 block,
                 #[inline(always)]
                 |i| acc[i],
-            )
-        };
+            );
+        }
+    }
+
+    /// [`Store::store_rows`] for a tile of `P` panels, through the stack: no sum is in a register during the call.
+    ///
+    /// # Safety
+    /// As [`Store::store_rows`], for the columns of all panels.
+    #[inline(always)]
+    pub(super) unsafe fn store_panels<
+        S: SimdF32,
+        const P: usize,
+        const MR: usize,
+        const NV: usize,
+    >(
+        &self,
+        s: S,
+        sums: [Tile<S, MR, NV>; P],
+        block: OutputRange,
+    ) {
+        // Not at compile time: callers also name tiles that they never reach.
+        assert!(P * MR * NV * S::LANES <= FLOATS_ON_STACK);
+        let width = P * NV * S::LANES;
+        let mut buffer = MaybeUninit::<[f32; FLOATS_ON_STACK]>::uninit();
+        let tile = buffer.as_mut_ptr().cast::<f32>();
+        for (p, sums) in sums.into_iter().enumerate() {
+            for (i, line) in sums.into_iter().enumerate() {
+                // SAFETY: `buffer` has `MR` rows of `width` floats.
+                unsafe { store_line(s, tile.add(i * width + p * NV * S::LANES), line) };
+            }
+        }
+        // SAFETY: `# Safety` of this function; the loop above stored the rows.
+        s.call_noinline(unsafe { finish_in_memory(self, (tile, width), block) });
     }
 
     /// Applies the epilogue to the sums of `block`, of which `line` returns row `i`, `NV` vectors, and stores them.
     /// `line` is called for the rows below `tall`, the constant height of a tile, that are in `block`.
     ///
-    /// The common cases run in registers, one row at a time: a tall tile would be spilled to memory. All other cases go
-    /// through the stack and one function for tiles of any height: inlined into every tile, that function would be most
-    /// of the code of a GEMM.
+    /// The cases of `in_registers` run in registers, one row at a time: a tall tile would be spilled to memory. All other
+    /// cases go through the stack and one function for tiles of any height: inlined into every tile, that function would
+    /// be most of the code of a GEMM.
     ///
     /// # Safety
     /// The output, the bias and the other operand of `self` cover `block`, no other thread accesses that part of the
@@ -152,115 +196,136 @@ impl Store {
     pub(super) unsafe fn store_rows<S: SimdF32, const NV: usize>(
         &self,
         s: S,
-        tall: usize,
+        (tall, in_registers): (usize, InRegisters),
         block: OutputRange,
         line: impl Fn(usize) -> [S::F32; NV],
     ) {
-        const ROWS_ON_STACK: usize = MAX_MR * MAX_PANEL;
-        let Self { c, bias, activation, binary, .. } = *self;
-        let OutputRange { row, rows, column, columns } = block;
         let width = const {
             assert!(NV * S::LANES <= MAX_PANEL);
             NV * S::LANES
         };
-        if columns == width && self.fits_registers() {
-            let one = s.splat(1.0);
-            // -0 is the neutral element of additions, and minus infinity that of `max`.
-            let mut biases = [s.splat(-0.0); NV];
-            let floor = if activation == Activation::Relu { 0.0 } else { f32::NEG_INFINITY };
-            let floor = s.splat(floor);
-            if let Some(bias) = bias {
-                for (v, to) in biases.iter_mut().enumerate() {
-                    // SAFETY: `columns` is `width`, so the bias has all columns of the tile.
-                    *to = unsafe { s.load(bias.add(column + v * S::LANES)) };
-                }
+        if block.columns == width && self.fits_registers(in_registers) {
+            let mut pass = Pass { scale: 1.0, ..self.pass(block) };
+            if in_registers != InRegisters::OtherOperand {
+                pass.binary = None;
             }
-            for i in 0..tall {
-                if i >= rows {
-                    break;
-                }
-                let other = match binary {
-                    None => None,
-                    Some((op, m)) => {
-                        let mut other = [one; NV];
-                        for (v, to) in other.iter_mut().enumerate() {
-                            let at = (row + i) * m.row_stride + column + v * S::LANES;
-                            // SAFETY: `# Safety` of this function: the operand has full vectors in row `row + i`.
-                            *to = unsafe { s.load(m.first.add(at)) };
-                        }
-                        Some((op, other))
-                    }
-                };
-                let line = apply(
-                    s,
-                    line(i),
-                    (one, biases),
-                    #[inline(always)]
-                    |x| s.max(floor, x),
-                    other,
-                );
-                for (v, &x) in line.iter().enumerate() {
-                    let to = c.first.wrapping_add((row + i) * c.row_stride + column + v * S::LANES);
-                    // SAFETY: `# Safety` of this function: the output has full vectors in row `row + i`.
-                    unsafe { s.store(to, x) };
-                }
-            }
-            #[cfg(feature = "train")]
-            if let Some(derivative) = self.derivative {
-                let to = (c.at(row, column), c.row_stride);
-                // SAFETY: `# Safety` of this function; the loop above has stored the rows.
-                s.call_noinline(unsafe { times_derivative(derivative, to, block) });
-            }
-            return;
+            // SAFETY: `# Safety` of this function: the block has all columns of the tile.
+            return unsafe { pass.columns(s, tall, block, (0, width), line) };
         }
-        let mut buffer = MaybeUninit::<[f32; ROWS_ON_STACK]>::uninit();
+        let mut buffer = MaybeUninit::<[f32; FLOATS_ON_STACK]>::uninit();
         let tile = buffer.as_mut_ptr().cast::<f32>();
         // Blocks that are taller than a tile are stored in several passes.
-        let pass = const { ROWS_ON_STACK / (NV * S::LANES) };
+        let pass = const { FLOATS_ON_STACK / (NV * S::LANES) };
         let mut first = 0;
         loop {
             for i in first..tall.min(first + pass) {
-                if i >= rows {
+                if i >= block.rows {
                     break;
                 }
-                let line = line(i);
-                for (v, &x) in line.iter().enumerate() {
-                    // SAFETY: `buffer` has `pass` rows of `width` floats.
-                    unsafe { s.store(tile.add((i - first) * width + v * S::LANES), x) };
-                }
+                // SAFETY: `buffer` has `pass` rows of `width` floats.
+                unsafe { store_line(s, tile.add((i - first) * width), line(i)) };
             }
-            let part = OutputRange { row: row + first, rows: (rows - first).min(pass), ..block };
+            let rows = (block.rows - first).min(pass);
+            let part = OutputRange { row: block.row + first, rows, ..block };
             // SAFETY: `# Safety` of this function; the loop above stored the rows.
             s.call_noinline(unsafe { finish_in_memory(self, (tile, width), part) });
             first += pass;
-            if tall <= pass || rows <= first {
+            if tall <= pass || block.rows <= first {
                 break;
             }
         }
     }
 
-    /// Whether the epilogue of a tile whose columns are all in the output can run in registers.
+    /// Whether the epilogue of a tile whose columns are all in the output runs in registers.
     #[inline(always)]
-    fn fits_registers(&self) -> bool {
-        self.scale == 1.0
-            && self.c.column_stride == 1
-            && self.binary.is_none_or(|(_, other)| other.column_stride == 1)
-            && matches!(self.activation, Activation::Identity | Activation::Relu)
+    fn fits_registers(&self, in_registers: InRegisters) -> bool {
+        #[cfg(feature = "train")]
+        if self.derivative.is_some() {
+            return false;
+        }
+        let operand = match in_registers {
+            InRegisters::Nothing => false,
+            InRegisters::BiasAndRelu => self.binary.is_none(),
+            InRegisters::OtherOperand => true,
+        };
+        operand && self.scale == 1.0 && self.c.column_stride == 1 && is_maximum(self.activation)
+    }
+
+    /// The only pass over `block`, if the activation is a maximum, into the output.
+    #[inline(always)]
+    fn pass(&self, block: OutputRange) -> Pass {
+        let Self { c, scale, bias, activation, binary, .. } = *self;
+        let floor = if activation == Activation::Relu { 0.0 } else { f32::NEG_INFINITY };
+        Pass { scale, bias, floor, binary, to: (c.at(block.row, block.column), c.row_stride) }
     }
 }
 
-/// The formula of the epilogue: `other op map(scale * x + bias)`. Without a scale, `scale` is 1, and without a bias,
-/// `bias` is -0: both are exact.
+/// Whether the activation is a maximum of its input and a constant.
+#[inline(always)]
+fn is_maximum(activation: Activation) -> bool {
+    matches!(activation, Activation::Identity | Activation::Relu)
+}
+
+/// `NV` vectors from `from` on.
+///
+/// # Safety
+/// `from` is valid for reads of as many floats.
+#[inline(always)]
+pub(super) unsafe fn load_line<S: SimdF32, const NV: usize>(
+    s: S,
+    from: *const f32,
+) -> [S::F32; NV] {
+    let mut line = [s.splat(0.0); NV];
+    for (v, to) in line.iter_mut().enumerate() {
+        // SAFETY: `# Safety` of this function.
+        *to = unsafe { s.load(from.add(v * S::LANES)) };
+    }
+    line
+}
+
+/// As [`load_line`], or the first `count` floats of one vector.
+///
+/// # Safety
+/// `from` is valid for reads of `count` floats.
+#[inline(always)]
+unsafe fn load_columns<S: SimdF32, const NV: usize>(
+    s: S,
+    from: *const f32,
+    count: usize,
+) -> [S::F32; NV] {
+    // SAFETY: `# Safety` of this function.
+    unsafe {
+        if count == NV * S::LANES { load_line(s, from) } else { [s.load_prefix(from, count); NV] }
+    }
+}
+
+/// Writes `NV` vectors from `to` on.
+///
+/// # Safety
+/// `to` is valid for writes of as many floats.
+#[inline(always)]
+pub(super) unsafe fn store_line<S: SimdF32, const NV: usize>(
+    s: S,
+    to: *mut f32,
+    line: [S::F32; NV],
+) {
+    for (v, &x) in line.iter().enumerate() {
+        // SAFETY: `# Safety` of this function.
+        unsafe { s.store(to.add(v * S::LANES), x) };
+    }
+}
+
+/// The formula of the epilogue: `other op max(floor, scale * x + bias)`. Without a scale, `scale` is 1, without a bias,
+/// `bias` is -0, and without ReLU, `floor` is minus infinity: all are exact. Other activations follow between two passes.
 #[inline(always)]
 fn apply<S: SimdF32, const NV: usize>(
     s: S,
     mut x: [S::F32; NV],
-    (scale, bias): (S::F32, [S::F32; NV]),
-    map: impl Fn(S::F32) -> S::F32,
+    (scale, bias, floor): (S::F32, [S::F32; NV], S::F32),
     other: Option<(Binary, [S::F32; NV])>,
 ) -> [S::F32; NV] {
     for v in 0..NV {
-        x[v] = map(s.add(s.mul(x[v], scale), bias[v]));
+        x[v] = s.max(floor, s.add(s.mul(x[v], scale), bias[v]));
     }
     match other {
         None => {}
@@ -292,8 +357,35 @@ simd_op!(
     ) {
         let OutputRange { row, rows, column, columns } = block;
         let in_place = store.c.column_stride == 1;
-        let to = if in_place { (store.c.at(row, column), store.c.row_stride) } else { tile };
-        with_map(store.activation, FinishRows { s, store, tile, to, block });
+        let mut pass = store.pass(block);
+        if !in_place {
+            pass.to = tile;
+        }
+        let to = pass.to;
+        let mut last = is_maximum(store.activation);
+        // SAFETY: the contract of this function, for both passes and for the rows of the tile between them.
+        unsafe {
+            if !last {
+                pass = Pass { binary: None, to: tile, ..pass };
+            }
+            loop {
+                pass.run(s, tile, block);
+                if last {
+                    break;
+                }
+                // Without another operand, the activation is the last step.
+                last = true;
+                let mapped = if store.binary.is_none() { to } else { tile };
+                for i in 0..rows {
+                    let (from, to) = (tile.0.add(i * tile.1), mapped.0.wrapping_add(i * mapped.1));
+                    s.call_noinline(map_activation(store.activation, from, to, columns));
+                }
+                if store.binary.is_none() {
+                    break;
+                }
+                pass = Pass { scale: 1.0, bias: None, binary: store.binary, to, ..pass };
+            }
+        }
         #[cfg(feature = "train")]
         if let Some(derivative) = store.derivative {
             // SAFETY: the contract of this function; the rows are stored at `to`.
@@ -311,52 +403,107 @@ simd_op!(
     }
 );
 
-/// Applies the epilogue to a tile in memory. It reads and writes each vector once.
-struct FinishRows<'a, S> {
-    s: S,
-    store: &'a Store,
-    /// The sums, and where the results go, which may be the same: addresses and row strides.
-    tile: (*mut f32, usize),
+/// A pass over a block in memory: the formula of the epilogue, with a maximum for the activation.
+#[derive(Clone, Copy)]
+struct Pass {
+    scale: f32,
+    bias: Option<*const f32>,
+    floor: f32,
+    binary: Option<(Binary, ElementPtrs)>,
+    /// Where the results go: an address and a row stride.
     to: (*mut f32, usize),
-    block: OutputRange,
 }
 
-impl<S: SimdF32> Applied for FinishRows<'_, S> {
+impl Pass {
+    /// The pass over all columns.
+    ///
+    /// # Safety
+    /// As [`finish_in_memory`].
     #[inline(always)]
-    fn run<M: Map>(self, map: M) {
-        let Self { s, store, tile, to, block: OutputRange { row, rows, column, columns } } = self;
-        let scale = s.splat(store.scale);
-        for first in (0..columns).step_by(S::LANES) {
-            let (at, count) = (column + first, (columns - first).min(S::LANES));
-            let bias = match store.bias {
-                // SAFETY: the bias has all columns of the block; `count` stops there.
-                Some(bias) => unsafe { s.load_prefix(bias.add(at), count) },
-                None => s.splat(-0.0),
+    unsafe fn run<S: SimdF32>(self, s: S, tile: (*mut f32, usize), block: OutputRange) {
+        let mut first = 0;
+        while first < block.columns {
+            let left = block.columns - first;
+            // SAFETY: `# Safety` of this function: columns from `first` on are in the block.
+            first += unsafe {
+                if const { S::PANEL > S::LANES } && left >= 2 * S::LANES {
+                    self.sums_at::<S, 2>(s, tile, block, (first, 2 * S::LANES))
+                } else {
+                    self.sums_at::<S, 1>(s, tile, block, (first, left.min(S::LANES)))
+                }
             };
-            for i in 0..rows {
+        }
+    }
+
+    /// [`Pass::columns`] of the sums in `tile`. Returns the number of columns.
+    ///
+    /// # Safety
+    /// As [`Pass::columns`].
+    #[inline(always)]
+    unsafe fn sums_at<S: SimdF32, const N: usize>(
+        self,
+        s: S,
+        tile: (*mut f32, usize),
+        block: OutputRange,
+        part: (usize, usize),
+    ) -> usize {
+        // SAFETY: `# Safety` of this function.
+        unsafe {
+            self.columns::<S, N>(
+                s,
+                block.rows,
+                block,
+                part,
+                #[inline(always)]
+                |i| load_line(s, tile.0.add(i * tile.1 + part.0)),
+            );
+        }
+        part.1
+    }
+
+    /// The pass over `count` columns of each row from column `first` of `block` on: all of `N` vectors, or the first of
+    /// one. `sums` returns the vectors of a row; it is called for the rows below `tall` that are in `block`.
+    ///
+    /// # Safety
+    /// As [`finish_in_memory`], and the block has these columns.
+    #[inline(always)]
+    unsafe fn columns<S: SimdF32, const N: usize>(
+        self,
+        s: S,
+        tall: usize,
+        block: OutputRange,
+        (first, count): (usize, usize),
+        sums: impl Fn(usize) -> [S::F32; N],
+    ) {
+        let Self { scale, bias, floor, binary, to } = self;
+        let (scale, floor, at) = (s.splat(scale), s.splat(floor), block.column + first);
+        let whole = count == N * S::LANES;
+        debug_assert!(whole || N == 1);
+        // SAFETY: `# Safety` of this function: the output, the bias and the other operand have the columns, and no other
+        // thread accesses that part of the output.
+        unsafe {
+            let bias = match bias {
+                Some(bias) => load_columns(s, bias.add(at), count),
+                None => [s.splat(-0.0); N],
+            };
+            for i in 0..tall {
+                if i >= block.rows {
+                    break;
+                }
+                let mut buffer = MaybeUninit::<[f32; MAX_PANEL]>::uninit();
+                let other = binary.map(
+                    #[inline(always)]
+                    |(op, m)| {
+                        let from = m.row(block.row + i, at, count, buffer.as_mut_ptr().cast());
+                        (op, load_columns(s, from, count))
+                    },
+                );
+                let line = apply(s, sums(i), (scale, bias, floor), other);
                 let to = to.0.wrapping_add(i * to.1 + first);
-                // SAFETY: `# Safety` of `finish_in_memory`: the tile has whole vectors, the output and the other
-                // operand have the block, and no other thread accesses that part of the output.
-                unsafe {
-                    let x = s.load(tile.0.add(i * tile.1 + first));
-                    let mut buffer = [0.0; MAX_LANES];
-                    let other = store.binary.map(|(op, m)| {
-                        let from = m.row(row + i, at, count, buffer.as_mut_ptr());
-                        (op, [s.load_prefix(from, count)])
-                    });
-                    let [x] = apply(
-                        s,
-                        [x],
-                        (scale, [bias]),
-                        #[inline(always)]
-                        |x| map.map(s, x),
-                        other,
-                    );
-                    if count == S::LANES {
-                        s.store(to, x);
-                    } else {
-                        s.store_prefix(to, x, count);
-                    }
+                if whole {
+                    store_line(s, to, line);
+                } else {
+                    s.store_prefix(to, line[0], count);
                 }
             }
         }

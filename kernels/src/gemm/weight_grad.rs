@@ -19,12 +19,12 @@
 //! reduction chunk, for any number of threads and any instruction set.
 
 use super::blocking::MIN_WORK_TO_FORK;
-use super::epilogue::{Epilogue, PostOp};
+use super::epilogue::{Epilogue, OutputRange, PostOp};
 use super::microkernel::{F32Operand, Panels, Rows, multiply_in_phases};
 use super::pack_a::{self, CopyStrip, Strips, pack_strips};
 use super::packing::PackedMatrix;
 use super::prefetch_weights::{ManyRows, NextBlock, PrefetchPlan};
-use super::store_tile::Store;
+use super::store_tile::{InRegisters, Store};
 use crate::dtype::Dtype;
 use crate::error::{Error, Expected};
 use crate::isa::Isa;
@@ -430,7 +430,8 @@ impl Product<'_> {
         let mut totals = [0.0; pack_a::WIDTH + pack_a::OVERRUN];
         let copy = CopyStrip { from: d_y, row_stride: a_step, to: strip, totals: &raw mut totals };
         let copy = if COPIES { Some(copy) } else { None };
-        chunk.store.prefetch::<S, MAX_MR>(s, row, column);
+        let block = OutputRange { row, rows: MAX_MR, column, columns: S::PANEL };
+        chunk.store.prefetch(s, block);
         let zero = [[s.splat(0.0); NV]; MAX_MR];
         let prefetch = plan.with_strip::<S>(index, b, b_step);
         // SAFETY: the operands have `rows` steps and whole tiles, with zeros where `dY` and `X` have no column. If the
@@ -447,7 +448,8 @@ impl Product<'_> {
                 copy,
             );
             let height = (outputs - row).min(MAX_MR);
-            chunk.store.finish_rows::<S, MAX_MR, NV>(s, acc, height, row, column, valid);
+            let block = OutputRange { row, rows: height, column, columns: valid };
+            chunk.store.store_tile::<S, MAX_MR, NV>(s, acc, InRegisters::OtherOperand, block);
         }
         if COPIES && let Some((d_bias, write)) = &chunk.d_bias {
             // SAFETY: `# Safety` of this function: no other thread uses this part of the bias gradient.

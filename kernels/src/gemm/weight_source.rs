@@ -3,7 +3,8 @@
 use super::packing::pack_block;
 use crate::dtype::Dtype;
 use crate::error::{Error, ViewShape};
-use crate::isa::{AutoVectorize, Isa};
+use crate::isa::Isa;
+use crate::isa::auto_vectorize::AutoVectorize;
 use crate::matrix::Matrix;
 use crate::simd::half::{widen_bf16, widen_f16};
 use core::fmt;

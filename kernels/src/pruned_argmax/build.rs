@@ -6,7 +6,7 @@
 use super::error_bound::{self, MAX_DEPTH};
 use crate::error::{Error, Expected};
 use crate::gemm::{Columns, Int8Panels, PANEL, QuantizeColumns};
-use crate::isa::AutoVectorize;
+use crate::isa::auto_vectorize::AutoVectorize;
 use crate::{Isa, PackedMatrix};
 use core::fmt;
 

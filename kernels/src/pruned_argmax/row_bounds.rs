@@ -3,7 +3,7 @@
 use super::error_bound;
 use crate::error::Error;
 use crate::gemm::{LEVELS, Rounding, Row, magnitude, round};
-use crate::isa::AutoVectorize;
+use crate::isa::auto_vectorize::AutoVectorize;
 use crate::{Isa, Matrix, QuantizedActivations};
 use core::sync::atomic::{AtomicU32, Ordering};
 

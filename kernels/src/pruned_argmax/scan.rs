@@ -18,7 +18,7 @@ use super::row_bounds::BoundedRows;
 use crate::gemm::{Integers, PANEL, Panels, Rows, Single, multiply_one};
 use crate::parallel::share;
 use crate::prefetch::PerStep;
-use crate::simd::int8::{Int8Dot, Int8Op, MAX_MR};
+use crate::simd::int8::{Int8Dot, Int8Op, MAX_MR, SimdI32};
 use crate::simd::{CACHE_LINE_F32, MAX_LANES, SimdF32, simd_op, tile_heights};
 use crate::sync_ptr::SharedMut;
 use core::mem::MaybeUninit;
@@ -138,10 +138,10 @@ impl Scan<'_, '_> {
         rows: Range<usize>,
         (next, floats): (*const f32, usize),
     ) {
-        let (s, first, lanes) = (b.floats(), rows.start, <B::Floats as SimdF32>::LANES);
+        let (s, first, lanes) = (b.sums().floats(), rows.start, <B::Floats as SimdF32>::LANES);
         let (weights, statistics) = self.job.product.pruning_table.panel(panel);
         let steps = weights.len() / PANEL;
-        let mut sums = [[b.zero(); NV]; MR];
+        let mut sums = [[b.sums().zero(); NV]; MR];
         for v in 0..NV {
             let offsets = &statistics[ColumnStatistic::Offset as usize][v * lanes..][..lanes];
             // SAFETY: the slice has LANES words.
@@ -165,7 +165,7 @@ impl Scan<'_, '_> {
             for (v, sum) in line.into_iter().enumerate() {
                 let at = buffer.as_mut_ptr().cast::<f32>().wrapping_add(i * PANEL + v * lanes);
                 // SAFETY: NV vectors are PANEL floats, so row `i < MR` fits `buffer`.
-                unsafe { s.store(at, b.to_f32(sum)) };
+                unsafe { s.store(at, b.sums().to_f32(sum)) };
             }
         }
         // SAFETY: the loop above stored all of it.

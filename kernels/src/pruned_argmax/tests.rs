@@ -11,7 +11,7 @@ use crate::gemm::{Integers, PANEL, Single};
 use crate::isa::Isa;
 use crate::parallel::share;
 use crate::simd::SimdF32;
-use crate::simd::int8::{ActivationEncoding, Int8Dot, Int8Op};
+use crate::simd::int8::{ActivationEncoding, Int8Dot, Int8Op, SimdI32};
 use crate::sync_ptr::SharedMut;
 use crate::{
     Epilogue, Matrix, MatrixMut, PackedMatrix, Parallelism, Quantization, QuantizedActivations,
@@ -219,12 +219,12 @@ impl Int8Op for Dots {
                 // SAFETY: the arrays have PANEL words, at least one vector, and a row has two words.
                 let (offset, begin, elements) = unsafe {
                     let offset = Single(b).start(offset.as_ptr());
-                    (offset, b.load_sums(begin.as_ptr()), b.row(row(i).as_ptr()))
+                    (offset, b.sums().load_sums(begin.as_ptr()), b.row(row(i).as_ptr()))
                 };
-                let sums = b.dot(b.add(begin, offset), elements, weights_in);
+                let sums = b.dot(b.sums().add(begin, offset), elements, weights_in);
                 let mut found = [0.0; PANEL];
                 // SAFETY: `found` has PANEL floats, at least one vector.
-                unsafe { b.floats().store(found.as_mut_ptr(), b.to_f32(sums)) };
+                unsafe { b.sums().floats().store(found.as_mut_ptr(), b.sums().to_f32(sums)) };
                 for lane in 0..lanes {
                     let pairs = word(i).to_le_bytes().into_iter().zip(weights[lane].to_le_bytes());
                     let sum = pairs.map(|(a, w)| (i32::from(a) - 128) * i32::from(w.cast_signed()));

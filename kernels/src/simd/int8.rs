@@ -100,41 +100,6 @@ pub(crate) unsafe trait Int8Dot: Copy + Send + Sync + 'static {
     unsafe fn row(self, from: *const i32) -> Self::I8x4;
     /// `sum + a0 b0 + a1 b1 + a2 b2 + a3 b3` in each lane, modulo `2^32`; `a` from `row`, `b` from `load`.
     fn dot(self, sum: Self::I32, a: Self::I8x4, b: Self::I8x4) -> Self::I32;
-
-    /// [`SimdI32::floats`].
-    #[inline(always)]
-    fn floats(self) -> Self::Floats {
-        self.sums().floats()
-    }
-    /// [`SimdI32::zero`].
-    #[inline(always)]
-    fn zero(self) -> Self::I32 {
-        self.sums().zero()
-    }
-    /// [`SimdI32::load_sums`].
-    ///
-    /// # Safety
-    /// As [`SimdI32::load_sums`].
-    #[inline(always)]
-    unsafe fn load_sums(self, from: *const i32) -> Self::I32 {
-        // SAFETY: the caller's contract.
-        unsafe { self.sums().load_sums(from) }
-    }
-    /// [`SimdI32::add`].
-    #[inline(always)]
-    fn add(self, a: Self::I32, b: Self::I32) -> Self::I32 {
-        self.sums().add(a, b)
-    }
-    /// [`SimdI32::join`].
-    #[inline(always)]
-    fn join(self, high: Self::I32, low: Self::I32) -> Self::I32 {
-        self.sums().join(high, low)
-    }
-    /// [`SimdI32::to_f32`].
-    #[inline(always)]
-    fn to_f32(self, a: Self::I32) -> <Self::Floats as SimdF32>::F32 {
-        self.sums().to_f32(a)
-    }
 }
 
 /// Work with int8 products. Implementations are `#[inline(always)]`.

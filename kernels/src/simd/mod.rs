@@ -40,6 +40,8 @@ pub(crate) use vector::{CACHE_LINE_F32, MAX_LANES, MAX_MR, MAX_PANEL, SimdF32, S
 /// `S` may be followed by one type parameter with one bound and by constants, which the caller chooses. Only `const NV:
 /// usize = { S::PANEL / S::LANES }`, the vectors in a panel, depends on the instruction set: then the op is a
 /// [`TileOp`](crate::simd::TileOp).
+///
+/// `B: Int8Dot` instead of `S: SimdF32` makes an [`Int8Op`](crate::simd::int8::Int8Op), with its constants `NV` and `TV`.
 macro_rules! simd_op {
     ($(#[$meta:meta])* $vis:vis unsafe fn $($rest:tt)*) => {
         simd_op!(@generics [$(#[$meta])*] [$vis] [unsafe] $($rest)*);
@@ -52,44 +54,64 @@ macro_rules! simd_op {
         <$S:ident: SimdF32, const NV: usize = { S::PANEL / S::LANES }>
         $($rest:tt)*) => {
         simd_op!(@define $meta $vis $unsafe $name
-            TileOp [$crate::simd::vector::Tiled] [$S: $crate::simd::vector::SimdF32, const NV: usize]
+            [vector::TileOp => vector::SimdOp] [$crate::simd::vector::Tiled]
+            [$S: $crate::simd::vector::SimdF32, const NV: usize]
             [] [] [] $($rest)*);
     };
     (@generics $meta:tt $vis:tt $unsafe:tt $name:ident
         <$S:ident: SimdF32, $T:ident: $Bound:ident, const NV: usize = { S::PANEL / S::LANES } $(,)?>
         $($rest:tt)*) => {
         simd_op!(@define $meta $vis $unsafe $name
-            TileOp [$crate::simd::vector::Tiled] [$S: $crate::simd::vector::SimdF32, const NV: usize]
+            [vector::TileOp => vector::SimdOp] [$crate::simd::vector::Tiled]
+            [$S: $crate::simd::vector::SimdF32, const NV: usize]
             [$T: $Bound,] [$T,] [$T,] $($rest)*);
     };
     (@generics $meta:tt $vis:tt $unsafe:tt $name:ident
         <$S:ident: SimdF32 $(, const $C:ident: $type:ty)* $(,)?>
         $($rest:tt)*) => {
         simd_op!(@define $meta $vis $unsafe $name
-            SimdOp [core::convert::identity] [$S: $crate::simd::vector::SimdF32]
+            [vector::SimdOp => vector::SimdOp] [core::convert::identity]
+            [$S: $crate::simd::vector::SimdF32]
             [$(const $C: $type,)*] [$($C,)*] [] $($rest)*);
     };
     (@generics $meta:tt $vis:tt $unsafe:tt $name:ident
         <$S:ident: SimdF32, $T:ident: $Bound:ident $(, const $C:ident: $type:ty)* $(,)?>
         $($rest:tt)*) => {
         simd_op!(@define $meta $vis $unsafe $name
-            SimdOp [core::convert::identity] [$S: $crate::simd::vector::SimdF32]
+            [vector::SimdOp => vector::SimdOp] [core::convert::identity]
+            [$S: $crate::simd::vector::SimdF32]
             [$T: $Bound, $(const $C: $type,)*] [$T, $($C,)*] [$T,] $($rest)*);
     };
+    (@generics $meta:tt $vis:tt $unsafe:tt $name:ident
+        <$B:ident: Int8Dot, const NV: usize, const TV: usize $(, const $C:ident: $type:ty)* $(,)?>
+        $($rest:tt)*) => {
+        simd_op!(@define $meta $vis $unsafe $name
+            [int8::Int8Op => int8::Int8Op] [core::convert::identity]
+            [$B: $crate::simd::int8::Int8Dot, const NV: usize, const TV: usize]
+            [$(const $C: $type,)*] [$($C,)*] [] $($rest)*);
+    };
+    (@generics $meta:tt $vis:tt $unsafe:tt $name:ident
+        <$B:ident: Int8Dot, const NV: usize, const TV: usize, $T:ident: $Bound:ident>
+        $($rest:tt)*) => {
+        simd_op!(@define $meta $vis $unsafe $name
+            [int8::Int8Op => int8::Int8Op] [core::convert::identity]
+            [$B: $crate::simd::int8::Int8Dot, const NV: usize, const TV: usize]
+            [$T: $Bound,] [$T,] [$T,] $($rest)*);
+    };
 
-    // In brackets: what makes a `SimdOp` of the op, the generic parameters of `run`, those of the op, their names, and
-    // the names of those that are types.
+    // In brackets: the trait of the op and that of the result, what makes the result of the op, the generic parameters of
+    // `run`, those of the op, their names, and the names of those that are types.
     (@define [$($meta:tt)*] [$vis:vis] [$($unsafe:tt)?] $name:ident
-        $trait:ident [$($wrap:tt)*] [$($run:tt)*] [$($params:tt)*] [$($names:tt)*] [$($types:tt)*]
+        [$in:ident::$trait:ident => $out_in:ident::$result:ident] [$($wrap:tt)*] [$($run:tt)*] [$($params:tt)*] [$($names:tt)*] [$($types:tt)*]
         ($s:ident: $S:ty $(, $arg:ident: $type:ty)* $(,)?) $(-> $out:ty)? $body:block) => {
         $($meta)*
         #[inline(always)]
         $vis $($unsafe)? fn $name<$($params)*>(
             $($arg: $type),*
-        ) -> impl $crate::simd::vector::SimdOp<Output = simd_op!(@output $($out)?)> {
+        ) -> impl $crate::simd::$out_in::$result<Output = simd_op!(@output $($out)?)> {
             struct Op<A, $($params)*>(A, core::marker::PhantomData<($($types)*)>);
 
-            impl<$($params)*> $crate::simd::vector::$trait for Op<($($type,)*), $($names)*> {
+            impl<$($params)*> $crate::simd::$in::$trait for Op<($($type,)*), $($names)*> {
                 type Output = simd_op!(@output $($out)?);
 
                 #[inline(always)]

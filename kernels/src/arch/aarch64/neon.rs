@@ -19,6 +19,18 @@ unsafe impl SimdF32 for Neon {
     memory_access! {
         load(s, from: *const f32) -> float32x4_t = s.neon.vld1q_f32(from);
         store(s, to: *mut f32, v: float32x4_t) = s.neon.vst1q_f32(to, v);
+        // 4 rows of 4 floats.
+        transpose(s, from: *const f32, from_stride: usize, to: *mut f32, to_stride: usize) = {
+            let neon = s.neon;
+            let (a, b) = (s.load(from), s.load(from.add(from_stride)));
+            let (c, d) = (s.load(from.add(2 * from_stride)), s.load(from.add(3 * from_stride)));
+            let (ac_low, ac_high) = (neon.vzip1q_f32(a, c), neon.vzip2q_f32(a, c));
+            let (bd_low, bd_high) = (neon.vzip1q_f32(b, d), neon.vzip2q_f32(b, d));
+            s.store(to, neon.vzip1q_f32(ac_low, bd_low));
+            s.store(to.add(to_stride), neon.vzip2q_f32(ac_low, bd_low));
+            s.store(to.add(2 * to_stride), neon.vzip1q_f32(ac_high, bd_high));
+            s.store(to.add(3 * to_stride), neon.vzip2q_f32(ac_high, bd_high));
+        };
     }
 
     #[inline(always)]
@@ -66,12 +78,9 @@ unsafe impl SimdF32 for Neon {
         }
     }
 
+    of_two!(neon: add = vaddq_f32, sub = vsubq_f32, mul = vmulq_f32, div = vdivq_f32);
     lanewise! {
         splat(s, x: f32) = s.neon.vdupq_n_f32(x);
-        add(s, a, b) = s.neon.vaddq_f32(a, b);
-        sub(s, a, b) = s.neon.vsubq_f32(a, b);
-        mul(s, a, b) = s.neon.vmulq_f32(a, b);
-        div(s, a, b) = s.neon.vdivq_f32(a, b);
         #[cfg(feature = "train")]
         sqrt(s, a) = s.neon.vsqrtq_f32(a);
         mul_add(s, a, b, c) = s.neon.vfmaq_f32(c, a, b);
@@ -102,28 +111,5 @@ unsafe impl SimdF32 for Neon {
             s.neon.vpadds_f32(two)
         };
         reduce_max(s, a) -> f32 = s.neon.vmaxvq_f32(a);
-    }
-
-    #[inline(always)]
-    unsafe fn transpose(
-        self,
-        from: *const f32,
-        from_stride: usize,
-        to: *mut f32,
-        to_stride: usize,
-    ) {
-        let neon = self.neon;
-        // SAFETY: the contract of `SimdF32::transpose`: 4 rows of 4 floats can be read.
-        let row = |i: usize| unsafe { self.load(from.add(i * from_stride)) };
-        let (a, b, c, d) = (row(0), row(1), row(2), row(3));
-        let (ac_low, ac_high) = (neon.vzip1q_f32(a, c), neon.vzip2q_f32(a, c));
-        let (bd_low, bd_high) = (neon.vzip1q_f32(b, d), neon.vzip2q_f32(b, d));
-        // SAFETY: the contract of `SimdF32::transpose`: 4 rows of 4 floats can be written.
-        unsafe {
-            self.store(to, neon.vzip1q_f32(ac_low, bd_low));
-            self.store(to.add(to_stride), neon.vzip2q_f32(ac_low, bd_low));
-            self.store(to.add(2 * to_stride), neon.vzip1q_f32(ac_high, bd_high));
-            self.store(to.add(3 * to_stride), neon.vzip2q_f32(ac_high, bd_high));
-        }
     }
 }

@@ -13,7 +13,7 @@
 //!   released afterwards, so that the operating system saves no tiles for a thread that does other work.
 
 use crate::arch::x86_64::amx_tile::{
-    Block, LINE, STEP, Start, Sums, TILE_CONFIG, TileUnit, Tiles, block,
+    Block, BlockSums, LINE, STEP, Start, TILE_CONFIG, TileUnit, Tiles, block,
 };
 use crate::arch::x86_64::features::CachedCpuFlag;
 use crate::arch::x86_64::features::system_saves;
@@ -192,7 +192,7 @@ macro_rules! assembly {
 
 impl Tiles for Configured {
     #[inline(always)]
-    fn multiply<const TALL: usize>(&mut self, block: &Block<'_, TALL>, sums: &mut Sums) {
+    fn multiply<const TALL: usize>(&mut self, block: &Block<'_, TALL>, sums: &mut BlockSums) {
         let sums = sums.0.as_mut_ptr();
         let line = size_of::<[f32; LINE]>();
         let mut starts: [*const i32; TALL] = [sums; TALL];

@@ -2,7 +2,7 @@
 //! block and checks that their operands are valid.
 
 use crate::arch::x86_64::amx_tile::{
-    Block, LINE, STEP, Start, Sums, TILE_CONFIG, TileUnit, Tiles, block,
+    Block, BlockSums, LINE, STEP, Start, TILE_CONFIG, TileUnit, Tiles, block,
 };
 
 /// A CPU with tiles, for tests.
@@ -11,7 +11,7 @@ pub(crate) struct AmxEmulator;
 
 /// One tile register.
 #[derive(Clone, Copy)]
-struct Tile {
+struct TileRegister {
     rows: usize,
     /// Bytes in a row.
     bytes: usize,
@@ -19,7 +19,7 @@ struct Tile {
 }
 
 /// The tile registers of a thread.
-pub(crate) struct Emulated([Tile; 8]);
+pub(crate) struct Emulated([TileRegister; 8]);
 
 impl TileUnit for AmxEmulator {
     type Tiles = Emulated;
@@ -69,7 +69,7 @@ impl Emulated {
         assert_eq!(bytes[1], 0, "nothing was interrupted");
         let reserved = (2..16).chain(32..48).chain(56..64);
         assert!(reserved.into_iter().all(|at| bytes[at] == 0), "reserved");
-        let mut tiles = [Tile { rows: 0, bytes: 0, data: [[0; 64]; 16] }; 8];
+        let mut tiles = [TileRegister { rows: 0, bytes: 0, data: [[0; 64]; 16] }; 8];
         for (i, tile) in tiles.iter_mut().enumerate() {
             tile.bytes = usize::from(u16::from_le_bytes([bytes[16 + 2 * i], bytes[17 + 2 * i]]));
             tile.rows = usize::from(bytes[48 + i]);
@@ -80,7 +80,7 @@ impl Emulated {
     }
 
     /// A tile register, which must be configured.
-    fn tile(&mut self, tile: usize) -> &mut Tile {
+    fn tile(&mut self, tile: usize) -> &mut TileRegister {
         let tile = &mut self.0[tile];
         assert!(tile.rows > 0, "a tile that is not configured");
         tile
@@ -105,7 +105,7 @@ impl Emulated {
     }
 
     /// `tilestored`
-    fn store(&mut self, tile: usize, sums: &mut Sums, offset: usize, stride: usize) {
+    fn store(&mut self, tile: usize, sums: &mut BlockSums, offset: usize, stride: usize) {
         let tile = *self.tile(tile);
         assert_eq!((offset % 4, stride % 4, tile.bytes % 4), (0, 0, 0), "words");
         for (row, data) in tile.data.iter().enumerate().take(tile.rows) {
@@ -175,7 +175,7 @@ macro_rules! run {
 }
 
 impl Tiles for Emulated {
-    fn multiply<const TALL: usize>(&mut self, block: &Block<'_, TALL>, sums: &mut Sums) {
+    fn multiply<const TALL: usize>(&mut self, block: &Block<'_, TALL>, sums: &mut BlockSums) {
         let before = sums.0;
         let line = 4 * LINE;
         let last = TALL - 1;
@@ -209,7 +209,7 @@ impl Tiles for Emulated {
     }
 }
 
-/// Tile registers with other sizes than those of a block.
+/// TileRegister registers with other sizes than those of a block.
 fn configured(sizes: &[(usize, (u8, u16))]) -> Emulated {
     let mut bytes = [0; 64];
     bytes[0] = 1;
@@ -278,7 +278,7 @@ fn a_product_of_tiles_is_that_of_their_bytes() {
         tiles.load(tile, &(Words::Floats(words), 0), 0, 64);
     }
     tiles.dot(0, 1, 2);
-    let mut sums = Sums([0; 2 * STEP]);
+    let mut sums = BlockSums([0; 2 * STEP]);
     tiles.store(0, &mut sums, 0, 4 * LINE);
     for m in 0..16 {
         for n in 0..16 {

@@ -25,35 +25,23 @@ pub(crate) const STEP: usize = SIDE * LINE;
 /// Tiles 0 to 3 are sums, 4 and 5 rows, 6 and 7 weights; offsets and strides are in bytes.
 macro_rules! block {
     (1, $machine:ident!($($with:tt)*)) => {
-        $machine! {
-            with [$($with)*]
-            begin [
-                (load 0, start0 + 0, start)
-                (load 1, start0 + 64, start)
-            ]
-            step [
-                (load 4, rows0 + 0, row)
-                (load 6, panel + 0, line)
-                (dot 0, 4, 6)
-                (load 7, panel + 64, line)
-                (dot 1, 4, 7)
-                (ahead rows0, 64)
-                (ahead panel, 2048)
-            ]
-            end [
-                (store 0, sums + 0, line)
-                (store 1, sums + 64, line)
-            ]
-        }
+        block!(@ $machine [$($with)*] [] [] [] []);
     };
     (2, $machine:ident!($($with:tt)*)) => {
+        block!(@ $machine [$($with)*]
+            [(load 2, start1 + 0, start) (load 3, start1 + 64, start)]
+            [(load 5, rows1 + 0, row) (dot 2, 5, 6) (dot 3, 5, 7)]
+            [(ahead rows1, 64)]
+            [(store 2, sums + 2048, line) (store 3, sums + 2112, line)]);
+    };
+    // In brackets: what the second tile of rows adds to each part.
+    (@ $machine:ident $with:tt [$($begin:tt)*] [$($step:tt)*] [$($ahead:tt)*] [$($end:tt)*]) => {
         $machine! {
-            with [$($with)*]
+            with $with
             begin [
                 (load 0, start0 + 0, start)
                 (load 1, start0 + 64, start)
-                (load 2, start1 + 0, start)
-                (load 3, start1 + 64, start)
+                $($begin)*
             ]
             step [
                 (load 4, rows0 + 0, row)
@@ -61,18 +49,15 @@ macro_rules! block {
                 (dot 0, 4, 6)
                 (load 7, panel + 64, line)
                 (dot 1, 4, 7)
-                (load 5, rows1 + 0, row)
-                (dot 2, 5, 6)
-                (dot 3, 5, 7)
+                $($step)*
                 (ahead rows0, 64)
-                (ahead rows1, 64)
+                $($ahead)*
                 (ahead panel, 2048)
             ]
             end [
                 (store 0, sums + 0, line)
                 (store 1, sums + 64, line)
-                (store 2, sums + 2048, line)
-                (store 3, sums + 2112, line)
+                $($end)*
             ]
         }
     };
@@ -99,7 +84,7 @@ pub(crate) const TILE_CONFIG: TileConfig = {
 
 /// The sums of a block: two tiles of rows, each `[16][32]`.
 #[repr(C, align(64))]
-pub(crate) struct Sums(pub(crate) [i32; 2 * STEP]);
+pub(crate) struct BlockSums(pub(crate) [i32; 2 * STEP]);
 
 /// The initial sums of a block.
 #[derive(Clone, Copy)]
@@ -183,5 +168,5 @@ pub(crate) trait TileUnit {
 /// Configured tiles. Implementations are `#[inline(always)]`.
 pub(crate) trait Tiles {
     /// `sums = start + rows * panel`, modulo `2^32`.
-    fn multiply<const TALL: usize>(&mut self, block: &Block<'_, TALL>, sums: &mut Sums);
+    fn multiply<const TALL: usize>(&mut self, block: &Block<'_, TALL>, sums: &mut BlockSums);
 }

@@ -32,6 +32,22 @@ unsafe impl SimdF32 for V3 {
         // Masked lanes are not accessed.
         store_prefix(s, to: *mut f32, v: __m256, count: usize) =
             s.avx._mm256_maskstore_ps(to, mask_of(s, count), v);
+        // 8 rows of 8 floats.
+        transpose(s, from: *const f32, from_stride: usize, to: *mut f32, to_stride: usize) = {
+            let mut t = [s.splat(0.0); 8];
+            for half in 0..2 {
+                let from = from.add(4 * half * from_stride);
+                let (a, b) = (s.load(from), s.load(from.add(from_stride)));
+                let (c, d) = (s.load(from.add(2 * from_stride)), s.load(from.add(3 * from_stride)));
+                t[4 * half..][..4].copy_from_slice(&transpose_in_parts([a, b, c, d]));
+            }
+            for c in 0..4 {
+                let low = s.avx._mm256_permute2f128_ps::<0x20>(t[c], t[4 + c]);
+                let high = s.avx._mm256_permute2f128_ps::<0x31>(t[c], t[4 + c]);
+                s.store(to.add(c * to_stride), low);
+                s.store(to.add((c + 4) * to_stride), high);
+            }
+        };
     }
 
     #[inline(always)]
@@ -73,17 +89,13 @@ unsafe impl SimdF32 for V3 {
         unsafe { if part == 0 { lower(from) } else { upper(from) } }
     }
 
+    of_two!(avx: add = _mm256_add_ps, sub = _mm256_sub_ps, mul = _mm256_mul_ps, div = _mm256_div_ps,
+        max = _mm256_max_ps, min = _mm256_min_ps);
     lanewise! {
         splat(s, x: f32) = s.avx._mm256_set1_ps(x);
-        add(s, a, b) = s.avx._mm256_add_ps(a, b);
-        sub(s, a, b) = s.avx._mm256_sub_ps(a, b);
-        mul(s, a, b) = s.avx._mm256_mul_ps(a, b);
-        div(s, a, b) = s.avx._mm256_div_ps(a, b);
         #[cfg(feature = "train")]
         sqrt(s, a) = s.avx._mm256_sqrt_ps(a);
         mul_add(s, a, b, c) = s.fma._mm256_fmadd_ps(a, b, c);
-        max(s, a, b) = s.avx._mm256_max_ps(a, b);
-        min(s, a, b) = s.avx._mm256_min_ps(a, b);
         abs(s, a) = s.avx._mm256_andnot_ps(s.splat(-0.0), a);
         copy_sign(s, magnitude, sign) = {
             let negative = s.avx._mm256_or_ps(magnitude, s.splat(-0.0));
@@ -114,37 +126,5 @@ unsafe impl SimdF32 for V3 {
             let two = s.sse._mm_max_ps(four, s.sse._mm_movehl_ps(four, four));
             s.sse._mm_cvtss_f32(s.sse._mm_max_ss(two, s.sse3._mm_movehdup_ps(two)))
         };
-    }
-
-    #[inline(always)]
-    unsafe fn transpose(
-        self,
-        from: *const f32,
-        from_stride: usize,
-        to: *mut f32,
-        to_stride: usize,
-    ) {
-        let avx = self.avx;
-        let mut t = [self.splat(0.0); 8];
-        for half in 0..2 {
-            // SAFETY: the contract of `SimdF32::transpose`: 8 rows of 8 floats can be read.
-            let row = |i: usize| unsafe { self.load(from.add((4 * half + i) * from_stride)) };
-            // SAFETY: the token proves AVX2.
-            let rows = unsafe { transpose_in_parts([row(0), row(1), row(2), row(3)]) };
-            t[4 * half..][..4].copy_from_slice(&rows);
-        }
-        for c in 0..4 {
-            // SAFETY: `c + 4 < 8`, so both rows are covered by the caller's contract.
-            unsafe {
-                self.store(
-                    to.add(c * to_stride),
-                    avx._mm256_permute2f128_ps::<0x20>(t[c], t[4 + c]),
-                );
-                self.store(
-                    to.add((c + 4) * to_stride),
-                    avx._mm256_permute2f128_ps::<0x31>(t[c], t[4 + c]),
-                );
-            }
-        }
     }
 }

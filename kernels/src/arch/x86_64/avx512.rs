@@ -31,6 +31,25 @@ unsafe impl SimdF32 for V4 {
         store_prefix(s, to: *mut f32, v: __m512, count: usize) =
             s.avx512f._mm512_mask_storeu_ps(to, mask_of(count), v);
         store_nontemporal(s, to: *mut f32, v: __m512) = s.avx512f._mm512_stream_ps(to, v);
+        transpose(s, from: *const f32, from_stride: usize, to: *mut f32, to_stride: usize) =
+            store_transposed::<false>(s, load_16(s, from, from_stride), to, to_stride);
+        transpose_nontemporal(
+            s, from: *const f32, from_stride: usize, to: *mut f32, to_stride: usize
+        ) =
+            store_transposed::<true>(s, load_16(s, from, from_stride), to, to_stride);
+        transpose_first(
+            s, from: *const f32, from_stride: usize, rows: usize, to: *mut f32, to_stride: usize
+        ) = {
+            let mut r = [s.splat(0.0); 16];
+            for (i, row) in r.iter_mut().enumerate() {
+                let mask = if i < rows { u16::MAX } else { 0 };
+                // A load waits for its cache line even if all of it is masked, so missing rows use the address of the
+                // last row. They are not accessed.
+                let at = from.wrapping_add(i.min(rows.saturating_sub(1)) * from_stride);
+                *row = s.avx512f._mm512_maskz_loadu_ps(mask, at);
+            }
+            store_transposed::<false>(s, r, to, to_stride);
+        };
     }
 
     #[inline(always)]
@@ -64,18 +83,14 @@ unsafe impl SimdF32 for V4 {
         crate::arch::x86_64::detect_hw_prefetcher::prefers_hw_prefetch()
     }
 
+    of_two!(avx512f: add = _mm512_add_ps, sub = _mm512_sub_ps, mul = _mm512_mul_ps, div = _mm512_div_ps,
+        max = _mm512_max_ps, min = _mm512_min_ps);
     lanewise! {
         half(s) -> V3 = *s;
         splat(s, x: f32) = s.avx512f._mm512_set1_ps(x);
-        add(s, a, b) = s.avx512f._mm512_add_ps(a, b);
-        sub(s, a, b) = s.avx512f._mm512_sub_ps(a, b);
-        mul(s, a, b) = s.avx512f._mm512_mul_ps(a, b);
-        div(s, a, b) = s.avx512f._mm512_div_ps(a, b);
         #[cfg(feature = "train")]
         sqrt(s, a) = s.avx512f._mm512_sqrt_ps(a);
         mul_add(s, a, b, c) = s.avx512f._mm512_fmadd_ps(a, b, c);
-        max(s, a, b) = s.avx512f._mm512_max_ps(a, b);
-        min(s, a, b) = s.avx512f._mm512_min_ps(a, b);
         abs(s, a) = s.avx512f._mm512_abs_ps(a);
         copy_sign(s, magnitude, sign) = {
             let (dq, bit) = (s.avx512dq, s.splat(-0.0));
@@ -95,54 +110,8 @@ unsafe impl SimdF32 for V4 {
     }
 
     #[inline(always)]
-    unsafe fn transpose(
-        self,
-        from: *const f32,
-        from_stride: usize,
-        to: *mut f32,
-        to_stride: usize,
-    ) {
-        // SAFETY: the caller's contract.
-        unsafe { store_transposed::<false>(self, load_16(self, from, from_stride), to, to_stride) };
-    }
-
-    #[inline(always)]
-    unsafe fn transpose_nontemporal(
-        self,
-        from: *const f32,
-        from_stride: usize,
-        to: *mut f32,
-        to_stride: usize,
-    ) {
-        // SAFETY: the caller's contract.
-        unsafe { store_transposed::<true>(self, load_16(self, from, from_stride), to, to_stride) };
-    }
-
-    #[inline(always)]
     fn fence(self) {
         self.sse._mm_sfence();
-    }
-
-    #[inline(always)]
-    unsafe fn transpose_first(
-        self,
-        from: *const f32,
-        from_stride: usize,
-        rows: usize,
-        to: *mut f32,
-        to_stride: usize,
-    ) {
-        let mut r = [self.splat(0.0); 16];
-        for (i, row) in r.iter_mut().enumerate() {
-            let mask = if i < rows { u16::MAX } else { 0 };
-            // A load waits for its cache line even if all of it is masked, so missing rows use the address of the last
-            // row.
-            let at = from.wrapping_add(i.min(rows.saturating_sub(1)) * from_stride);
-            // SAFETY: missing rows are masked; the caller's contract covers the others.
-            *row = unsafe { self.avx512f._mm512_maskz_loadu_ps(mask, at) };
-        }
-        // SAFETY: the caller's contract.
-        unsafe { store_transposed::<false>(self, r, to, to_stride) };
     }
 }
 

@@ -16,7 +16,7 @@ use pulp::x86::{V3, V4};
 
 /// The two pairs of each lane.
 #[derive(Clone, Copy)]
-pub(crate) struct Pairs<V> {
+pub(crate) struct BytePairs<V> {
     first_and_third: V,
     second_and_fourth: V,
 }
@@ -38,33 +38,33 @@ macro_rules! madd {
     ) => {
         // SAFETY: a load reads one vector, `row` two words; `ROWS` and `TALL` are at most `MAX_MR`.
         unsafe impl Int8Dot for $Madd {
-            int8_items!($rows, $tall, Pairs, |set| set.0 => $Token, Pairs<$Ints>);
+            int8_items!($rows, $tall, Pairs, |set| set.0 => $Token, BytePairs<$Ints>);
             call_noinline!($compiled: Int8Dot, Int8Op<$nv, $tv>);
 
             #[inline(always)]
-            unsafe fn load(self, from: *const i32) -> Pairs<$Ints> {
+            unsafe fn load(self, from: *const i32) -> BytePairs<$Ints> {
                 // SAFETY: the caller's contract; `self` proves that the CPU has the instruction set.
                 unsafe {
-                    let bytes = self.load_sums(from);
-                    Pairs {
+                    let bytes = self.sums().load_sums(from);
+                    BytePairs {
                         first_and_third: $srai::<8>($slli::<8>(bytes)),
                         second_and_fourth: $srai::<8>(bytes),
                     }
                 }
             }
             #[inline(always)]
-            unsafe fn row(self, from: *const i32) -> Pairs<$Ints> {
+            unsafe fn row(self, from: *const i32) -> BytePairs<$Ints> {
                 // SAFETY: the caller's contract covers two words; `self` proves that the CPU has the instruction set.
                 unsafe {
-                    Pairs { first_and_third: $set1(*from), second_and_fourth: $set1(*from.add(1)) }
+                    BytePairs { first_and_third: $set1(*from), second_and_fourth: $set1(*from.add(1)) }
                 }
             }
             #[inline(always)]
-            fn dot(self, sum: $Ints, a: Pairs<$Ints>, b: Pairs<$Ints>) -> $Ints {
+            fn dot(self, sum: $Ints, a: BytePairs<$Ints>, b: BytePairs<$Ints>) -> $Ints {
                 // SAFETY: `self` proves that the CPU has the instructions.
                 unsafe {
-                    let sum = self.add(sum, $madd(a.first_and_third, b.first_and_third));
-                    self.add(sum, $madd(a.second_and_fourth, b.second_and_fourth))
+                    let sum = self.sums().add(sum, $madd(a.first_and_third, b.first_and_third));
+                    self.sums().add(sum, $madd(a.second_and_fourth, b.second_and_fourth))
                 }
             }
         }

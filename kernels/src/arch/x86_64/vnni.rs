@@ -59,7 +59,7 @@ macro_rules! vnni {
             #[inline(always)]
             unsafe fn load(self, from: *const i32) -> $Ints {
                 // SAFETY: the caller's contract.
-                unsafe { self.load_sums(from) }
+                unsafe { self.sums().load_sums(from) }
             }
             #[inline(always)]
             unsafe fn row(self, from: *const i32) -> $Ints {

@@ -17,39 +17,32 @@
 
 use super::quantization::Quantization;
 use super::quantized_activations::QuantizedActivations;
-use super::weights::{PANEL, QuantizedMatrix};
-use crate::arch::x86_64::amx_tile::{Block, SIDE, STEP, Start, Sums, TileUnit, Tiles};
+use super::tile_operand::Int8Range;
+use super::weights::PANEL;
+use crate::arch::x86_64::amx_tile::{Block, BlockSums, SIDE, STEP, Start, TileUnit, Tiles};
 use crate::gemm::epilogue::OutputRange;
-use crate::gemm::store_tile::Store;
+use crate::gemm::store_tile::{InRegisters, Store};
 use crate::parallel::share;
 use crate::row_prefetch::PrefetchPanel;
-use crate::simd::SimdF32;
-use crate::simd::int8::{ActivationEncoding, Int8Dot, Int8Op};
+use crate::simd::int8::{ActivationEncoding, Int8Dot, SimdI32};
+use crate::simd::{SimdF32, simd_op};
 use core::ops::Range;
 
 /// Words of rows that are multiplied by all panels in one pass: one MiB, half of the L2 cache of a CPU with AMX.
 const PASS_WORDS: usize = 256 << 10;
 
-/// Some tiles of rows times some panels.
-pub(super) struct Blocks<'a, M> {
-    pub(super) machine: M,
-    pub(super) rows: &'a QuantizedActivations<'a>,
-    pub(super) weight: &'a QuantizedMatrix<'a>,
-    pub(super) store: &'a Store,
-    pub(super) tiles: Range<usize>,
-    pub(super) panels: Range<usize>,
-}
-
-impl<M: TileUnit> Int8Op for Blocks<'_, M> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<B: Int8Dot, const NV: usize, const TV: usize>(self, b: B) {
+simd_op!(
+    /// Multiplies a range in blocks.
+    pub(super) fn multiply_blocks<B: Int8Dot, const NV: usize, const TV: usize, M: TileUnit>(
+        b: B,
+        machine: M,
+        range: Int8Range<'_>,
+    ) {
         const {
             assert!(NV * <B::Floats as SimdF32>::LANES == PANEL && PANEL == 2 * SIDE);
             assert!(matches!(B::STORED, ActivationEncoding::Unsigned));
         }
-        let Self { machine, rows, weight, store, tiles, panels } = self;
+        let Int8Range { rows, weight, store, tiles, panels } = range;
         let row_words = rows.by_row().1;
         let passes = (rows.of_blocks(tiles.clone()).len() * row_words).div_ceil(PASS_WORDS).max(1);
         let mut pass = Pass {
@@ -57,7 +50,7 @@ impl<M: TileUnit> Int8Op for Blocks<'_, M> {
             rows,
             store,
             columns: weight.columns(),
-            sums: Sums([0; 2 * STEP]),
+            sums: BlockSums([0; 2 * STEP]),
             last: LastStep([0.0; STEP]),
             tiles: machine.configured(),
         };
@@ -71,7 +64,7 @@ impl<M: TileUnit> Int8Op for Blocks<'_, M> {
             }
         }
     }
-}
+);
 
 /// The weights of a last step that overlaps the step before.
 #[repr(C, align(64))]
@@ -83,7 +76,7 @@ struct Pass<'a, B, T> {
     rows: &'a QuantizedActivations<'a>,
     store: &'a Store,
     columns: usize,
-    sums: Sums,
+    sums: BlockSums,
     last: LastStep,
     tiles: T,
 }
@@ -125,7 +118,7 @@ impl<B: Int8Dot, T: Tiles> Pass<'_, B, T> {
                 self.multiply(operand, [offsets, offsets], &weights);
             }
             let rows = row..part.end.min(row + height);
-            next.issue(self.b.floats(), rows.len());
+            next.issue(self.b.sums().floats(), rows.len());
             self.finish::<NV>(rows.clone(), first, digits, panel, &weights);
             row = rows.end;
         }
@@ -163,7 +156,7 @@ impl<B: Int8Dot, T: Tiles> Pass<'_, B, T> {
         panel: usize,
         weights: &Weights<'_>,
     ) {
-        let (b, store) = (self.b, self.store);
+        let (b, store) = (self.b.sums(), self.store);
         let (s, lanes) = (b.floats(), <B::Floats as SimdF32>::LANES);
         let column = panel * PANEL;
         let valid = (self.columns - column).min(PANEL);
@@ -181,7 +174,7 @@ impl<B: Int8Dot, T: Tiles> Pass<'_, B, T> {
         unsafe {
             store.store_rows(
                 s,
-                rows.len(),
+                (rows.len(), InRegisters::OtherOperand),
                 block,
                 #[inline(always)]
                 |i| {

@@ -10,17 +10,18 @@
 use super::pack_activations::MAX_TILE_PAIRS;
 use super::quantization::Quantization;
 use super::quantized_activations::QuantizedActivations;
+use super::tile_operand::Int8Range;
 use super::weights::{PANEL, QuantizedMatrix};
 use crate::arch::aarch64::dotprod::NeonDot;
 use crate::arch::aarch64::i8mm::{Acc2x2, I8x8Pair, NeonI8mm};
 use crate::gemm::epilogue::OutputRange;
 use crate::gemm::microkernel::{Panels, Rows, TileOperand, multiply_one};
-use crate::gemm::store_tile::Store;
+use crate::gemm::store_tile::{InRegisters, Store};
 use crate::parallel::share;
 use crate::prefetch::PerStep;
 use crate::row_prefetch::PrefetchPanel;
-use crate::simd::int8::{Int8Dot, Int8Op};
-use crate::simd::{SimdF32, tile_heights};
+use crate::simd::int8::{Int8Dot, SimdI32};
+use crate::simd::{SimdF32, simd_op, tile_heights};
 use core::ops::Range;
 use pulp::aarch64::Neon;
 
@@ -36,22 +37,14 @@ const COLUMNS: usize = VECTORS * <Neon as SimdF32>::LANES;
 /// Floats between the prefetch of weights and their use.
 const PREFETCH_FLOATS: usize = 8 * PANEL;
 
-/// Some tiles of rows times some panels.
-pub(super) struct Pairs<'a> {
-    pub(super) set: NeonI8mm,
-    pub(super) rows: &'a QuantizedActivations<'a>,
-    pub(super) weight: &'a QuantizedMatrix<'a>,
-    pub(super) store: &'a Store,
-    pub(super) tiles: Range<usize>,
-    pub(super) panels: Range<usize>,
-}
-
-impl Int8Op for Pairs<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<B: Int8Dot, const NV: usize, const TV: usize>(self, _: B) {
-        let Self { set, rows, weight, store, tiles, panels } = self;
+simd_op!(
+    /// Multiplies a range in pairs.
+    pub(super) fn multiply_pairs<B: Int8Dot, const NV: usize, const TV: usize>(
+        _b: B,
+        set: NeonI8mm,
+        range: Int8Range<'_>,
+    ) {
+        let Int8Range { rows, weight, store, tiles, panels } = range;
         let words = rows.pairs(rows.of_pairs(tiles.clone())).len();
         let passes = words.div_ceil(PASS_WORDS).clamp(1, tiles.len().max(1));
         for pass in 0..passes {
@@ -63,16 +56,16 @@ impl Int8Op for Pairs<'_> {
                 let mut next = PrefetchPanel::new(next, end, count);
                 for tile in own.clone() {
                     let rows_of = rows.of_pairs(tile..tile + 1);
-                    next.issue(set.dot().floats(), rows_of.len());
-                    Tile { set, rows, weight, store, rows_of, panel }.run();
+                    next.issue(set.dot().sums().floats(), rows_of.len());
+                    PairTile { set, rows, weight, store, rows_of, panel }.run();
                 }
             }
         }
     }
-}
+);
 
 /// Rows of one tile times a panel.
-struct Tile<'a> {
+struct PairTile<'a> {
     set: NeonI8mm,
     rows: &'a QuantizedActivations<'a>,
     weight: &'a QuantizedMatrix<'a>,
@@ -81,39 +74,43 @@ struct Tile<'a> {
     panel: usize,
 }
 
-impl Tile<'_> {
+impl PairTile<'_> {
     #[inline(always)]
     fn run(self) {
         let digits = matches!(self.rows.precision(), Quantization::W8A16);
         let pairs = self.rows_of.len().div_ceil(if digits { 1 } else { 2 });
         const { assert!(MAX_TILE_PAIRS == 6, "all heights of a tile") };
         if digits {
-            tile_heights!(pairs, [1 2 3 4 5 6], MR => self.set.enter(Of::<MR, true>(self)));
+            tile_heights!(pairs, [1 2 3 4 5 6], MR => self.set.enter(multiply_pair_tile::<MR, true>(self)));
         } else {
-            tile_heights!(pairs, [1 2 3 4 5 6], MR => self.set.enter(Of::<MR, false>(self)));
+            tile_heights!(pairs, [1 2 3 4 5 6], MR => self.set.enter(multiply_pair_tile::<MR, false>(self)));
         }
     }
 }
 
-/// A [`Tile`] of `MR` pairs, of high and low bytes if `DIGITS`, otherwise of two rows, as a separate function.
-struct Of<'a, const MR: usize, const DIGITS: bool>(Tile<'a>);
-
-impl<const MR: usize, const DIGITS: bool> Int8Op for Of<'_, MR, DIGITS> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<B: Int8Dot, const NV: usize, const TV: usize>(self, _: B) {
+simd_op!(
+    /// A tile of `MR` pairs, of high and low bytes if `DIGITS`, otherwise of two rows, as a separate function.
+    fn multiply_pair_tile<
+        B: Int8Dot,
+        const NV: usize,
+        const TV: usize,
+        const MR: usize,
+        const DIGITS: bool,
+    >(
+        _b: B,
+        tile: PairTile<'_>,
+    ) {
         for part in 0..PANEL / COLUMNS {
-            self.part(part);
+            tile.part::<MR, DIGITS>(part);
         }
     }
-}
+);
 
-impl<const MR: usize, const DIGITS: bool> Of<'_, MR, DIGITS> {
+impl PairTile<'_> {
     /// Computes part `part` of the panel.
     #[inline(always)]
-    fn part(&self, part: usize) {
-        let Tile { set, rows, weight, rows_of, panel, .. } = &self.0;
+    fn part<const MR: usize, const DIGITS: bool>(&self, part: usize) {
+        let Self { set, rows, weight, rows_of, panel, .. } = self;
         let column = panel * PANEL + part * COLUMNS;
         if column >= weight.columns() {
             return;
@@ -142,13 +139,13 @@ impl<const MR: usize, const DIGITS: bool> Of<'_, MR, DIGITS> {
             // step.
             sums = unsafe { multiply_one(One(*set), sums, 1, from, panels, ()) };
         }
-        self.finish(&sums, scales, part * COLUMNS, column, valid);
+        self.finish::<MR, DIGITS>(&sums, scales, part * COLUMNS, column, valid);
     }
 
     /// Applies the epilogue to the rows of a tile and stores them. The first column of the tile is `column`, which is
     /// column `place` of the panel.
     #[inline(always)]
-    fn finish(
+    fn finish<const MR: usize, const DIGITS: bool>(
         &self,
         sums: &[[Acc2x2; VECTORS]; MR],
         scales: &[f32; PANEL],
@@ -156,8 +153,8 @@ impl<const MR: usize, const DIGITS: bool> Of<'_, MR, DIGITS> {
         column: usize,
         valid: usize,
     ) {
-        let Tile { set, rows, store, rows_of, .. } = &self.0;
-        let b = set.dot();
+        let Self { set, rows, store, rows_of, .. } = self;
+        let b = set.dot().sums();
         let s = b.floats();
         let lanes = <Neon as SimdF32>::LANES;
         let mut column_scales = [s.splat(0.0); VECTORS];
@@ -174,7 +171,7 @@ impl<const MR: usize, const DIGITS: bool> Of<'_, MR, DIGITS> {
         unsafe {
             store.store_rows(
                 s,
-                tall,
+                (tall, InRegisters::OtherOperand),
                 block,
                 #[inline(always)]
                 |i| {
@@ -214,7 +211,7 @@ macro_rules! form {
 
             #[inline(always)]
             fn lanes(self) -> Neon {
-                <NeonDot as Int8Dot>::floats(self.0.dot())
+                self.0.dot().sums().floats()
             }
             #[inline(always)]
             unsafe fn load(self, $from: *const i32, _: usize) -> I8x8Pair {

@@ -14,8 +14,9 @@ use crate::arch::x86_64::amx_tile;
 use crate::isa::Isa;
 use crate::matrix::Matrix;
 use crate::parallel::share;
-use crate::simd::int8::{ActivationEncoding, Int8Dot, Int8Op, SimdI32};
+use crate::simd::int8::{ActivationEncoding, Int8Dot, SimdI32};
 use crate::simd::matrix_unit::MatrixUnit;
+use crate::simd::simd_op;
 use core::ops::Range;
 
 /// The layout of rows for one instruction set.
@@ -53,12 +54,12 @@ pub(super) const MAX_WORDS: usize = 2;
 
 impl Layout {
     pub(super) fn new(isa: Isa, precision: Quantization) -> Self {
-        isa.dispatch_bytes(Of { precision, whole_panels: false })
+        isa.dispatch_bytes(layout(precision, false))
     }
 
     /// The layout of 8-bit rows in tiles that are multiplied by whole panels.
     pub(super) fn of_panels(isa: Isa) -> Self {
-        isa.dispatch_bytes(Of { precision: Quantization::W8A8, whole_panels: true })
+        isa.dispatch_bytes(layout(Quantization::W8A8, true))
     }
 
     /// The layout of rows for a matrix unit, if it supports a product of that shape.
@@ -113,25 +114,21 @@ impl Layout {
     }
 }
 
-/// [`Layout::new`] and [`Layout::of_panels`].
-struct Of {
-    precision: Quantization,
-    whole_panels: bool,
-}
-
-impl Int8Op for Of {
-    type Output = Layout;
-
-    #[inline(always)]
-    fn run<B: Int8Dot, const NV: usize, const TV: usize>(self, _: B) -> Layout {
-        let tall = if self.whole_panels { B::ROWS } else { B::TALL };
-        match (B::STORED, self.precision) {
+simd_op!(
+    /// [`Layout::new`] and [`Layout::of_panels`].
+    fn layout<B: Int8Dot, const NV: usize, const TV: usize>(
+        _b: B,
+        precision: Quantization,
+        whole_panels: bool,
+    ) -> Layout {
+        let tall = if whole_panels { B::ROWS } else { B::TALL };
+        match (B::STORED, precision) {
             (ActivationEncoding::Pairs, _) => Layout { tall, words: 2, unit: 1 },
             (_, Quantization::W8A8) => Layout { tall, words: 1, unit: 1 },
             (_, Quantization::W8A16) => Layout { tall: tall / 2, words: 2, unit: 1 },
         }
     }
-}
+);
 
 /// Elements that are quantized together: more than the compiler unrolls, so that it vectorizes the loop.
 const GROUP: usize = 128;
@@ -142,7 +139,7 @@ const STEPS: usize = GROUP / 4;
 /// Independent maxima of a row, which are combined at the end of the row.
 const CHAINS: usize = 64;
 
-/// Quantizes the rows of some tiles.
+/// The rows of some tiles to quantize.
 pub(super) struct Quantize<'r, 'a> {
     pub(super) x: &'r Matrix<'a>,
     pub(super) precision: Quantization,
@@ -155,12 +152,13 @@ pub(super) struct Quantize<'r, 'a> {
     pub(super) scales: &'r mut [f32],
 }
 
-impl Int8Op for Quantize<'_, '_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<B: Int8Dot, const NV: usize, const TV: usize>(self, b: B) {
-        let Self { x, precision, layout, tiles, words, scales } = self;
+simd_op!(
+    /// Quantizes for vector tiles.
+    pub(super) fn quantize_tiles<B: Int8Dot, const NV: usize, const TV: usize>(
+        b: B,
+        job: Quantize<'_, '_>,
+    ) {
+        let Quantize { x, precision, layout, tiles, words, scales } = job;
         let all = layout.tiles(x.rows());
         let steps = x.columns().div_ceil(4);
         let levels = precision.levels(x.columns());
@@ -174,13 +172,13 @@ impl Int8Op for Quantize<'_, '_> {
                 let from = (x, rows.start);
                 match (B::STORED, precision) {
                     (ActivationEncoding::Pairs, _) => {
-                        round_tile(s, &quantize_tile::Pairs, from, levels, words, scales)
+                        round_tile(s, &quantize_tile::PairWords, from, levels, words, scales)
                     }
                     (_, Quantization::W8A8) => {
-                        round_tile(s, &quantize_tile::Bytes, from, levels, words, scales);
+                        round_tile(s, &quantize_tile::ByteWords, from, levels, words, scales);
                     }
                     (_, Quantization::W8A16) => {
-                        round_tile(s, &quantize_tile::Digits, from, levels, words, scales);
+                        round_tile(s, &quantize_tile::DigitWords, from, levels, words, scales);
                     }
                 }
                 continue;
@@ -191,20 +189,17 @@ impl Int8Op for Quantize<'_, '_> {
             }
         }
     }
-}
+);
 
-/// Quantizes the rows of some tiles for blocks, where rows are stored one after another.
-#[cfg(any(vectors = "x86_64", test))]
-pub(super) struct ByRow<'r, 'a>(pub(super) Quantize<'r, 'a>);
-
-#[cfg(any(vectors = "x86_64", test))]
-impl Int8Op for ByRow<'_, '_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<B: Int8Dot, const NV: usize, const TV: usize>(self, b: B) {
+simd_op!(
+    /// Quantizes for blocks, where rows are stored one after another.
+    #[cfg(any(vectors = "x86_64", test))]
+    pub(super) fn quantize_by_row<B: Int8Dot, const NV: usize, const TV: usize>(
+        b: B,
+        job: Quantize<'_, '_>,
+    ) {
         const { assert!(matches!(B::STORED, ActivationEncoding::Unsigned)) };
-        let Quantize { x, precision, layout, tiles, words, scales } = self.0;
+        let Quantize { x, precision, layout, tiles, words, scales } = job;
         let all = layout.tiles(x.rows());
         let steps = x.columns().div_ceil(4);
         let levels = precision.levels(x.columns());
@@ -213,27 +208,24 @@ impl Int8Op for ByRow<'_, '_> {
         for (i, (words, scale)) in of_rows.zip(scales).enumerate() {
             if let (Some(s), Quantization::W8A8) = (b.sums().rounds(), precision) {
                 let scale = core::slice::from_mut(scale);
-                round_tile(s, &quantize_tile::Bytes, (x, first + i), levels, words, scale);
+                round_tile(s, &quantize_tile::ByteWords, (x, first + i), levels, words, scale);
                 continue;
             }
             let to = InRow { words, steps };
             *scale = quantize::<B, _>(Row::new(x, first + i), precision, levels, to);
         }
     }
-}
+);
 
-/// Quantizes the rows of some tiles for pairs.
-#[cfg(vectors = "aarch64")]
-pub(super) struct ByPair<'r, 'a>(pub(super) Quantize<'r, 'a>);
-
-#[cfg(vectors = "aarch64")]
-impl Int8Op for ByPair<'_, '_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<B: Int8Dot, const NV: usize, const TV: usize>(self, _: B) {
+simd_op!(
+    /// Quantizes for pairs.
+    #[cfg(vectors = "aarch64")]
+    pub(super) fn quantize_by_pair<B: Int8Dot, const NV: usize, const TV: usize>(
+        _b: B,
+        job: Quantize<'_, '_>,
+    ) {
         const { assert!(matches!(B::STORED, ActivationEncoding::Signed)) };
-        let Quantize { x, precision, layout, tiles, mut words, mut scales } = self.0;
+        let Quantize { x, precision, layout, tiles, mut words, mut scales } = job;
         let steps = x.columns().div_ceil(4);
         let levels = precision.levels(x.columns());
         for tile in tiles {
@@ -253,7 +245,7 @@ impl Int8Op for ByPair<'_, '_> {
             (words, scales) = (rest, rest_scales);
         }
     }
-}
+);
 
 /// The destination of the words of a row. Implementations are `#[inline(always)]`.
 ///
@@ -376,10 +368,10 @@ fn quantize<B: Int8Dot, P: Place>(row: Row, precision: Quantization, levels: i32
         // With signed bytes: the high byte of the rounded value, and the low byte as a signed value. With unsigned bytes:
         // the high and low bytes of the value plus 32,768.
         (ActivationEncoding::Signed, Quantization::W8A16) => {
-            words(row, rounding, to, &Digits(0x80))
+            words(row, rounding, to, &HighAndLow(0x80))
         }
         (ActivationEncoding::Unsigned, Quantization::W8A16) => {
-            words(row, rounding, to, &Digits(0x8000))
+            words(row, rounding, to, &HighAndLow(0x8000))
         }
         _ => unreachable!("`SimdI32::rounds` has a token for these words"),
     }
@@ -433,9 +425,9 @@ impl Pack<1> for Bytes8 {
 }
 
 /// The high bytes after adding a constant, and the low bytes.
-struct Digits(u16);
+struct HighAndLow(u16);
 
-impl Pack<2> for Digits {
+impl Pack<2> for HighAndLow {
     #[inline(always)]
     fn pack(&self, rounded: &[u16; GROUP], [high, low]: &mut [[u32; STEPS]; 2]) {
         let mut bytes = [0u8; GROUP];

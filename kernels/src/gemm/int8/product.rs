@@ -17,26 +17,26 @@
 //! Threads take ranges of panels. They also take ranges of tiles when there are fewer panels than tasks.
 
 #[cfg(vectors = "x86_64")]
-use super::amx::Blocks;
+use super::amx::multiply_blocks;
 #[cfg(vectors = "aarch64")]
-use super::i8mm::Pairs;
+use super::i8mm::multiply_pairs;
 use super::quantization::Quantization;
 use super::quantized_activations::QuantizedActivations;
-use super::tile_operand::{Digits, Integers, Single};
+use super::tile_operand::{Digits, Int8Range, Integers, Single};
 use super::weights::{PANEL, QuantizedMatrix};
 use crate::gemm::blocking;
 use crate::gemm::epilogue::Epilogue;
 use crate::gemm::epilogue::OutputRange;
 use crate::gemm::microkernel::{Panels, Rows, TileOperand, multiply_in_phases, multiply_one};
 use crate::gemm::prefetch_weights::{MAX_SPARSE_SUMS, PrefetchTarget, WeightReads};
-use crate::gemm::store_tile::Store;
+use crate::gemm::store_tile::{InRegisters, Store};
 use crate::matrix::MatrixMut;
 use crate::parallel::{Workers, share, work_to_share};
 use crate::prefetch::{PerStep, Sparse, strong_hw_prefetcher};
-use crate::simd::int8::{ActivationEncoding, Int8Dot, Int8Op, MAX_MR};
+use crate::simd::int8::{ActivationEncoding, Int8Dot, MAX_MR, SimdI32};
 #[cfg(any(vectors = "x86_64", vectors = "aarch64"))]
 use crate::simd::matrix_unit::MatrixUnit;
-use crate::simd::{CACHE_LINE_F32, SimdF32, tile_heights};
+use crate::simd::{CACHE_LINE_F32, SimdF32, simd_op, tile_heights};
 use core::ops::Range;
 
 /// Products below which a second thread costs more time than it saves: one MiB of weights for one row.
@@ -62,20 +62,16 @@ pub(super) fn run(
     workers: Workers<'_>,
 ) {
     let store = Store::new(epilogue, c);
-    match rows.matrices() {
-        #[cfg(vectors = "x86_64")]
-        Some(MatrixUnit::Amx(amx)) => split(rows, weight, workers, &|tiles, panels| {
-            amx.enter(Blocks { machine: amx, rows, weight, store: &store, tiles, panels });
-        }),
-        #[cfg(vectors = "aarch64")]
-        Some(MatrixUnit::Neon(neon)) => split(rows, weight, workers, &|tiles, panels| {
-            neon.enter(Pairs { set: neon, rows, weight, store: &store, tiles, panels });
-        }),
-        None => {
-            let job = GemmTask { rows, weight, store };
-            split(rows, weight, workers, &|tiles, panels| job.part(tiles, panels));
+    split(rows, weight, workers, &|tiles, panels| {
+        let range = Int8Range { rows, weight, store: &store, tiles, panels };
+        match rows.matrices() {
+            #[cfg(vectors = "x86_64")]
+            Some(MatrixUnit::Amx(amx)) => amx.enter(multiply_blocks(amx, range)),
+            #[cfg(vectors = "aarch64")]
+            Some(MatrixUnit::Neon(neon)) => neon.enter(multiply_pairs(neon, range)),
+            None => rows.isa().dispatch_bytes(multiply_tiles(range)),
         }
-    }
+    });
 }
 
 /// Runs `part` for all tiles of rows and all panels, split into tasks for the threads.
@@ -92,50 +88,30 @@ pub(super) fn split(
     blocking::split(workers, (work, MIN_WORK_TO_FORK), units, panels, part);
 }
 
-struct GemmTask<'a> {
-    rows: &'a QuantizedActivations<'a>,
-    weight: &'a QuantizedMatrix<'a>,
-    store: Store,
-}
-
-impl GemmTask<'_> {
-    fn part(&self, tiles: Range<usize>, panels: Range<usize>) {
-        self.rows.isa().dispatch_bytes(Part { job: self, tiles, panels });
-    }
-}
-
-/// Some tiles of rows times some panels.
-struct Part<'a> {
-    job: &'a GemmTask<'a>,
-    tiles: Range<usize>,
-    panels: Range<usize>,
-}
-
-impl Int8Op for Part<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<B: Int8Dot, const NV: usize, const TV: usize>(self, b: B) {
+simd_op!(
+    /// Multiplies a range with vectors.
+    fn multiply_tiles<B: Int8Dot, const NV: usize, const TV: usize>(b: B, range: Int8Range<'_>) {
         const {
             assert!(NV * <B::Floats as SimdF32>::LANES == PANEL && NV.is_multiple_of(TV));
             assert!(B::TALL <= MAX_MR && MAX_MR == 12);
         }
-        let Self { job, tiles, panels } = self;
-        let all = job.rows.tiles();
-        let rows_of = |tile: usize| share(job.rows.rows(), all, tile);
+        let Int8Range { rows, weight, tiles, panels, .. } = range.clone();
+        let all = rows.tiles();
+        let rows_of = |tile: usize| share(rows.rows(), all, tile);
         if tiles.len() == 1 {
-            return Tile { job, rows: rows_of(tiles.start), panels, next: None }.run(b);
+            let rows = rows_of(tiles.start);
+            return TilePanels { range: &range, rows, panels, next: None }.run(b);
         }
-        let steps = job.weight.depth().div_ceil(4).max(1);
-        let tallest = job.rows.words(rows_of(tiles.start)).len().max(1);
+        let steps = weight.depth().div_ceil(4).max(1);
+        let tallest = rows.words(rows_of(tiles.start)).len().max(1);
         let blocks = tiles.len().div_ceil((BLOCK_WORDS / tallest).max(2));
         // Memory delivers several streams faster than one, but only a strong hardware prefetcher needs them.
-        let streams = if strong_hw_prefetcher(b.floats()) { STREAMS } else { 1 };
+        let streams = if strong_hw_prefetcher(b.sums().floats()) { STREAMS } else { 1 };
         for block in 0..blocks {
             let own = share(tiles.len(), blocks, block);
             for panel in panels.clone() {
                 // The last panel of a block also prefetches the panel after it: any address is valid for a prefetch.
-                let (next, after) = (job.weight.panel(panel + 1), job.weight.panel(panel + 2));
+                let (next, after) = (weight.panel(panel + 1), weight.panel(panel + 2));
                 let lines = (after as usize - next as usize) / size_of::<[f32; CACHE_LINE_F32]>();
                 for (place, tile) in own.clone().enumerate() {
                     // Each tile prefetches its share, one line per step.
@@ -144,16 +120,16 @@ impl Int8Op for Part<'_> {
                     let at = next.wrapping_add(part.start * CACHE_LINE_F32);
                     let next = NextPanel { at, step, streams };
                     let (rows, panels) = (rows_of(tiles.start + tile), panel..panel + 1);
-                    Tile { job, rows, panels, next: Some(next) }.run(b);
+                    TilePanels { range: &range, rows, panels, next: Some(next) }.run(b);
                 }
             }
         }
     }
-}
+);
 
 /// Rows of one tile times some panels.
-struct Tile<'a> {
-    job: &'a GemmTask<'a>,
+struct TilePanels<'a> {
+    range: &'a Int8Range<'a>,
     rows: Range<usize>,
     panels: Range<usize>,
     /// The part of the next panel that the tile prefetches. A single tile has none.
@@ -169,18 +145,18 @@ struct NextPanel {
     streams: usize,
 }
 
-impl Tile<'_> {
+impl TilePanels<'_> {
     #[inline(always)]
     fn run<B: Int8Dot>(self, b: B) {
         // On instruction sets that store rows as pairs of 16 bits, both precisions use the same tile.
-        let digits = matches!(self.job.rows.precision(), Quantization::W8A16);
+        let digits = matches!(self.range.rows.precision(), Quantization::W8A16);
         if const { stores_digits::<B>() } && digits {
             tile_heights!(self.rows.len(), [1 2 3 4 5 6], MR if 2 * MR <= B::TALL => {
-                b.call_noinline(Of::<MR, true>(self))
+                b.call_noinline(multiply_tile::<MR, true>(self))
             });
         } else {
             tile_heights!(self.rows.len(), [1 2 3 4 5 6 7 8 9 10 11 12], MR if MR <= B::TALL => {
-                b.call_noinline(Of::<MR, false>(self))
+                b.call_noinline(multiply_tile::<MR, false>(self))
             });
         }
     }
@@ -196,60 +172,65 @@ const fn reads_in_order<F: Integers, const NV: usize>() -> bool {
     F::LATENCY_BOUND && F::SimdF32::MAY_PREFER_HW_PREFETCH && NV * F::SimdF32::LANES == PANEL
 }
 
-/// A [`Tile`] of `MR` rows, each stored as high and low bytes if `DIGITS`, as a separate function.
-struct Of<'a, const MR: usize, const DIGITS: bool>(Tile<'a>);
-
-impl<const MR: usize, const DIGITS: bool> Int8Op for Of<'_, MR, DIGITS> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<B: Int8Dot, const NV: usize, const TV: usize>(self, b: B) {
+simd_op!(
+    /// A tile of `MR` rows, each stored as high and low bytes if `DIGITS`, as a separate function.
+    fn multiply_tile<
+        B: Int8Dot,
+        const NV: usize,
+        const TV: usize,
+        const MR: usize,
+        const DIGITS: bool,
+    >(
+        b: B,
+        tile: TilePanels<'_>,
+    ) {
         if DIGITS {
-            self.operand::<_, NV, TV>(Digits(b));
+            tile.operand::<_, MR, NV, TV>(Digits(b));
         } else {
-            self.operand::<_, NV, TV>(Single(b));
+            tile.operand::<_, MR, NV, TV>(Single(b));
         }
     }
-}
+);
 
-impl<const MR: usize, const DIGITS: bool> Of<'_, MR, DIGITS> {
+impl TilePanels<'_> {
     #[inline(always)]
-    fn operand<F: Integers, const NV: usize, const TV: usize>(&self, operand: F) {
-        for panel in self.0.panels.clone() {
+    fn operand<F: Integers, const MR: usize, const NV: usize, const TV: usize>(&self, operand: F) {
+        for panel in self.panels.clone() {
             if const { MR > F::WHOLE_PANEL_ROWS } {
                 for part in 0..NV / TV {
-                    self.sums::<F, TV, 1>(operand, panel, part);
+                    self.sums::<F, MR, TV, 1>(operand, panel, part);
                 }
             // As many chains as fit half of the registers.
             } else if const { F::LATENCY_BOUND && 4 * MR * NV * F::SUMS <= F::SimdF32::REGISTERS / 2 }
             {
-                self.sums::<F, NV, 4>(operand, panel, 0);
+                self.sums::<F, MR, NV, 4>(operand, panel, 0);
             } else if const { F::LATENCY_BOUND && 2 * MR * NV * F::SUMS <= F::SimdF32::REGISTERS / 2 }
             {
-                self.sums::<F, NV, 2>(operand, panel, 0);
+                self.sums::<F, MR, NV, 2>(operand, panel, 0);
             } else {
-                self.sums::<F, NV, 1>(operand, panel, 0);
+                self.sums::<F, MR, NV, 1>(operand, panel, 0);
             }
         }
     }
 
     /// Computes part `part` of `panel`, `NV` vectors of columns, with `PHASES` sums per element.
     #[inline(always)]
-    fn sums<F: Integers, const NV: usize, const PHASES: usize>(
+    fn sums<F: Integers, const MR: usize, const NV: usize, const PHASES: usize>(
         &self,
         operand: F,
         panel: usize,
         part: usize,
     ) {
-        let Tile { job, rows, next, .. } = &self.0;
-        let GemmTask { rows: bytes, weight, store } = job;
+        let Self { range, rows, next, .. } = self;
+        let Int8Range { rows: bytes, weight, store, .. } = range;
         let (s, lanes) = (operand.lanes(), F::SimdF32::LANES);
         let first = part * NV * lanes;
         let column = panel * PANEL + first;
         if column >= weight.columns() {
             return;
         }
-        let valid = (weight.columns() - column).min(NV * lanes);
+        let columns = (weight.columns() - column).min(NV * lanes);
+        let block = OutputRange { row: rows.start, rows: MR, column, columns };
         let steps = weight.depth().div_ceil(4);
         let words = bytes.words(rows.clone());
         debug_assert_eq!((rows.len(), words.len()), (MR, MR * steps * F::WORDS));
@@ -278,7 +259,7 @@ impl<const MR: usize, const DIGITS: bool> Of<'_, MR, DIGITS> {
                 // Tiles are balanced: if there are several, each has at least half of the rows of the tallest.
                 Some(NextPanel { at, step, streams }) if const { PHASES == 1 && 2 * MR >= F::TALL } =>
                 {
-                    store.prefetch_l2::<F::SimdF32, MR>(s, rows.start, column, NV * lanes);
+                    store.prefetch_l2(s, OutputRange { columns: NV * lanes, ..block });
                     let streams = (streams, steps / streams * step);
                     let next = PerStep::in_streams(at, 1, streams, step);
                     let prefetch = (current(PREFETCH_NEAR), next);
@@ -326,12 +307,15 @@ impl<const MR: usize, const DIGITS: bool> Of<'_, MR, DIGITS> {
             // SAFETY: `panel` is in the matrix, and its steps are followed by PANEL scales (`QuantizedMatrix`).
             *scale = unsafe { s.load(scales.wrapping_add(v * lanes)) };
         }
-        let block = OutputRange { row: rows.start, rows: MR, column, columns: valid };
+        // Lower tiles are for products of few rows, which wait for their weights.
+        let in_registers = const {
+            if 2 * MR >= F::TALL { InRegisters::BiasAndRelu } else { InRegisters::Nothing }
+        };
         // SAFETY: rows and columns of the output, which `split` gives to no other task.
         unsafe {
             store.store_rows(
                 s,
-                MR,
+                (MR, in_registers),
                 block,
                 #[inline(always)]
                 |i| scaled(operand, &phases, i, &column_scales, row_scales[i]),

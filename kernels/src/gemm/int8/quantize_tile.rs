@@ -75,9 +75,9 @@ pub(super) trait Words<const N: usize> {
 }
 
 /// 8-bit values plus 128.
-pub(super) struct Bytes;
+pub(super) struct ByteWords;
 
-impl Words<1> for Bytes {
+impl Words<1> for ByteWords {
     const ZEROS: [u32; 1] = [0x8080_8080];
     #[inline(always)]
     fn make<R: Round>(&self, r: R, x: [R::F32; 4]) -> [R::F32; 1] {
@@ -86,9 +86,9 @@ impl Words<1> for Bytes {
 }
 
 /// The high bytes of the values plus 32,768, and the low bytes.
-pub(super) struct Digits;
+pub(super) struct DigitWords;
 
-impl Words<2> for Digits {
+impl Words<2> for DigitWords {
     const ZEROS: [u32; 2] = [0x8080_8080, 0];
     #[inline(always)]
     fn make<R: Round>(&self, r: R, x: [R::F32; 4]) -> [R::F32; 2] {
@@ -97,9 +97,9 @@ impl Words<2> for Digits {
 }
 
 /// Pairs of 16-bit values.
-pub(super) struct Pairs;
+pub(super) struct PairWords;
 
-impl Words<2> for Pairs {
+impl Words<2> for PairWords {
     const ZEROS: [u32; 2] = [0; 2];
     #[inline(always)]
     fn make<R: Round>(&self, r: R, x: [R::F32; 4]) -> [R::F32; 2] {

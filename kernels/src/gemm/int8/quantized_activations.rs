@@ -1,10 +1,10 @@
 //! The activations: rows that are quantized at run time.
 
 #[cfg(vectors = "aarch64")]
-use super::pack_activations::ByPair;
+use super::pack_activations::quantize_by_pair;
 #[cfg(vectors = "x86_64")]
-use super::pack_activations::ByRow;
-use super::pack_activations::{Layout, MAX_WORDS, Quantize};
+use super::pack_activations::quantize_by_row;
+use super::pack_activations::{Layout, MAX_WORDS, Quantize, quantize_tiles};
 use super::quantization::{MAX_DEPTH, Quantization};
 use crate::error::{Error, Expected};
 use crate::isa::Isa;
@@ -99,14 +99,14 @@ impl<'a> QuantizedActivations<'a> {
             #[cfg_attr(not(any(vectors = "x86_64", vectors = "aarch64")), allow(unused_variables))]
             let round = |tiles: Quantize<'_, '_>| match matrices {
                 #[cfg(vectors = "x86_64")]
-                MatrixUnit::Amx(amx) => amx.enter(ByRow(tiles)),
+                MatrixUnit::Amx(amx) => amx.enter(quantize_by_row(tiles)),
                 #[cfg(vectors = "aarch64")]
-                MatrixUnit::Neon(neon) => neon.enter(ByPair(tiles)),
+                MatrixUnit::Neon(neon) => neon.enter(quantize_by_pair(tiles)),
             };
             let read = Self::quantize_by((isa, layout), x, precision, buffer, workers, &round);
             return Ok(Self { matrices: Some(matrices), ..read? });
         }
-        let round = |tiles: Quantize<'_, '_>| isa.dispatch_bytes(tiles);
+        let round = |tiles: Quantize<'_, '_>| isa.dispatch_bytes(quantize_tiles(tiles));
         let set = (isa, Layout::new(isa, precision));
         Self::quantize_by(set, x, precision, buffer, workers, &round)
     }
@@ -118,7 +118,7 @@ impl<'a> QuantizedActivations<'a> {
         x: Matrix<'_>,
         buffer: &'a mut [f32],
     ) -> Result<Self, Error> {
-        let round = |tiles: Quantize<'_, '_>| isa.dispatch_bytes(tiles);
+        let round = |tiles: Quantize<'_, '_>| isa.dispatch_bytes(quantize_tiles(tiles));
         let set = (isa, Layout::of_panels(isa));
         Self::quantize_by(set, x, Quantization::W8A8, buffer, Workers::SERIAL, &round)
     }

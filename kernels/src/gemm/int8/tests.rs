@@ -2,9 +2,10 @@
 //! same layouts, loops and instructions, and must equal the oracle. On a CPU without AMX that part is skipped with a
 //! message.
 
-use super::amx::Blocks;
-use super::pack_activations::{ByRow, Layout, MIN_BLOCK_ROWS, MIN_BLOCK_STEPS, Quantize};
+use super::amx::multiply_blocks;
+use super::pack_activations::{Layout, MIN_BLOCK_ROWS, MIN_BLOCK_STEPS, Quantize, quantize_by_row};
 use super::product::split;
+use super::tile_operand::Int8Range;
 use super::{Quantization, QuantizedActivations, QuantizedMatrix, gemm_int8};
 use crate::activation::Activation;
 use crate::arch::scalar::Scalar;
@@ -83,17 +84,13 @@ impl Backend {
         store: &Store,
         (tiles, panels): (Range<usize>, Range<usize>),
     ) {
-        macro_rules! on {
-            ($machine:expr) => {
-                Blocks { machine: $machine, rows, weight, store, tiles, panels }
-            };
-        }
+        let range = Int8Range { rows, weight, store, tiles, panels };
         match self {
-            Self::Scalar => on!(AmxEmulator).run::<Scalar, 4, 4>(Scalar),
+            Self::Scalar => multiply_blocks(AmxEmulator, range).run::<Scalar, 4, 4>(Scalar),
             #[cfg(vectors = "x86_64")]
-            Self::Vectors(vnni) => vnni.call_noinline(on!(AmxEmulator)),
+            Self::Vectors(vnni) => vnni.call_noinline(multiply_blocks(AmxEmulator, range)),
             #[cfg(vectors = "x86_64")]
-            Self::Amx(amx) => amx.enter(on!(amx)),
+            Self::Amx(amx) => amx.enter(multiply_blocks(amx, range)),
         }
     }
 
@@ -112,11 +109,11 @@ impl Backend {
         let mut words = vec![POISON; length];
         let layout = Layout::of_blocks(x.rows(), x.columns(), precision).expect("a large shape");
         let round = |tiles: Quantize<'_, '_>| match self {
-            Self::Scalar => ByRow(tiles).run::<Scalar, 4, 4>(Scalar),
+            Self::Scalar => quantize_by_row(tiles).run::<Scalar, 4, 4>(Scalar),
             #[cfg(vectors = "x86_64")]
-            Self::Vectors(vnni) => vnni.call_noinline(ByRow(tiles)),
+            Self::Vectors(vnni) => vnni.call_noinline(quantize_by_row(tiles)),
             #[cfg(vectors = "x86_64")]
-            Self::Amx(amx) => amx.enter(ByRow(tiles)),
+            Self::Amx(amx) => amx.enter(quantize_by_row(tiles)),
         };
         let set = (Isa::SCALAR, layout);
         let rows = QuantizedActivations::quantize_by(

@@ -1,8 +1,22 @@
-//! The operands of an int8 tile, for each layout of the rows.
+//! The operands of an int8 product, and those of a tile for each layout of the rows.
 
+use super::quantized_activations::QuantizedActivations;
+use super::weights::QuantizedMatrix;
 use crate::gemm::microkernel::TileOperand;
+use crate::gemm::store_tile::Store;
 use crate::simd::SimdF32;
-use crate::simd::int8::{ActivationEncoding, Int8Dot};
+use crate::simd::int8::{ActivationEncoding, Int8Dot, SimdI32};
+use core::ops::Range;
+
+/// A part of a product: some tiles of rows times some panels.
+#[derive(Clone)]
+pub(super) struct Int8Range<'a> {
+    pub(super) rows: &'a QuantizedActivations<'a>,
+    pub(super) weight: &'a QuantizedMatrix<'a>,
+    pub(super) store: &'a Store,
+    pub(super) tiles: Range<usize>,
+    pub(super) panels: Range<usize>,
+}
 
 /// An operand with integer sums. Implementations are `#[inline(always)]`.
 pub(crate) trait Integers: TileOperand<Element = i32, Weight = i32> {
@@ -44,7 +58,7 @@ impl<B: Int8Dot> TileOperand for Single<B> {
 
     #[inline(always)]
     fn lanes(self) -> B::Floats {
-        self.0.floats()
+        self.0.sums().floats()
     }
     #[inline(always)]
     unsafe fn load(self, from: *const i32, _: usize) -> B::I8x4 {
@@ -72,23 +86,23 @@ impl<B: Int8Dot> Integers for Single<B> {
 
     #[inline(always)]
     fn zero(self) -> B::I32 {
-        self.0.zero()
+        self.0.sums().zero()
     }
     #[inline(always)]
     unsafe fn start(self, offsets: *const i32) -> B::I32 {
         match B::STORED {
             // SAFETY: `# Safety` of the trait method.
-            ActivationEncoding::Unsigned => unsafe { self.0.load_sums(offsets) },
-            ActivationEncoding::Signed | ActivationEncoding::Pairs => self.0.zero(),
+            ActivationEncoding::Unsigned => unsafe { self.0.sums().load_sums(offsets) },
+            ActivationEncoding::Signed | ActivationEncoding::Pairs => self.0.sums().zero(),
         }
     }
     #[inline(always)]
     fn add(self, a: B::I32, b: B::I32) -> B::I32 {
-        self.0.add(a, b)
+        self.0.sums().add(a, b)
     }
     #[inline(always)]
     fn to_f32(self, sum: B::I32) -> <B::Floats as SimdF32>::F32 {
-        self.0.to_f32(sum)
+        self.0.sums().to_f32(sum)
     }
 }
 
@@ -112,7 +126,7 @@ impl<B: Int8Dot> TileOperand for Digits<B> {
 
     #[inline(always)]
     fn lanes(self) -> B::Floats {
-        self.0.floats()
+        self.0.sums().floats()
     }
     #[inline(always)]
     unsafe fn load(self, from: *const i32, _: usize) -> HighLow<B::I8x4> {
@@ -148,7 +162,7 @@ impl<B: Int8Dot> Integers for Digits<B> {
 
     #[inline(always)]
     fn zero(self) -> HighLow<B::I32> {
-        HighLow { high: self.0.zero(), low: self.0.zero() }
+        HighLow { high: self.0.sums().zero(), low: self.0.sums().zero() }
     }
     #[inline(always)]
     unsafe fn start(self, offsets: *const i32) -> HighLow<B::I32> {
@@ -156,14 +170,14 @@ impl<B: Int8Dot> Integers for Digits<B> {
         // 256, which makes the offset -32,768 times that sum.
         // SAFETY: `# Safety` of the trait method.
         let high = unsafe { Single(self.0).start(offsets) };
-        HighLow { high, low: self.0.zero() }
+        HighLow { high, low: self.0.sums().zero() }
     }
     #[inline(always)]
     fn add(self, a: HighLow<B::I32>, b: HighLow<B::I32>) -> HighLow<B::I32> {
-        HighLow { high: self.0.add(a.high, b.high), low: self.0.add(a.low, b.low) }
+        HighLow { high: self.0.sums().add(a.high, b.high), low: self.0.sums().add(a.low, b.low) }
     }
     #[inline(always)]
     fn to_f32(self, sum: HighLow<B::I32>) -> <B::Floats as SimdF32>::F32 {
-        self.0.to_f32(self.0.join(sum.high, sum.low))
+        self.0.sums().to_f32(self.0.sums().join(sum.high, sum.low))
     }
 }

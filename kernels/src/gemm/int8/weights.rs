@@ -4,7 +4,8 @@
 use super::quantization::{LEVELS, MAX_DEPTH, Rounding, magnitude, round};
 use crate::error::{Error, Expected};
 use crate::gemm::pack_options::check_block;
-use crate::isa::{AutoVectorize, Isa};
+use crate::isa::Isa;
+use crate::isa::auto_vectorize::AutoVectorize;
 use crate::matrix::Matrix;
 use core::fmt;
 use core::ops::Range;
