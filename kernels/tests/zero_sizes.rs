@@ -104,24 +104,13 @@ const CALLS: &[(&str, Call)] = &[
         Some(())
     }),
     ("gemm_unpacked", |isa, p, [a, b, c]| {
+        let exec = Exec::new(isa, p);
         let mut scratch = space(gemm_unpacked_scratch(isa, b, c))?;
-        let _ = gemm_unpacked(
-            Exec::new(isa, p),
-            m(a, b)?,
-            m(b, c)?,
-            &Epilogue::default(),
-            w(a, c)?,
-            &mut scratch,
-        );
+        let _ =
+            gemm_unpacked(exec, m(a, b)?, m(b, c)?, &Epilogue::default(), w(a, c)?, &mut scratch);
         let (a_matrix, b_matrix) = (m(b, a)?.transposed(), m(c, b)?.transposed());
-        let _ = gemm_unpacked(
-            Exec::new(isa, p),
-            a_matrix,
-            b_matrix,
-            &Epilogue::default(),
-            w(a, c)?,
-            &mut scratch,
-        );
+        let _ =
+            gemm_unpacked(exec, a_matrix, b_matrix, &Epilogue::default(), w(a, c)?, &mut scratch);
         Some(())
     }),
     ("gemm_int8", |isa, p, [a, b, c]| {
@@ -167,16 +156,17 @@ const CALLS: &[(&str, Call)] = &[
         Some(())
     }),
     ("softmax", |isa, p, [a, b, _]| {
+        let exec = Exec::new(isa, p);
         for masked in [FullyMasked::Zeros, FullyMasked::Uniform] {
             for logarithm in [false, true] {
                 let of = SoftmaxOptions { logarithm, lengths: None, fully_masked: masked };
-                let _ = softmax(Exec::new(isa, p), Input::Matrix(m(a, b)?), of, w(a, b)?);
-                let _ = softmax(Exec::new(isa, p), Input::Output, of, w(a, b)?);
+                let _ = softmax(exec, Input::Matrix(m(a, b)?), of, w(a, b)?);
+                let _ = softmax(exec, Input::Output, of, w(a, b)?);
                 let of = SoftmaxOptions { lengths: Some(&[]), ..of };
-                let _ = softmax(Exec::new(isa, p), Input::Matrix(m(a, b)?), of, w(a, b)?);
+                let _ = softmax(exec, Input::Matrix(m(a, b)?), of, w(a, b)?);
             }
         }
-        let _ = log_sum_exp(Exec::new(isa, p), m(a, b)?, None, &mut vec![0.0; a.min(99)]);
+        let _ = log_sum_exp(exec, m(a, b)?, None, &mut vec![0.0; a.min(99)]);
         Some(())
     }),
     ("norms", |isa, p, [a, b, _]| {
@@ -194,18 +184,19 @@ const CALLS: &[(&str, Call)] = &[
         Some(())
     }),
     ("rows", |isa, p, [a, b, _]| {
+        let exec = Exec::new(isa, p);
         for activation in [Activation::Relu, Activation::Gelu, Activation::Identity] {
-            let _ = activation::apply(Exec::new(isa, p), activation, Input::Output, w(a, b)?);
+            let _ = activation::apply(exec, activation, Input::Output, w(a, b)?);
         }
-        let _ = argmax(Exec::new(isa, p), m(a, b)?, &mut vec![0; a.min(99)]);
+        let _ = argmax(exec, m(a, b)?, &mut vec![0; a.min(99)]);
         for k in [0, 1, 5, a, b] {
             let len = a.saturating_mul(k).min(99);
-            let _ = top_k(Exec::new(isa, p), m(a, b)?, k, &mut vec![0.0; len], &mut vec![0; len]);
+            let _ = top_k(exec, m(a, b)?, k, &mut vec![0.0; len], &mut vec![0; len]);
         }
         let ids = vec![0; a.min(99)];
         let positions = m(a, b).map(|table| Positions { table, rows: &[] });
-        let _ = embed(Exec::new(isa, p), m(a, b)?, &[], 1.0, positions, w(0, b)?);
-        let _ = embed(Exec::new(isa, p), m(a, b)?, &ids, 1.0, None, w(ids.len(), b)?);
+        let _ = embed(exec, m(a, b)?, &[], 1.0, positions, w(0, b)?);
+        let _ = embed(exec, m(a, b)?, &ids, 1.0, None, w(ids.len(), b)?);
         Some(())
     }),
     ("positions", |_, _, [a, b, c]| {
@@ -234,6 +225,7 @@ const CALLS: &[(&str, Call)] = &[
         Some(())
     }),
     ("attention", |isa, p, sizes @ [a, b, c]| {
+        let exec = Exec::new(isa, p);
         let _ =
             (attention_scratch_bound(isa, a, b, c, 1), attention_scratch_bound(isa, 1, a, b, c));
         for sequences in [
@@ -246,28 +238,14 @@ const CALLS: &[(&str, Call)] = &[
             for bias in [None, Some(Bias::Dense { data: &[], head_stride: 0, query_stride: 0 })] {
                 let options = AttentionOptions { bias, ..AttentionOptions::new(c.clamp(1, 64)) };
                 with_qkv(sizes, |qkv, out| {
-                    let _ = attention(
-                        Exec::new(isa, p),
-                        qkv,
-                        &sequences,
-                        &options,
-                        out.into(),
-                        &mut scratch,
-                    );
+                    let _ = attention(exec, qkv, &sequences, &options, out.into(), &mut scratch);
                 })?;
                 with_qkv(sizes, |qkv, context| {
                     let (data, heads, head_stride, query_stride) = (&mut [][..], &[0][..], 0, 0);
                     let weights =
                         Some(AttentionWeights { data, heads, head_stride, query_stride, keys: a });
                     let output = AttentionOutput { context, weights };
-                    let _ = attention(
-                        Exec::new(isa, p),
-                        qkv,
-                        &sequences,
-                        &options,
-                        output,
-                        &mut scratch,
-                    );
+                    let _ = attention(exec, qkv, &sequences, &options, output, &mut scratch);
                 })?;
             }
         }
@@ -319,49 +297,29 @@ const CALLS: &[(&str, Call)] = &[
     }),
     #[cfg(feature = "train")]
     ("training rows", |isa, p, [a, b, c]| {
+        let exec = Exec::new(isa, p);
         use simdformer_kernels::train::*;
-        let _ = activation_backward(Exec::new(isa, p), Activation::Gelu, m(a, b)?, w(a, b)?);
-        let _ = activation::apply(
-            Exec::new(isa, p),
-            Activation::Gelu,
-            Input::Matrix(m(a, b)?),
-            w(a, b)?,
-        );
-        let _ = gate(Exec::new(isa, p), Activation::Gelu, m(a, b)?, m(a, b)?, w(a, b)?);
-        let _ = gate_backward(Exec::new(isa, p), Activation::Gelu, w(a, b)?, w(a, b)?, m(a, b)?);
+        let _ = activation_backward(exec, Activation::Gelu, m(a, b)?, w(a, b)?);
+        let _ = activation::apply(exec, Activation::Gelu, Input::Matrix(m(a, b)?), w(a, b)?);
+        let _ = gate(exec, Activation::Gelu, m(a, b)?, m(a, b)?, w(a, b)?);
+        let _ = gate_backward(exec, Activation::Gelu, w(a, b)?, w(a, b)?, m(a, b)?);
         let half = Dropout { seed: 1, step: 1, site: 0, probability: 0.5 };
         let ids = vec![0; a.min(99)];
-        let _ = dropout(
-            Exec::new(isa, p),
-            &half,
-            &ids,
-            &ids,
-            Input::Output,
-            WriteMode::Store,
-            w(a, b)?,
-        );
-        let _ = dropout(
-            Exec::new(isa, p),
-            &half,
-            &ids,
-            &ids,
-            Input::Matrix(m(a, b)?),
-            WriteMode::Add,
-            w(a, b)?,
-        );
+        let _ = dropout(exec, &half, &ids, &ids, Input::Output, WriteMode::Store, w(a, b)?);
+        let _ = dropout(exec, &half, &ids, &ids, Input::Matrix(m(a, b)?), WriteMode::Add, w(a, b)?);
         let smoothing = Smoothing { epsilon: 0.1, over: SmoothingOver::All };
         let mut losses = vec![RowLoss::default(); ids.len()];
-        let _ = cross_entropy(Exec::new(isa, p), w(a, b)?, &ids, smoothing, 1.0, &mut losses);
-        let _ = cross_entropy_loss(Exec::new(isa, p), m(a, b)?, &ids, smoothing, &mut losses);
+        let _ = cross_entropy(exec, w(a, b)?, &ids, smoothing, 1.0, &mut losses);
+        let _ = cross_entropy_loss(exec, m(a, b)?, &ids, smoothing, &mut losses);
         let lookup = Lookup { ids: &ids, scale: 1.0, skip: None };
         let mut scratch = vec![0; 1 << 10];
-        let _ =
-            embedding_gradient(Exec::new(isa, p), lookup, m(ids.len(), b)?, w(a, b)?, &mut scratch);
+        let _ = embedding_gradient(exec, lookup, m(ids.len(), b)?, w(a, b)?, &mut scratch);
         let _ = c;
         Some(())
     }),
     #[cfg(feature = "train")]
     ("training matrices", |isa, p, [a, b, c]| {
+        let exec = Exec::new(isa, p);
         use simdformer_kernels::train::*;
         let rows = u32::try_from(a).ok();
         for ends in [vec![], vec![0], vec![0, 0], rows.map_or(vec![u32::MAX], |rows| vec![rows])] {
@@ -371,26 +329,10 @@ const CALLS: &[(&str, Call)] = &[
                 let mut none = vec![];
                 for bias in [None, Some(&mut none[..])] {
                     let (d_y, x, to) = (m(a, b)?, m(a, c)?, w(b, c)?);
-                    let _ = weight_gradient(
-                        Exec::new(isa, p),
-                        d_y,
-                        x,
-                        chunks,
-                        write,
-                        to,
-                        bias,
-                        &mut scratch,
-                    );
+                    let _ = weight_gradient(exec, d_y, x, chunks, write, to, bias, &mut scratch);
                 }
                 let to = NormGradients { weight: &mut none, bias: None };
-                let _ = norm_parameters_backward(
-                    Exec::new(isa, p),
-                    m(a, b)?,
-                    m(a, b)?,
-                    chunks,
-                    write,
-                    to,
-                );
+                let _ = norm_parameters_backward(exec, m(a, b)?, m(a, b)?, chunks, write, to);
                 let _ =
                     RelativeBuckets::new(32, 128, true).ok()?.gradient(c, &[], write, w(32, 0)?);
                 let many = RelativeBuckets::new(a, b.max(33), false);
@@ -401,9 +343,9 @@ const CALLS: &[(&str, Call)] = &[
         let mut scale = vec![0.0; a.min(99)];
         for of in [Norm::Layer(LAYER), Norm::Rms(RMS)] {
             for x in [Input::Matrix(m(a, b)?), Input::Output] {
-                let _ = norm_forward_save(Exec::new(isa, p), of, x, w(a, b)?, &mut scale, w(a, b)?);
+                let _ = norm_forward_save(exec, of, x, w(a, b)?, &mut scale, w(a, b)?);
             }
-            let _ = norm_recompute(Exec::new(isa, p), of, m(a, b)?, w(a, b)?);
+            let _ = norm_recompute(exec, of, m(a, b)?, w(a, b)?);
         }
         Some(())
     }),

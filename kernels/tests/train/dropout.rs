@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use simdformer_kernels::train::{
     Dropout, Philox, WriteMode, dropout, normal, permutation, uniform,
 };
-use simdformer_kernels::{Exec, Input, Isa};
+use simdformer_kernels::{Error, Exec, Input, Isa, MatrixMut};
 
 /// The known answers of Random123, the reference implementation of the generator.
 #[test]
@@ -31,8 +31,7 @@ fn random_numbers_match_another_implementation() {
     for isa in all_isas() {
         let mut x = [1.0; 10];
         let view = view_matrix_mut(&mut x, 1, 10);
-        dropout(Exec::serial(isa), &settings, &[11], &[3], Input::Output, WriteMode::Store, view)
-            .expect("a fit");
+        in_place(Exec::serial(isa), &settings, &[11], &[3], view).expect("a fit");
         assert_eq!(x.map(|x| u8::from(x > 0.0)), [1, 1, 1, 1, 1, 1, 0, 0, 1, 1]);
     }
     let expected = [-0.587_667_8f32, -0.326_429_2, -1.218_586_8, 2.238_636_3];
@@ -41,6 +40,17 @@ fn random_numbers_match_another_implementation() {
     assert_eq!(numbers, expected);
     uniform(0x1_2345_6789, 9, 0, 1.0, &mut numbers);
     assert_eq!(numbers, [0.595_508_4, 0.161_392_55, -0.922_313_7, -0.341_325_73]);
+}
+
+/// [`dropout`] in place.
+fn in_place(
+    exec: Exec<'_>,
+    settings: &Dropout,
+    sentences: &[u32],
+    positions: &[u32],
+    x: MatrixMut<'_>,
+) -> Result<(), Error> {
+    dropout(exec, settings, sentences, positions, Input::Output, WriteMode::Store, x)
 }
 
 /// Whether an element is kept, by the definition.
@@ -115,16 +125,7 @@ proptest! {
 fn mask(settings: &Dropout, sentences: &[u32], positions: &[u32], columns: usize) -> Vec<f32> {
     let mut x = vec![1.0; sentences.len() * columns];
     let view = view_matrix_mut(&mut x, sentences.len(), columns);
-    dropout(
-        Exec::serial(Isa::best()),
-        settings,
-        sentences,
-        positions,
-        Input::Output,
-        WriteMode::Store,
-        view,
-    )
-    .expect("a fit");
+    in_place(Exec::serial(Isa::best()), settings, sentences, positions, view).expect("a fit");
     x
 }
 
@@ -183,16 +184,8 @@ fn the_mask_of_a_sentence_depends_only_on_it() {
             let mut x = vec![1.0; all.len()];
             crew.run(|parallelism| {
                 let view = view_matrix_mut(&mut x, tokens as usize, columns);
-                dropout(
-                    Exec::new(isa, parallelism),
-                    &SETTINGS,
-                    &sentences,
-                    &positions,
-                    Input::Output,
-                    WriteMode::Store,
-                    view,
-                )
-                .expect("a fit");
+                in_place(Exec::new(isa, parallelism), &SETTINGS, &sentences, &positions, view)
+                    .expect("a fit");
             });
             assert!(bits(&x) == bits(&all), "{isa}, {crew:?}");
         }
@@ -212,8 +205,7 @@ fn without_a_probability_nothing_is_touched() {
     for isa in all_isas() {
         let mut same = x;
         let view = view_matrix_mut(&mut same, 1, 5);
-        dropout(Exec::serial(isa), &none, &[1], &[1], Input::Output, WriteMode::Store, view)
-            .expect("a fit");
+        in_place(Exec::serial(isa), &none, &[1], &[1], view).expect("a fit");
         assert_eq!(bits(&same), bits(&x));
         let mut sum = [0.5, 3.0, 0.0, 1.0, 2.0];
         let to = view_matrix_mut(&mut sum, 1, 5);
@@ -231,15 +223,7 @@ fn wrong_calls_are_errors_that_write_nothing() {
     let mut data = [0.5; 12];
     let mut call = |settings: &Dropout, sentences: &[u32], positions: &[u32]| {
         let view = view_matrix_mut(&mut data, 3, 4);
-        let result = dropout(
-            Exec::serial(isa),
-            settings,
-            sentences,
-            positions,
-            Input::Output,
-            WriteMode::Store,
-            view,
-        );
+        let result = in_place(Exec::serial(isa), settings, sentences, positions, view);
         let other = [2.0; 12];
         let x = view_matrix(&other, 3, 4);
         let view = view_matrix_mut(&mut data, 3, 4);
@@ -270,9 +254,7 @@ fn wrong_calls_are_errors_that_write_nothing() {
     let error = call(&Dropout { probability: f32::NAN, ..SETTINGS }, &rows, &rows);
     assert!(error.to_string().ends_with("found NaN"), "{error}");
     let view = view_matrix_mut(&mut data, 4, 3).transposed();
-    let error =
-        dropout(Exec::serial(isa), &SETTINGS, &rows, &rows, Input::Output, WriteMode::Store, view)
-            .expect_err("refused");
+    let error = in_place(Exec::serial(isa), &SETTINGS, &rows, &rows, view).expect_err("refused");
     assert_eq!(error, errors::strided("out", 3));
     let other = [2.0; 12];
     let x = view_matrix(&other, 4, 3);
