@@ -8,7 +8,7 @@
 use crate::arch::aarch64::VectorPair;
 use crate::arch::aarch64::dotprod::NeonDot;
 use crate::float_mode::DefaultMode;
-use crate::simd::int8::{Int8Dot, Int8Op};
+use crate::simd::int8::{Int8Dot, Int8Op, SimdI32};
 use core::arch::aarch64::{
     int8x16_t, int32x4_t, vcombine_s32, vdup_n_s32, vdupq_n_s32, vld1_s32, vld1q_s32,
     vreinterpretq_s8_s32, vreinterpretq_s32_s64, vreinterpretq_s64_s32, vzip1q_s32, vzip1q_s64,
@@ -57,7 +57,7 @@ impl NeonI8mm {
     /// All sums 0.
     #[inline(always)]
     pub(crate) fn zero(self) -> Acc2x2 {
-        Acc2x2 { first: self.0.zero(), second: self.0.zero() }
+        Acc2x2 { first: self.0.sums().zero(), second: self.0.sums().zero() }
     }
 
     /// Loads the words of four columns, and those of the next step, `next` words further.

@@ -12,7 +12,6 @@ use super::quantization::Quantization;
 use super::quantized_activations::QuantizedActivations;
 use super::tile_operand::Int8Range;
 use super::weights::{PANEL, QuantizedMatrix};
-use crate::arch::aarch64::dotprod::NeonDot;
 use crate::arch::aarch64::i8mm::{Acc2x2, I8x8Pair, NeonI8mm};
 use crate::gemm::epilogue::OutputRange;
 use crate::gemm::microkernel::{Panels, Rows, TileOperand, multiply_one};
