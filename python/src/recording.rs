@@ -65,7 +65,7 @@ impl Recorded {
             }
         };
         let channel = channel.map_or(Channel::Mix, Channel::Index);
-        Ok(Self { audio, input: InputOptions { channel, raw }, speech })
+        Ok(Self { audio, input: InputOptions { channel, raw, ..InputOptions::default() }, speech })
     }
 
     fn open(&self) -> Result<AudioReader<'static>, AudioError> {

@@ -56,6 +56,8 @@ mod hub_caches;
 mod hub_failures;
 #[cfg(feature = "hub")]
 mod hub_server;
+#[cfg(feature = "audio-files")]
+mod joined_sound;
 mod languages;
 mod marks;
 mod model_files;

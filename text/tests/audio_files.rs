@@ -223,7 +223,7 @@ fn raw_samples_need_no_header() {
         let encoding = RawEncoding::from_name(name).unwrap();
         let read = |bytes: &[u8], channels, channel, rate| {
             let raw = Some(RawFormat { encoding, rate, channels });
-            let options = InputOptions { channel, raw };
+            let options = InputOptions { channel, raw, ..InputOptions::default() };
             AudioReader::new(bytes, options).and_then(|audio| all(audio, 4))
         };
         let floats = values.map(|x| x as f32);

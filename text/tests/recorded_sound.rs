@@ -7,10 +7,11 @@ use crate::riff::{chunk, format, riff};
 use simdformer_text::audio::{AudioError, AudioReader, Incomplete, InputOptions, Wav};
 use std::fs;
 use std::io::{self, Read};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// A file, and whether its index is at its end, so that it needs a file and not a pipe.
-const FILES: [(&str, bool); 35] = [
+pub(crate) const FILES: [(&str, bool); 35] = [
     ("aac.m4a", true),
     ("aac-dash.m4a", false),
     ("aac-fragments.m4a", false),
@@ -69,7 +70,7 @@ impl Read for Pipe<'_> {
 pub(crate) type Sound = (Vec<f32>, Option<Incomplete>);
 
 /// All samples that there are, and where some are missing.
-fn present(audio: Result<AudioReader<'_>, AudioError>) -> Result<Sound, AudioError> {
+pub(crate) fn present(audio: Result<AudioReader<'_>, AudioError>) -> Result<Sound, AudioError> {
     let (mut audio, mut samples, mut next) = (audio?, Vec::new(), [0.0; 999]);
     loop {
         let read = audio.read_present(&mut next)?;
@@ -92,7 +93,7 @@ fn strict(mut audio: AudioReader<'_>) -> Option<String> {
     }
 }
 
-fn of_pipe(bytes: &[u8]) -> Result<Sound, AudioError> {
+pub(crate) fn of_pipe(bytes: &[u8]) -> Result<Sound, AudioError> {
     present(AudioReader::new(Pipe(bytes, 0), InputOptions::default()))
 }
 
@@ -117,16 +118,23 @@ pub(crate) fn sound(name: &str, bytes: &[u8], needs_file: bool) -> Result<Sound,
     found
 }
 
+/// The sound of one of the files, which is decoded once for all tests.
+pub(crate) fn whole_sound(name: &str) -> &'static Sound {
+    static FOUND: [OnceLock<Sound>; FILES.len()] = [const { OnceLock::new() }; FILES.len()];
+    let place = FILES.iter().position(|&(file, _)| file == name).unwrap();
+    FOUND[place].get_or_init(|| sound(name, &whole(name), FILES[place].1).unwrap())
+}
+
 pub(crate) fn whole(name: &str) -> Vec<u8> {
     fs::read(golden("audio").join(name)).unwrap()
 }
 
-fn id3v2() -> Vec<u8> {
+pub(crate) fn id3v2() -> Vec<u8> {
     // A picture with bytes that look like frames.
     [b"ID3\x04\0\0\0\0\x07\x68".to_vec(), b"\xff\xfb\x90\x64".repeat(250)].concat()
 }
 
-fn ape() -> Vec<u8> {
+pub(crate) fn ape() -> Vec<u8> {
     let part = |flags: u32| {
         [
             b"APETAGEX".to_vec(),
@@ -141,64 +149,8 @@ fn ape() -> Vec<u8> {
     [part(0xa000_0000), b"\x03\0\0\0\0\0\0\0key\0".to_vec(), part(0x8000_0000)].concat()
 }
 
-fn id3v1() -> Vec<u8> {
+pub(crate) fn id3v1() -> Vec<u8> {
     [b"TAG".to_vec(), vec![b'x'; 125]].concat()
-}
-
-/// The seconds of samples at 16 kHz.
-fn seconds(samples: &[f32]) -> f64 {
-    samples.len() as f64 / 16_000.0
-}
-
-#[test]
-fn every_file_is_whole() {
-    for (name, needs_file) in FILES {
-        let (samples, incomplete) = sound(name, &whole(name), needs_file).unwrap();
-        assert_eq!(incomplete, None, "{name}");
-        assert!((0.49..0.56).contains(&seconds(&samples)), "{name}: {} s", seconds(&samples));
-    }
-}
-
-#[test]
-fn joined_files_of_packets_have_the_sound_of_all() {
-    let mut count = 0;
-    for (file, (name, _)) in FILES.into_iter().enumerate() {
-        let extension = extension(name);
-        if !is_chain(name) {
-            continue;
-        }
-        let bytes = whole(name);
-        let (one, _) = sound(name, &bytes, false).unwrap();
-        let mut joined = vec![(2.0, bytes.repeat(2)), (3.0, bytes.repeat(3))];
-        if extension != "ogg" {
-            let tagged = [id3v2(), bytes.clone(), ape(), id3v1()].concat();
-            joined.extend([(2.0, tagged.repeat(2)), (2.0, [&bytes[..], &tagged].concat())]);
-        }
-        for (number, (times, joined)) in joined.into_iter().enumerate() {
-            // By day one or two of each file.
-            if cases((number + file) % 3 > 0, false) {
-                continue;
-            }
-            count += 1;
-            let (samples, incomplete) = sound(name, &joined, false).unwrap();
-            assert_eq!(incomplete, None, "{name}, {number}");
-            let (found, expected) = (seconds(&samples), times * seconds(&one));
-            // Each part of MP3 has the delay of its encoder and its last frame.
-            let most = if extension == "mp3" { 0.2 } else { 0.05 } * times;
-            assert!(
-                (-0.01..most).contains(&(found - expected)),
-                "{name}, {number}: {found} of {expected} s"
-            );
-            let same = one.len() - EDGE;
-            assert!(samples[..same] == one[..same], "{name}, {number}");
-        }
-    }
-    assert!(count >= cases(10, 30), "{count}");
-}
-
-/// The formats that are read on in a file of the same format: other recordings are packets of it.
-fn is_chain(name: &str) -> bool {
-    matches!(extension(name), "mp3" | "aac" | "ogg")
 }
 
 pub(crate) fn extension(name: &str) -> &str {
@@ -209,128 +161,32 @@ pub(crate) fn extension(name: &str) -> &str {
     }
 }
 
-/// A file of any format after one of any format gives the samples of both, bit for bit.
-#[test]
-fn joined_files_have_the_samples_of_each() {
-    let files: Vec<(&str, bool, Vec<u8>, Vec<f32>)> = FILES
-        .iter()
-        .map(|&(name, needs_file)| {
-            let (samples, _) = sound(name, &whole(name), true).unwrap();
-            (name, needs_file, whole(name), samples)
-        })
-        .collect();
-    let mut count = 0;
-    for (number, (first, needs_first, bytes, one)) in files.iter().enumerate() {
-        for (other, (second, needs_second, more, two)) in files.iter().enumerate() {
-            let same = extension(first) == extension(second);
-            // Of MP4, Matroska and Ogg another format is not looked for in a pipe, or not at all.
-            let others = matches!(extension(first), "mp4" | "mkv" | "ogg");
-            let by_day = number == other || (number * 5 + other * 3) % 29 == 0;
-            if same && is_chain(first) || others && !same || cases(!by_day, false) {
-                continue;
-            }
-            count += 1;
-            // Before frames is a tag, as encoders write it; after FLAC only one.
-            let is_tagged = more.starts_with(b"ID3") || extension(second) == "ogg";
-            let tag = if is_chain(second) && !is_tagged { id3v2() } else { vec![] };
-            let joined = [&bytes[..], &tag, more].concat();
-            let (samples, incomplete) =
-                sound("joined", &joined, *needs_first || *needs_second).unwrap();
-            assert_eq!(incomplete, None, "{first}, {second}");
-            assert!(
-                samples.len() == one.len() + two.len()
-                    && samples.starts_with(one)
-                    && samples.ends_with(two),
-                "{first}, {second}: {} samples of {} and {}",
-                samples.len(),
-                one.len(),
-                two.len()
-            );
-        }
-    }
-    assert!(count >= 35, "{count}");
+/// The seconds of samples at 16 kHz.
+pub(crate) fn seconds(samples: &[f32]) -> f64 {
+    samples.len() as f64 / 16_000.0
 }
 
-/// Tags between files, chunks after the samples, more samples in the same file, a third file; and what cannot be read.
 #[test]
-fn what_follows_is_read_or_noted() {
-    let [wav, flac] = [whole("mulaw.wav"), whole("flac.flac")];
-    let samples = |bytes: &[u8]| sound("parts", bytes, false).unwrap();
-    let [one, two] = [&wav, &flac].map(|bytes| samples(bytes).0);
-    let list = chunk(b"LIST", b"INFOISFT\x05\0\0\0abcd\0");
-    for between in [vec![], list.clone(), id3v2(), [list.clone(), id3v2(), id3v2()].concat()] {
-        let joined = [&wav[..], &between, &flac, &id3v1(), &between, &wav].concat();
-        // A chunk of RIFF is no tag after FLAC.
-        if between.starts_with(b"LIST") {
-            assert!(
-                samples(&[&wav[..], &between, &flac].concat()) == ([&one[..], &two].concat(), None)
-            );
-            continue;
-        }
-        assert!(samples(&joined) == ([&one[..], &two, &one].concat(), None), "{between:?}");
-    }
-    let fields = chunk(b"fmt ", &format(1, 1, 16_000, 8));
-    let parts = [&b"abc"[..], b"", b"defgh", b"i"].map(|data| chunk(b"data", data));
-    let [all, none] = [b"abcdefghi".to_vec(), vec![]].map(|data| chunk(b"data", &data));
-    let expected = samples(&riff(&[fields.clone(), all]));
-    assert!(samples(&riff(&[&[fields.clone()][..], &parts].concat())) == expected);
-    // No end, no sound, and a format that is not read.
-    let cut = [&wav[..], &flac[..flac.len() / 2]].concat();
-    let (found, incomplete) = samples(&cut);
-    assert!(found.starts_with(&one) && found.len() > one.len(), "{}", found.len());
-    let seconds = incomplete.unwrap().seconds;
-    assert!((seconds - self::seconds(&found)).abs() < 0.1, "{seconds}");
-    let broken = riff(&[chunk(b"fmt ", &format(2, 1, 16_000, 4)), none]);
-    let (found, incomplete) = samples(&[&wav[..], &broken].concat());
-    assert_eq!(found.len(), one.len());
-    let message = incomplete.unwrap().message;
-    assert!(message.contains("what follows cannot be read: the format"), "{message}");
-    // Many are hostile.
-    let tiny = riff(&[fields, chunk(b"data", b"ab")]);
-    assert_eq!(samples(&tiny.repeat(1000)).0.len(), 2000);
-    let (found, incomplete) = samples(&tiny.repeat(1001));
-    let message = incomplete.unwrap().message;
-    assert_eq!(
-        (found.len(), message.contains("at most 1000, found more")),
-        (2000, true),
-        "{message}"
-    );
-}
-
-/// Recordings of other rates and channels, one after the other.
-#[test]
-fn joined_files_may_have_other_rates() {
-    let names = ["mp3.mp3", "mp3-8000.mp3", "mp3-mono-22050.mp3", "mp3-no-header.mp3"];
-    let ogg = ["vorbis.ogg", "opus-voice.ogg", "vorbis-8000.ogg", "flac.ogg", "opus.ogg"];
-    for names in [&names[..], &ogg] {
-        for (number, first) in names.iter().enumerate() {
-            for (other, second) in names.iter().enumerate() {
-                // All pairs in nightly runs.
-                if cases((number + 1) % names.len() != other, false) {
-                    continue;
-                }
-                let joined = [whole(first), whole(second)].concat();
-                let (samples, incomplete) = sound("joined", &joined, false).unwrap();
-                assert_eq!(incomplete, None, "{first}, {second}");
-                let found = seconds(&samples);
-                assert!((0.99..1.35).contains(&found), "{first}, {second}: {found} s");
-            }
-        }
+fn every_file_is_whole() {
+    for (name, _) in FILES {
+        let (samples, incomplete) = whole_sound(name);
+        assert_eq!(*incomplete, None, "{name}");
+        assert!((0.49..0.56).contains(&seconds(samples)), "{name}: {} s", seconds(samples));
     }
 }
 
 #[test]
 fn tags_at_both_ends_are_no_sound() {
-    for (name, needs_file) in FILES {
+    for (name, _) in FILES {
         let bytes = whole(name);
-        let expected = sound(name, &bytes, needs_file).unwrap();
+        let expected = whole_sound(name);
         let tagged = match name.rsplit('.').next().unwrap() {
             "mp3" | "aac" => [id3v2(), id3v2(), bytes, ape(), id3v1()].concat(),
             "flac" => [id3v2(), bytes, id3v1()].concat(),
             "wav" | "aiff" | "w64" => [id3v2(), bytes].concat(),
             _ => continue,
         };
-        assert!(sound(name, &tagged, false).unwrap() == expected, "{name}");
+        assert!(sound(name, &tagged, false).unwrap() == *expected, "{name}");
     }
 }
 
@@ -339,7 +195,7 @@ fn a_file_that_is_cut_gives_what_there_is() {
     let (mut count, mut silent) = (0, Vec::new());
     for (name, needs_file) in FILES {
         let bytes = whole(name);
-        let (expected, _) = sound(name, &bytes, needs_file).unwrap();
+        let (expected, _) = whole_sound(name);
         for percent in cases(vec![48, 86], (30..100).collect::<Vec<usize>>()) {
             count += 1;
             let cut = &bytes[..bytes.len() * percent / 100];
@@ -584,7 +440,7 @@ fn matrix_of_ffmpeg() {
         }
         // A file that is cut may be read further than ffmpeg reads it: up to the cut, which is after two thirds of the file.
         let longer = is_cut && found > expected && found < 1.9;
-        // Each of two recordings may differ, for example by the delay of MP3 in MP4.
+        // Each of two recordings may differ, for example by the first frame of AAC.
         let parts = if kind.starts_with("joined") { 2.0 } else { 1.0 };
         if missing != is_cut || (found - expected).abs() >= 0.1 * parts && !longer {
             others.push(format!("{name}: {found:.3} s of {expected}, {missing}, {error}"));

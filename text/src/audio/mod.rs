@@ -18,8 +18,10 @@
 
 mod error;
 mod features;
+mod file_kind;
 mod input;
 mod log_mel;
+mod riff_chunks;
 mod sample_format;
 #[cfg(feature = "transcribe")]
 pub mod subtitles;
@@ -28,6 +30,7 @@ pub mod transcriber;
 #[cfg(feature = "vad")]
 pub mod vad;
 mod wav;
+mod wav_format;
 
 pub use error::{AudioError, Incomplete};
 pub use features::FeatureExtractor;

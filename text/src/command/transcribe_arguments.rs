@@ -83,6 +83,9 @@ pub(crate) struct InputArguments {
     /// The channels of --raw-format
     #[arg(long, value_name = "N", default_value = "1", requires = "raw_format", value_parser = clap::value_parser!(u16).range(1..))]
     channels: u16,
+    /// The input is one recording: WAV and AIFF end where their header says, and a writer that keeps a pipe open is not waited for
+    #[arg(long)]
+    single: bool,
 }
 
 impl InputArguments {
@@ -91,6 +94,7 @@ impl InputArguments {
         InputOptions {
             channel: self.channel.map_or(Channel::Mix, Channel::Index),
             raw: self.raw_format.map(|encoding| RawFormat { encoding, rate, channels }),
+            single: self.single,
         }
     }
 }

@@ -4,8 +4,10 @@
 //! Source: Apple, Audio Interchange File Format AIFF-C, draft of 1991-08-26.
 
 use crate::audio::AudioError;
+use crate::audio::riff_chunks::{Layout, Source};
 use crate::audio::sample_format::{Format, Sample};
-use crate::audio::wav::{Layout, Source, Wav, check_channels, check_rate};
+use crate::audio::wav::Wav;
+use crate::audio::wav_format::{check_channels, check_rate};
 use std::io::Read;
 
 /// Whether a file begins as an AIFF file.

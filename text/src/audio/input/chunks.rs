@@ -3,7 +3,7 @@
 use super::stream::{Stream, begins, is_frame};
 use super::tags;
 use crate::audio::AudioError;
-use crate::audio::wav::{After, check_after};
+use crate::audio::riff_chunks::{After, check_after};
 
 /// The bytes of a chunk's name and length.
 const CHUNK_HEAD: u64 = 8;

@@ -3,31 +3,26 @@
 use super::bytes::{Bytes, NEEDS_FILE};
 use super::followed::CUT;
 use super::heard::{Edits, Heard, keep_heard, samples_in};
+use super::media::{PANIC, guard, open};
 use super::mp4_boxes::{Outline, outline};
 use super::mpeg_frames::NO_FRAME;
 use super::opus::Opus;
 use super::resampler::RATES;
+use super::rewritten::NOT_READ;
 use super::stream::{Section, Stream};
 use super::untrusted::checked;
 use crate::audio::sample_format::Channel;
 use crate::audio::{AudioError, Incomplete};
 use std::collections::VecDeque;
-use std::io::{self, ErrorKind, Read, Seek, SeekFrom};
+use std::io::ErrorKind;
 use std::ops::Range;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use symphonia::core::codecs::audio::well_known::{CODEC_ID_AAC, CODEC_ID_MP3, CODEC_ID_OPUS};
 use symphonia::core::codecs::audio::{AudioCodecParameters, AudioDecoder, AudioDecoderOptions};
-use symphonia::core::common::Limit;
 use symphonia::core::errors::Error;
-use symphonia::core::formats::probe::{Hint, Probe, ProbeOptions};
-use symphonia::core::formats::{FormatOptions, FormatReader, Track, TrackType};
-use symphonia::core::io::{MediaSource, MediaSourceStream, MediaSourceStreamOptions};
-use symphonia::core::meta::MetadataOptions;
+use symphonia::core::formats::{FormatReader, Track, TrackType};
 
-/// The largest text of a tag that is kept, in bytes; pictures are skipped.
-const TAG: usize = 1 << 12;
 /// The maximum number of packets before the first sample, also of damaged ones.
 const SILENT: usize = 1000;
 /// The maximum number of channels.
@@ -40,8 +35,6 @@ const OPUS_PACKET: u64 = 5760;
 const MP3_FRAME: u64 = 1152;
 /// The ticks of a second of Matroska.
 const NANOSECONDS: u64 = 1_000_000_000;
-/// The bytes of other data that may precede a file.
-const SEARCHED: u32 = 1 << 15;
 /// The bytes of tags, pictures and the index before the first packet, and of tags and other tracks between packets.
 const BEGINNING: u64 = 64 << 20;
 const BETWEEN: u64 = 4 << 20;
@@ -49,60 +42,6 @@ const BETWEEN: u64 = 4 << 20;
 const ANOTHER: &str = "another recording follows, which is not read";
 /// The formats that are decoded, for errors.
 const FORMATS: &str = "WAV, AIFF, FLAC, MP3, AAC, M4A, Ogg, WebM or Matroska (with Vorbis, Opus, AAC, MP3, FLAC or PCM)";
-
-/// A source for `symphonia`. Only files that need it can seek: then the others are read once, and front to back.
-struct Media<'s> {
-    bytes: Mutex<Bytes<'s>>,
-    seekable: Option<u64>,
-    /// How many bytes may be read before the next packet: a pipe may never end.
-    allowed: Arc<AtomicU64>,
-}
-
-impl<'s> Media<'s> {
-    fn bytes(&mut self) -> &mut Bytes<'s> {
-        self.bytes.get_mut().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Read for Media<'_> {
-    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        let read = self.bytes().read(out)?;
-        let allowed = self.allowed.load(Ordering::Relaxed);
-        if allowed < read as u64 {
-            let message = "there is no audio in many megabytes";
-            return Err(io::Error::new(ErrorKind::InvalidData, message));
-        }
-        self.allowed.store(allowed - read as u64, Ordering::Relaxed);
-        Ok(read)
-    }
-}
-
-impl Seek for Media<'_> {
-    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
-        match (self.seekable, self.bytes()) {
-            // A file that is cut ends where its last box should.
-            (Some(end), Bytes::Pieces(pieces, _)) => pieces.seek(match to {
-                SeekFrom::End(offset) => SeekFrom::Start(end.saturating_add_signed(offset)),
-                to => to,
-            }),
-            _ => Err(ErrorKind::NotSeekable.into()),
-        }
-    }
-}
-
-impl MediaSource for Media<'_> {
-    fn is_seekable(&self) -> bool {
-        self.seekable.is_some()
-    }
-
-    fn byte_len(&self) -> Option<u64> {
-        // The end where tags are looked for.
-        match &*self.bytes.lock().unwrap_or_else(PoisonError::into_inner) {
-            Bytes::Pieces(_, length) => self.seekable.map(|_| *length),
-            Bytes::Pipe(_) => None,
-        }
-    }
-}
 
 /// What turns packets into samples.
 enum Codec {
@@ -163,25 +102,6 @@ pub(super) struct Decoder<'s> {
     failed: bool,
     /// The first place where sound is missing.
     incomplete: Option<Incomplete>,
-}
-
-/// Opens a checked source. `end`: where the last box of an MP4 file ends.
-fn open<'s>(
-    bytes: Bytes<'s>,
-    end: u64,
-    allowed: Arc<AtomicU64>,
-) -> Result<Box<dyn FormatReader + 's>, Error> {
-    // The sound of an MP4 file may be before its index.
-    let seekable = matches!(bytes, Bytes::Pieces(..)).then_some(end);
-    let media = Media { bytes: Mutex::new(bytes), seekable, allowed };
-    let stream = MediaSourceStream::new(Box::new(media), MediaSourceStreamOptions::default());
-    let limit = MetadataOptions::default()
-        .limit_tag_bytes(Limit::Maximum(TAG))
-        .limit_visual_bytes(Limit::Maximum(0));
-    let search = ProbeOptions { max_probe_depth: SEARCHED, ..ProbeOptions::default() };
-    let mut probe = Probe::new_with_options(&search);
-    symphonia::default::register_enabled_formats(&mut probe);
-    guard(|| probe.probe(&Hint::new(), stream, FormatOptions::default(), limit))
 }
 
 /// The decoder for the parameters of a track of the format `name`.
@@ -358,6 +278,10 @@ impl<'s> Decoder<'s> {
                     && error.kind() != ErrorKind::InvalidData =>
             {
                 Err(AudioError::Read { error })
+            }
+            Err(error) if error.to_string() == NOT_READ => {
+                self.miss(NOT_READ.into());
+                Ok(())
             }
             _ => Ok(()),
         }
@@ -599,19 +523,11 @@ impl<'s> Decoder<'s> {
             }
             _ if self.outline.fragmented && self.outline.end > self.length => self.miss(CUT.into()),
             _ if !self.outline.fragmented && self.outline.indexes > 1 => self.miss(ANOTHER.into()),
+            _ if self.outline.other => self.miss(NOT_READ.into()),
             _ => (),
         }
         false
     }
-}
-
-/// The error of a call that panicked.
-const PANIC: &str = "its decoder failed";
-
-/// What `call` returns. `symphonia` checks most lengths, but an arithmetic overflow in a damaged file is a panic in a build with
-/// overflow checks; here it is an error. The caller does not use the reader after it.
-fn guard<T>(call: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
-    catch_unwind(AssertUnwindSafe(call)).unwrap_or(Err(Error::DecodeError(PANIC)))
 }
 
 /// What an error of `symphonia` says of the file.

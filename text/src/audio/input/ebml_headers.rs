@@ -5,9 +5,10 @@
 
 use super::bytes::{fill, invalid};
 use super::heard::Heard;
-use super::rewritten::{Part, Parts};
+use super::rewritten::{NOT_READ, Part, Parts, is_another};
+use super::stream::may_follow;
 use super::vorbis_setup;
-use std::io::{self, BufReader, Read};
+use std::io::{self, BufRead, BufReader, Read};
 
 /// The elements whose children follow, and those that are read as a whole.
 const SEGMENT: u64 = 0x1853_8067;
@@ -157,6 +158,14 @@ impl EbmlHeaders {
         Ok(content)
     }
 
+    /// Another recording that begins with `head`, where an element is expected.
+    fn another(&self, reader: &mut impl Read, mut head: Vec<u8>) -> io::Result<Part> {
+        match is_another(reader, &mut head)? {
+            true => Ok(Part::Another(head)),
+            false => Err(invalid(NOT_READ)),
+        }
+    }
+
     /// Counts the frames of a block that is passed on.
     fn count(&mut self, first: &[u8]) {
         let place = |&(number, _, _): &(u64, u8, u64)| {
@@ -177,12 +186,23 @@ impl Parts for EbmlHeaders {
         if let Some(error) = self.failed.take() {
             return Err(error);
         }
+        // No name of an element begins so, but an MP4 file and a frame of MP3 do.
+        if self.at > 0 && matches!(reader.fill_buf()?.first(), Some(0 | 0xff)) {
+            let mut head = vec![0; LENGTH];
+            let count = fill(reader, &mut head)?;
+            head.truncate(count);
+            return self.another(reader, head);
+        }
         let Some(head) = Head::read(reader)? else { return Ok(Part::End) };
         while self.parents.last().is_some_and(|&(_, end)| end <= self.at) {
             self.parents.pop();
         }
         if head.name == EBML && self.at > 0 && self.parents.is_empty() {
             return Ok(Part::Another(head.bytes));
+        }
+        // No element has a name that begins as another format.
+        if self.at > 0 && head.name != EBML && may_follow(&head.bytes) {
+            return self.another(reader, head.bytes);
         }
         let begin = self.at + head.bytes.len() as u64;
         let end = head.length.map_or(begin, |length| begin.saturating_add(length));

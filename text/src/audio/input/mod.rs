@@ -19,6 +19,8 @@ mod followed;
 #[cfg(feature = "audio-files")]
 mod heard;
 #[cfg(feature = "audio-files")]
+mod media;
+#[cfg(feature = "audio-files")]
 mod mp4_atoms;
 #[cfg(feature = "audio-files")]
 mod mp4_boxes;
@@ -39,6 +41,7 @@ mod opus;
 mod resampler;
 #[cfg(feature = "audio-files")]
 mod rewritten;
+mod source;
 mod stream;
 mod tags;
 #[cfg(feature = "audio-files")]
@@ -48,10 +51,10 @@ mod vorbis_setup;
 mod wave64;
 
 pub use resampler::Resampler;
+pub use source::InputOptions;
 
 use super::error::{AudioError, Incomplete};
-use super::sample_format::{Channel, RawFormat};
-use super::wav::{Wav, kind};
+use source::{Source, skip_tags};
 use std::fmt;
 use std::fs::File;
 use std::io::{ErrorKind, Read};
@@ -64,161 +67,8 @@ const RATE: u32 = 16_000;
 /// a low rate is not waited for longer.
 const BLOCK: usize = 8192;
 const BLOCKS_PER_SECOND: usize = 20;
-/// The maximum number of tags before a source, and of their bytes; with pictures there are some megabytes.
-const TAGS: usize = 8;
-const TAG_BYTES: u64 = 64 << 20;
 /// The maximum number of recordings in a source.
 const RECORDINGS: usize = 1000;
-
-/// How an [`AudioReader`] reads its source.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct InputOptions {
-    /// Which of several channels is read.
-    pub channel: Channel,
-    /// The format of a source without a header; `None` if the source says what it is.
-    pub raw: Option<RawFormat>,
-}
-
-enum Source<'s> {
-    Wav(Box<Wav<Stream<'s>>>),
-    #[cfg(feature = "audio-files")]
-    Decoder(Box<decoder::Decoder<'s>>),
-}
-
-impl<'s> Source<'s> {
-    /// Opens the recording that `stream` begins with.
-    fn open(stream: &Stream<'s>, options: InputOptions) -> Result<Self, AudioError> {
-        let read = |error| AudioError::Read { error };
-        let mut source = if let Some(raw) = options.raw {
-            Self::Wav(Box::new(Wav::raw(stream.clone(), raw, stream.remaining())?))
-        } else {
-            let mut head = stream.peek().map_err(read)?;
-            let (mut tags, mut length) = (0, 0);
-            while let Some(bytes) = tags::id3v2(&head) {
-                (tags, length) = (tags + 1, length + bytes);
-                if tags > TAGS || length > TAG_BYTES {
-                    let expected = format!("at most {TAGS} of {TAG_BYTES} bytes");
-                    let found = format!("{tags} of {length}");
-                    return Err(AudioError::input("tags before the audio", expected, found));
-                }
-                stream.skip(bytes).map_err(read)?;
-                head = stream.peek().map_err(read)?;
-            }
-            Self::of_format(stream, &head, options)?
-        };
-        if let Channel::Index(index) = options.channel {
-            let channels = source.channels();
-            if index >= channels {
-                let expected = format!("0 to {}", channels - 1);
-                return Err(AudioError::input("the channel", expected, index));
-            }
-        }
-        match &mut source {
-            Self::Wav(wav) => wav.select(options.channel),
-            // It has selected the channel.
-            #[cfg(feature = "audio-files")]
-            Self::Decoder(_) => (),
-        }
-        Ok(source)
-    }
-
-    #[cfg_attr(
-        not(feature = "audio-files"),
-        expect(unused_variables, reason = "only the decoder takes options")
-    )]
-    fn of_format(
-        stream: &Stream<'s>,
-        head: &[u8],
-        options: InputOptions,
-    ) -> Result<Self, AudioError> {
-        let (reader, length) = (stream.clone(), stream.remaining());
-        Ok(Self::Wav(Box::new(match head {
-            _ if aiff::is_aiff(head) => aiff::open(reader, length)?,
-            _ if wave64::is_wave64(head) => wave64::open(reader, length)?,
-            _ if is_wav(head) => Wav::begin(reader, length)?,
-            #[cfg(feature = "audio-files")]
-            _ => {
-                let decoder = decoder::Decoder::new(reader, head, kind(head), options.channel)?;
-                return Ok(Self::Decoder(Box::new(decoder)));
-            }
-            #[cfg(not(feature = "audio-files"))]
-            _ => return Err(AudioError::Kind { found: kind(head) }),
-        })))
-    }
-
-    /// At the end of the samples: opens those that follow in the same file, or finds out whether another recording follows.
-    fn end(&mut self, stream: &Stream<'s>) -> Result<Option<Self>, AudioError> {
-        match self {
-            Self::Wav(wav) => {
-                let Some((unread, after)) = wav.after() else { return Ok(None) };
-                stream.give_back(&unread);
-                let Some(size) = chunks::pass(stream, after)? else { return Ok(None) };
-                let more = wav.with_more(stream.clone(), stream.remaining(), size)?;
-                Ok(Some(Self::Wav(Box::new(more))))
-            }
-            #[cfg(feature = "audio-files")]
-            Self::Decoder(decoder) => decoder.finish().map(|()| None),
-        }
-    }
-
-    fn name(&self) -> &'static str {
-        match self {
-            Self::Wav(wav) => wav.name(),
-            #[cfg(feature = "audio-files")]
-            Self::Decoder(decoder) => decoder.name(),
-        }
-    }
-
-    fn rate(&self) -> u32 {
-        match self {
-            Self::Wav(wav) => wav.rate(),
-            #[cfg(feature = "audio-files")]
-            Self::Decoder(decoder) => decoder.rate(),
-        }
-    }
-
-    fn channels(&self) -> usize {
-        match self {
-            Self::Wav(wav) => wav.channels(),
-            #[cfg(feature = "audio-files")]
-            Self::Decoder(decoder) => decoder.channels(),
-        }
-    }
-
-    fn samples(&self) -> Option<u64> {
-        match self {
-            Self::Wav(wav) => wav.samples(),
-            #[cfg(feature = "audio-files")]
-            Self::Decoder(decoder) => decoder.samples(),
-        }
-    }
-
-    fn incomplete(&self) -> Option<&Incomplete> {
-        match self {
-            Self::Wav(wav) => wav.incomplete(),
-            #[cfg(feature = "audio-files")]
-            Self::Decoder(decoder) => decoder.incomplete(),
-        }
-    }
-
-    /// Whether the samples that follow have another rate, which is the rate then.
-    fn change_rate(&mut self) -> bool {
-        match self {
-            Self::Wav(_) => false,
-            #[cfg(feature = "audio-files")]
-            Self::Decoder(decoder) => decoder.change_rate(),
-        }
-    }
-
-    /// Reads the next samples; fewer than `out.len()` only at the end, where the file is cut, or before samples of another rate.
-    fn read(&mut self, out: &mut [f32]) -> Result<usize, AudioError> {
-        match self {
-            Self::Wav(wav) => wav.read_present(out),
-            #[cfg(feature = "audio-files")]
-            Self::Decoder(decoder) => decoder.read(out),
-        }
-    }
-}
 
 /// Reads audio as f32 samples, one channel, 16 kHz, block by block: any length in the same memory.
 ///
@@ -226,8 +76,7 @@ impl<'s> Source<'s> {
 /// FLAC, MP3, AAC (LC), M4A and MP4 (AAC, ALAC, Opus; also in fragments), Ogg (Vorbis, Opus, FLAC), and WebM and Matroska. The
 /// format is found by the content, not by the name. Several channels are averaged, or one is selected. Other rates are
 /// converted by [`Resampler`]. Lengths that a recorder or a pipe left open are read to the end. Files that were joined by writing
-/// one after the other are read one after the other, each with its rate and channels; after MP4, Ogg, WebM and Matroska only a
-/// file of the same format is looked for. A file that ends before its header says, or that is damaged, gives an error after the
+/// one after the other are read one after the other, each with its rate and channels. A file that ends before its header says, or that is damaged, gives an error after the
 /// samples before the damage; [`AudioReader::read_present`] goes on with what there is.
 ///
 /// ```
@@ -341,7 +190,10 @@ impl<'s> AudioReader<'s> {
                 self.count(0);
                 Ok(true)
             }
-            Ok(None) => Ok(false),
+            Ok(None) => {
+                self.count(0);
+                Ok(false)
+            }
             Err(error @ AudioError::Read { .. }) => Err(error),
             Err(error) => {
                 let message = format!("what follows cannot be read: {error}");
@@ -353,10 +205,18 @@ impl<'s> AudioReader<'s> {
     }
 
     fn open_next(&mut self) -> Result<Option<Source<'s>>, AudioError> {
+        if self.options.single {
+            return Ok(None);
+        }
         if let Some(source) = self.source.end(&self.stream)? {
             return Ok(Some(source));
         }
-        if !self.stream.begin_next().map_err(|error| AudioError::Read { error })? {
+        let read = |error| AudioError::Read { error };
+        if !self.stream.begin_next().map_err(read)? {
+            return Ok(None);
+        }
+        skip_tags(&self.stream)?;
+        if self.stream.peek().map_err(read)?.is_empty() {
             return Ok(None);
         }
         self.recordings += 1;
@@ -470,16 +330,11 @@ impl<'s> AudioReader<'s> {
     }
 }
 
-/// Whether it is a WAV file, or the beginning of one.
-fn is_wav(head: &[u8]) -> bool {
-    [b"RIFF", b"RF64", b"BW64"].iter().any(|&name| head.starts_with(name))
-        && head.get(8..12).is_none_or(|kind| kind == b"WAVE")
-}
-
 #[cfg(all(test, feature = "audio-files"))]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::audio::Channel;
     use std::fs;
     use std::path::PathBuf;
 
@@ -509,7 +364,8 @@ mod tests {
             let file = File::open(path).unwrap();
             let length = file.metadata().unwrap().len();
             let stream = Stream::of_file(file, length);
-            let options = InputOptions { channel: Channel::Index(index), raw: None };
+            let options =
+                InputOptions { channel: Channel::Index(index), ..InputOptions::default() };
             let mut source = Source::open(&stream, options)?;
             count = source.channels();
             let mut number = 0;
@@ -587,12 +443,12 @@ mod tests {
         let count = parts[0].channels.len();
         let indexes = (0..count).filter(|_| count > 1).map(Channel::Index);
         let others = indexes.map(|channel| {
-            let options = InputOptions { channel, raw: None };
+            let options = InputOptions { channel, ..InputOptions::default() };
             (channel, all(AudioReader::open(path, options)).unwrap())
         });
         let found: Vec<(Channel, Vec<f32>)> = [mix].into_iter().chain(others).collect();
         for (channel, found) in &found {
-            let options = InputOptions { channel: *channel, raw: None };
+            let options = InputOptions { channel: *channel, ..InputOptions::default() };
             let expected = all(AudioReader::new(&floats[..], options)).unwrap();
             assert!(*found == expected, "{name}, {channel:?}: other samples than those of its WAV");
         }

@@ -3,7 +3,7 @@
 //! Source: ISO/IEC 14496-12, section 4.2.
 
 use super::followed::{CUT, Layout};
-use super::stream::{self, begins};
+use super::stream::{self, begins, follows, may_follow};
 use std::io::{self, Read, Seek, SeekFrom};
 
 /// The head of a box with a long size, in bytes.
@@ -19,6 +19,12 @@ fn size_of(head: &[u8]) -> Option<(u64, usize)> {
         size => (size, 8),
     };
     (size >= length as u64).then_some((size, length))
+}
+
+/// Whether the type of the box that begins with `head` has letters and digits, as all have.
+pub(super) fn is_box(head: &[u8]) -> bool {
+    let is_letter = |&byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b' ' | 0xa9);
+    head.get(4..8).is_some_and(|kind| kind.iter().all(is_letter))
 }
 
 /// Where in a box an MP4 file is that is read front to back.
@@ -69,8 +75,9 @@ pub(super) struct Outline {
     pub(super) fragmented: bool,
     /// The number of whole indexes; without fragments only the first one is read.
     pub(super) indexes: usize,
-    /// Where another file begins.
+    /// Where another file begins; and whether there is something that begins as one, and is none.
     pub(super) next: Option<u64>,
+    pub(super) other: bool,
 }
 
 /// Reads the heads of all boxes up to the end of the file, or another one; it is then at its start again.
@@ -86,10 +93,14 @@ pub(super) fn outline(file: &mut (impl Read + Seek), length: u64) -> io::Result<
         file.seek(SeekFrom::Start(found.end))?;
         let mut head = Vec::with_capacity(stream::HEAD);
         file.by_ref().take(stream::HEAD as u64).read_to_end(&mut head)?;
-        if found.end > 0 && begins(&head) {
+        if found.end > 0 && (begins(&head) || !is_box(&head) && follows(&head)) {
             found.next = Some(found.end);
             file.seek(SeekFrom::Start(0))?;
             return Ok(found);
+        }
+        if found.end > 0 && !is_box(&head) && may_follow(&head) {
+            found.other = true;
+            break;
         }
         found.fragmented |= head.get(4..8) == Some(b"moof");
         match size_of(&head) {

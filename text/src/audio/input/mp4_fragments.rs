@@ -4,7 +4,9 @@
 //! is of other tracks, or has no packets, becomes an atom `free` of the same length. Source: ISO/IEC 14496-12:2022, section 8.8.
 
 use super::bytes::{fill, invalid};
-use super::rewritten::{Part, Parts};
+use super::mp4_boxes::is_box;
+use super::rewritten::{NOT_READ, Part, Parts, is_another};
+use super::stream::may_follow;
 use std::io::{self, BufReader, Read};
 
 /// The bytes of the index of a fragment, and of a packet.
@@ -54,8 +56,14 @@ impl Parts for Mp4Fragments {
             8 => (),
             _ => return Err(io::ErrorKind::UnexpectedEof.into()),
         }
-        if &head[4..8] == b"ftyp" && self.at > 0 {
+        if self.at > 0 && &head[4..8] == b"ftyp" {
             return Ok(Part::Another(head));
+        }
+        if self.at > 0 && !is_box(&head) && may_follow(&head) {
+            return match is_another(reader, &mut head)? {
+                true => Ok(Part::Another(head)),
+                false => Err(invalid(NOT_READ)),
+            };
         }
         let mut size = u64::from(number(&head, 0)?);
         if size == 1 {

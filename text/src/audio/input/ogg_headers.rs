@@ -4,7 +4,7 @@
 //! first page. Sources: RFC 3533; Vorbis I specification, section 4.2; RFC 7845, section 5.2.
 
 use super::bytes::{fill, invalid};
-use super::rewritten::{Part, Parts};
+use super::rewritten::{Part, Parts, is_another};
 use super::vorbis_setup;
 use std::collections::BTreeMap;
 use std::io::{self, BufReader, ErrorKind, Read};
@@ -72,7 +72,8 @@ impl Stream {
 #[derive(Default)]
 pub(super) struct OggHeaders {
     streams: BTreeMap<u32, Stream>,
-    /// Whether the last page was the first of its stream.
+    /// Whether a page was read, and whether the last one was the first of its stream.
+    begun: bool,
     beginning: bool,
     /// Whether a page was left out because it is damaged.
     damaged: bool,
@@ -87,6 +88,15 @@ impl Parts for OggHeaders {
         let read = fill(reader, &mut page)?;
         if read == 0 {
             return self.end();
+        }
+        // Only after a page that is whole: sound looks like frames, too.
+        if self.begun && self.passed == 0 && !page.starts_with(b"OggS") {
+            let mut head = page[..read].to_vec();
+            if is_another(reader, &mut head)? {
+                return Ok(Part::Another(head));
+            }
+            // Bytes that were read to find it out are passed over.
+            self.pass(head.len().saturating_sub(read))?;
         }
         if read < HEAD {
             return Err(ErrorKind::UnexpectedEof.into());
@@ -136,7 +146,7 @@ impl OggHeaders {
             self.pass(page.len())?;
             return Ok(Vec::new());
         }
-        self.passed = 0;
+        (self.passed, self.begun) = (0, true);
         let serial = u32::from_le_bytes([page[14], page[15], page[16], page[17]]);
         let first = flags & FIRST != 0;
         if first {

@@ -1,7 +1,7 @@
 //! Passes on the bytes of a container, of which parts are checked, changed or left out before a decoder sees them.
 
-use super::stream::Stream;
-use std::io::{self, BufReader, Read};
+use super::stream::{HEAD, Stream, follows, may_follow};
+use std::io::{self, BufReader, ErrorKind, Read};
 
 /// What a container has next.
 pub(super) enum Part {
@@ -12,6 +12,30 @@ pub(super) enum Part {
     /// The end of the source.
     End,
 }
+
+/// Whether another recording, or a tag before one, begins with `head`, which is read on for that up to the end of the source.
+pub(super) fn is_another(reader: &mut impl Read, head: &mut Vec<u8>) -> io::Result<bool> {
+    if !may_follow(head) {
+        return Ok(false);
+    }
+    let (mut read, mut more) = (head.len(), [0; HEAD]);
+    while read < HEAD {
+        match reader.read(&mut more[read..]) {
+            Ok(0) => break,
+            Ok(count) => read += count,
+            Err(error) if error.kind() == ErrorKind::Interrupted => (),
+            // The container should not end here, says a reader that takes these bytes for a part of it.
+            Err(error) if error.kind() == ErrorKind::InvalidData => break,
+            Err(error) => return Err(error),
+        }
+    }
+    let before = head.len().min(read);
+    head.extend(&more[before..read]);
+    Ok(follows(head))
+}
+
+/// The text of the error for bytes after a recording that begin as another one, and are none.
+pub(super) const NOT_READ: &str = "what follows is of no format that is read";
 
 /// A container that is read part by part.
 pub(super) trait Parts {

@@ -239,6 +239,31 @@ pub(super) fn begins(head: &[u8]) -> bool {
     }
 }
 
+/// Whether a recording, or a tag before one, begins with `head`: after other formats than MP3 and AAC, which may look like it.
+#[cfg(feature = "audio-files")]
+pub(super) fn follows(head: &[u8]) -> bool {
+    begins(head) || is_frame(head) || super::tags::id3v2(head).is_some()
+}
+
+/// Whether [`follows`] may be true of the bytes that begin with `head`.
+#[cfg(feature = "audio-files")]
+pub(super) fn may_follow(head: &[u8]) -> bool {
+    const NAMES: [&[u8]; 9] = [
+        b"RIFF",
+        b"RF64",
+        b"BW64",
+        b"FORM",
+        b"riff",
+        b"fLaC",
+        b"OggS",
+        b"\x1a\x45\xdf\xa3",
+        b"ID3",
+    ];
+    NAMES.iter().any(|name| head.starts_with(name))
+        || head.get(4..8) == Some(b"ftyp")
+        || is_frame(head)
+}
+
 /// Whether a frame of MP3 or AAC may begin with `head`, with which no chunk and no tag begins.
 pub(super) fn is_frame(head: &[u8]) -> bool {
     // No layer but the third one, and no 0xff that fills up a file.

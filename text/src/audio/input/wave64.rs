@@ -3,7 +3,9 @@
 //! Source: Sony Pictures Digital, Sony Wave64 format, 2003.
 
 use crate::audio::AudioError;
-use crate::audio::wav::{Layout, Source, Wav, read_format};
+use crate::audio::riff_chunks::{Layout, Source};
+use crate::audio::wav::Wav;
+use crate::audio::wav_format::read_format;
 use std::io::Read;
 
 /// The ends of the names `riff`, and of the others.
