@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from . import _simdformer
 from .errors import InputError, InputTypeError
 from .generated import Plan
 from .model_path import model_path
-from .native_object import Closing, ModelObject, megabytes
+from .native_object import Closing, ModelObject, megabytes, warn_of_cut
 from .options import TranscriberOptions, thread_count
 from .progress import Progress, progress_bar
 
@@ -77,6 +77,8 @@ class Transcription:
     """The language, as in `Segment.language`; None also if there was nothing to detect it in."""
     incomplete: str | None = None
     """Where sound is missing, because the file is cut or damaged: the first such place. The text is that of what there is."""
+    cut: list[float] = field(default_factory=list)
+    """Where windows begin whose text did not end, because it reached the maximum length; in seconds."""
 
     @property
     def text(self) -> str:
@@ -96,14 +98,19 @@ class SegmentStream(Closing):
     """The language, once the first segment is there."""
     incomplete: str | None = None
     """At the end: where sound is missing, because the file is cut or damaged. The segments are those of what there is."""
+    cut: list[float]
+    """Where windows begin whose text did not end, because it reached the maximum length; in seconds. At the end a `CutWarning`
+    says so."""
 
     def __init__(
         self, native: _simdformer.SegmentStream, duration: float | None, progress: Progress
     ) -> None:
         self._native = native
         self.duration = duration
+        self.cut = []
         self._progress = progress
         self._bar: Any = None
+        self._warned = False
         self._exits = ExitStack()
 
     def __iter__(self) -> Iterator[Segment]:
@@ -122,6 +129,7 @@ class SegmentStream(Closing):
                     self.duration = fields["seconds"]
                 elif name == "reached":
                     self._report(fields["seconds"])
+                    self.cut += [] if fields["cut"] is None else [fields["cut"]]
                 else:
                     self.duration, self.language = fields["duration"], fields["language"]
                     self.incomplete = fields["incomplete"]
@@ -130,6 +138,10 @@ class SegmentStream(Closing):
             self.close()
             raise
         self._exits.close()
+        if self.cut and not self._warned:
+            self._warned = True
+            first = f"{self.cut[0]:.1f} s"
+            warn_of_cut(f"the text from {first} on reached the maximum length; {len(self.cut)} windows did")
         raise StopIteration
 
     @property
@@ -232,7 +244,7 @@ class Transcriber(ModelObject[_simdformer.Transcriber]):
         arguments: dict[str, Any] = {"channel": channel, "speech": speech, "progress": progress}
         with self.transcribe(audio, rate, **arguments, **changes) as stream:
             segments = list(stream)
-        return Transcription(segments, stream.duration or 0.0, stream.language, stream.incomplete)
+        return Transcription(segments, stream.duration or 0.0, stream.language, stream.incomplete, stream.cut)
 
     @property
     def plan(self) -> Plan:

@@ -12,7 +12,7 @@ use simdformer::Threads;
 use simdformer::kernels::ThreadPool;
 use simdformer::search::Finish;
 use simdformer_text::translator::{
-    BatchEvent, BatchRequest, Batcher as TextBatcher, Ticket, TranslateError, Translation,
+    BatchEvent, BatchRequest, Batcher as TextBatcher, Ticket, TranslateError,
 };
 use std::collections::HashMap;
 use std::path::PathBuf;

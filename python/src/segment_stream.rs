@@ -8,6 +8,7 @@ use core::ops::ControlFlow;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use simdformer::Cancel;
+use simdformer::search::Finish;
 use simdformer_text::audio::transcriber::{
     RecordingSummary, Segment, TranscribeEvent, Transcriber,
 };
@@ -18,8 +19,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 enum Part {
     /// The length of the recording, in seconds, if it is known before.
     Length(f64),
-    /// The recording is transcribed up to this second.
-    Reached(f64),
+    /// The recording is transcribed up to this second, and where the window begins, if its text did not end.
+    Reached(f64, Option<f64>),
     Segment(Segment),
     /// The last one: the transcriber, for the next recording, and the result.
     End(Box<Transcriber<'static>>, Result<RecordingSummary, Failure>),
@@ -84,7 +85,9 @@ fn run(
     let found = recorded.transcribe(transcriber, cancel, &mut on_seconds, &mut |event| {
         let sent = match event {
             TranscribeEvent::Window(window) => {
-                sender.send(Part::Reached((window.first_frame + window.frames) as f64 / FRAMES))
+                let seconds = |frame: usize| frame as f64 / FRAMES;
+                let cut = (window.finish != Finish::End).then(|| seconds(window.first_frame));
+                sender.send(Part::Reached(seconds(window.first_frame + window.frames), cut))
             }
             TranscribeEvent::Segment(segment) => sender.send(Part::Segment(segment.clone())),
             _ => Ok(()),
@@ -102,7 +105,7 @@ fn run(
 
 #[pymethods]
 impl SegmentStream {
-    /// The next event, as its name and its fields: `length` and `reached` (seconds), `segment`, and `end` with what is known
+    /// The next event, as its name and its fields: `length` and `reached` (seconds, and where a text was cut), `segment`, and `end` with what is known
     /// of the whole recording. None after the end.
     fn next<'py>(&self, py: Python<'py>) -> PyResult<Option<(&'static str, Bound<'py, PyDict>)>> {
         if self.process != std::process::id() {
@@ -131,8 +134,9 @@ impl SegmentStream {
                     fields.set_item("seconds", seconds)?;
                     "length"
                 }
-                Ok(Part::Reached(seconds)) => {
+                Ok(Part::Reached(seconds, cut)) => {
                     fields.set_item("seconds", seconds)?;
+                    fields.set_item("cut", cut)?;
                     "reached"
                 }
                 Ok(Part::Segment(segment)) => {

@@ -285,3 +285,13 @@ def test_options_are_merged() -> None:
     options = TranscriberOptions(beams=2, no_speech_threshold=False)
     assert options.to_dict() == {"beams": 2, "no_speech_threshold": False}
     assert repr(options) == "TranscriberOptions(beams=2, no_speech_threshold=False)"
+
+
+def test_a_text_that_reached_the_maximum_length_is_said(whisper: str) -> None:
+    short = Transcriber(whisper, max_new_tokens=3, **PLAIN)
+    with pytest.warns(simdformer.CutWarning, match="from 0.0 s on reached the maximum length"):
+        found = short.transcribe_all(chirp(5), RATE)
+    assert found.cut[0] == 0.0 and found.cut == sorted(set(found.cut))
+    stream = short.transcribe(chirp(5), RATE)
+    with pytest.warns(simdformer.CutWarning):
+        assert len(list(stream)) == len(found.segments) and stream.cut == found.cut
