@@ -97,7 +97,7 @@ impl<'a> Parallelism<'a> {
 
     /// Reads the number of threads, once for a whole call.
     pub(crate) fn workers(self) -> Workers<'a> {
-        Workers::new(self)
+        Workers { parallelism: self, threads: self.threads() }
     }
 }
 
@@ -159,14 +159,9 @@ pub(crate) struct Workers<'a> {
     threads: usize,
 }
 
-impl<'a> Workers<'a> {
+impl Workers<'_> {
     /// The calling thread alone.
     pub(crate) const SERIAL: Self = Self { parallelism: Parallelism::Serial, threads: 1 };
-
-    /// Reads the number of threads of `parallelism`.
-    fn new(parallelism: Parallelism<'a>) -> Self {
-        Self { parallelism, threads: parallelism.threads() }
-    }
 
     /// The number of threads that may take part, including the calling one: at least 1, and always the same.
     pub(crate) const fn threads(self) -> usize {

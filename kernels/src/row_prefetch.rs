@@ -1,7 +1,7 @@
 //! Software prefetch in loops over rows, which are not tiles.
 
 use crate::prefetch::{CacheLevel, SPARSE_DISTANCE, prefetch_rows, strong_hw_prefetcher};
-use crate::simd::{CACHE_LINE_F32, SimdF32, SimdOp};
+use crate::simd::{CACHE_LINE_F32, SimdF32, simd_op};
 
 /// The next panel, for loops over rows: each row that is multiplied by a panel prefetches a share of the panel after
 /// it, into the L2 cache.
@@ -85,14 +85,16 @@ impl<const TENSORS: usize> PrefetchRows<TENSORS> {
     }
 }
 
-impl<const TENSORS: usize> SimdOp for PrefetchRows<TENSORS> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<S: SimdF32>(mut self, s: S) {
-        self.issue_all(s);
+simd_op!(
+    /// [`PrefetchRows::issue_all`].
+    pub(crate) fn prefetch_all<S: SimdF32, const TENSORS: usize>(
+        s: S,
+        rows: PrefetchRows<TENSORS>,
+    ) {
+        let mut rows = rows;
+        rows.issue_all(s);
     }
-}
+);
 
 /// A row of a matrix, prefetched while the rows before it are read.
 #[derive(Clone, Copy)]

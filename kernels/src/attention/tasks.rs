@@ -22,7 +22,7 @@ use crate::error::Error;
 use crate::isa::Isa;
 use crate::parallel::{Parallelism, Workers, share, work_to_share};
 use crate::prefetch::CacheLevel;
-use crate::row_prefetch::PrefetchRows;
+use crate::row_prefetch::{PrefetchRows, prefetch_all};
 use crate::simd::simd_op;
 use crate::softmax::FullyMasked;
 use crate::sync_ptr::SharedMut;
@@ -428,7 +428,8 @@ impl Prefill<'_> {
             (query.rows(query_start, head * self.params.group), query_len),
         ];
         let rows = rows.map(|(rows, count)| (rows.at, rows.stride, count));
-        self.isa.dispatch(PrefetchRows::new(rows, key.head_dim(), CacheLevel::L2));
+        let rows = PrefetchRows::new(rows, key.head_dim(), CacheLevel::L2);
+        self.isa.dispatch(prefetch_all(rows));
     }
 
     /// A task whose keys and values [`Prefill::prepare`] has copied to `at`.

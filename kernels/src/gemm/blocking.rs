@@ -351,8 +351,9 @@ impl GemmRange<'_> {
             let prefetch = Q::of_block::<S>(b, next);
             let acc = multiply_one(F32Operand(s), acc, steps, rows, weights, prefetch);
             if tile.last {
+                // A single tile of few rows waits for its weights.
                 let in_registers = const {
-                    if MC > FEW_ROWS && !S::SOFT_FMA {
+                    if (MC > FEW_ROWS || Q::MIN_TILES > 1) && !S::SOFT_FMA {
                         InRegisters::BiasAndRelu
                     } else {
                         InRegisters::Nothing

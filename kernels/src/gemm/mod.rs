@@ -111,9 +111,8 @@ pub fn gemm(
     mut c: MatrixMut<'_>,
     parallelism: Parallelism<'_>,
 ) -> Result<(), Error> {
-    let names = ["a", "weight"];
     let shape = (weight.depth(), weight.columns());
-    check_operands(names, (a.rows(), a.columns()), shape, epilogue, &c)?;
+    check_operands(["a", "weight"], (a.rows(), a.columns()), shape, epilogue, &c)?;
     if c.rows() == 0 || c.columns() == 0 {
         return Ok(());
     }

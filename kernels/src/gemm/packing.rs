@@ -88,14 +88,6 @@ impl<'a> PackedMatrix<'a> {
         Self::from_packed(isa, depth, columns, buffer)
     }
 
-    /// Packs `block`, `[depth, n]`, into panels from the start of `to` on. The panels contain no other block.
-    #[cfg(feature = "train")]
-    pub(super) fn pack_whole(isa: Isa, block: Matrix<'_>, to: &mut [f32]) {
-        let columns = block.columns();
-        debug_assert!(to.len() >= columns.next_multiple_of(isa.panel()) * block.rows());
-        pack_f32(isa, block, columns, 0, to, Workers::SERIAL);
-    }
-
     /// A view of an f32 matrix that was packed before for the same instruction set, for example one that was read from
     /// a file.
     ///

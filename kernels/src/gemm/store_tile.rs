@@ -210,7 +210,7 @@ impl Store {
                 pass.binary = None;
             }
             // SAFETY: `# Safety` of this function: the block has all columns of the tile.
-            return unsafe { pass.columns(s, tall, block, (0, width), line) };
+            return unsafe { pass.columns(s, (tall, true), block, (0, width), line) };
         }
         let mut buffer = MaybeUninit::<[f32; FLOATS_ON_STACK]>::uninit();
         let tile = buffer.as_mut_ptr().cast::<f32>();
@@ -246,7 +246,9 @@ impl Store {
         let operand = match in_registers {
             InRegisters::Nothing => false,
             InRegisters::BiasAndRelu => self.binary.is_none(),
-            InRegisters::OtherOperand => true,
+            InRegisters::OtherOperand => {
+                self.binary.is_none_or(|(_, other)| other.column_stride == 1)
+            }
         };
         operand && self.scale == 1.0 && self.c.column_stride == 1 && is_maximum(self.activation)
     }
@@ -424,45 +426,29 @@ impl Pass {
         let mut first = 0;
         while first < block.columns {
             let left = block.columns - first;
+            let two = const { S::PANEL > S::LANES } && left >= 2 * S::LANES;
+            let count = left.min(if two { 2 * S::LANES } else { S::LANES });
+            macro_rules! columns {
+                ($vectors:literal) => {
+                    self.columns::<S, $vectors>(
+                        s,
+                        (block.rows, false),
+                        block,
+                        (first, count),
+                        #[inline(always)]
+                        |i| load_line(s, tile.0.add(i * tile.1 + first)),
+                    )
+                };
+            }
             // SAFETY: `# Safety` of this function: columns from `first` on are in the block.
-            first += unsafe {
-                if const { S::PANEL > S::LANES } && left >= 2 * S::LANES {
-                    self.sums_at::<S, 2>(s, tile, block, (first, 2 * S::LANES))
-                } else {
-                    self.sums_at::<S, 1>(s, tile, block, (first, left.min(S::LANES)))
-                }
-            };
+            unsafe { if two { columns!(2) } else { columns!(1) } };
+            first += count;
         }
-    }
-
-    /// [`Pass::columns`] of the sums in `tile`. Returns the number of columns.
-    ///
-    /// # Safety
-    /// As [`Pass::columns`].
-    #[inline(always)]
-    unsafe fn sums_at<S: SimdF32, const N: usize>(
-        self,
-        s: S,
-        tile: (*mut f32, usize),
-        block: OutputRange,
-        part: (usize, usize),
-    ) -> usize {
-        // SAFETY: `# Safety` of this function.
-        unsafe {
-            self.columns::<S, N>(
-                s,
-                block.rows,
-                block,
-                part,
-                #[inline(always)]
-                |i| load_line(s, tile.0.add(i * tile.1 + part.0)),
-            );
-        }
-        part.1
     }
 
     /// The pass over `count` columns of each row from column `first` of `block` on: all of `N` vectors, or the first of
-    /// one. `sums` returns the vectors of a row; it is called for the rows below `tall` that are in `block`.
+    /// one. `sums` returns the vectors of a row; it is called for the rows below `tall` that are in `block`. `contiguous`
+    /// means that the columns of the other operand are: a call in a tile would store and load its sums.
     ///
     /// # Safety
     /// As [`finish_in_memory`], and the block has these columns.
@@ -470,7 +456,7 @@ impl Pass {
     unsafe fn columns<S: SimdF32, const N: usize>(
         self,
         s: S,
-        tall: usize,
+        (tall, contiguous): (usize, bool),
         block: OutputRange,
         (first, count): (usize, usize),
         sums: impl Fn(usize) -> [S::F32; N],
@@ -494,7 +480,11 @@ impl Pass {
                 let other = binary.map(
                     #[inline(always)]
                     |(op, m)| {
-                        let from = m.row(block.row + i, at, count, buffer.as_mut_ptr().cast());
+                        let from = if contiguous {
+                            m.first.wrapping_add((block.row + i) * m.row_stride + at).cast_const()
+                        } else {
+                            m.row(block.row + i, at, count, buffer.as_mut_ptr().cast())
+                        };
                         (op, load_columns(s, from, count))
                     },
                 );

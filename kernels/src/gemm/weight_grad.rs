@@ -22,7 +22,7 @@ use super::blocking::MIN_WORK_TO_FORK;
 use super::epilogue::{Epilogue, OutputRange, PostOp};
 use super::microkernel::{F32Operand, Panels, Rows, multiply_in_phases};
 use super::pack_a::{self, CopyStrip, Strips, pack_strips};
-use super::packing::PackedMatrix;
+use super::packing::{PackedMatrix, pack_f32};
 use super::prefetch_weights::{ManyRows, NextBlock, PrefetchPlan};
 use super::store_tile::{InRegisters, Store};
 use crate::dtype::Dtype;
@@ -320,7 +320,7 @@ impl<'a> ReductionChunk<'a> {
                 self.scratch.part(first * rows, panels.len() * width * rows),
             )
         };
-        PackedMatrix::pack_whole(self.isa, block, to);
+        pack_f32(self.isa, block, block.columns(), 0, to, Workers::SERIAL);
     }
 
     /// Packs strips of `dY`, the first one into slot `slot`, and writes their part of the bias gradient.

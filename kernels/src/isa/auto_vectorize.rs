@@ -1,7 +1,7 @@
 //! Plain Rust that the compiler vectorizes for an instruction set.
 
 use super::Isa;
-use crate::simd::{SimdF32, SimdOp};
+use crate::simd::simd_op;
 
 /// Plain Rust that [`Isa::run`] compiles for an instruction set. `run` and the functions it calls must be
 /// `#[inline(always)]`: a function that is not inlined is not compiled for the set.
@@ -12,17 +12,11 @@ pub trait AutoVectorize {
     fn run(self) -> Self::Output;
 }
 
-/// [`AutoVectorize`] as a [`SimdOp`].
-struct Plain<W>(W);
-
-impl<W: AutoVectorize> SimdOp for Plain<W> {
-    type Output = W::Output;
-
-    #[inline(always)]
-    fn run<S: SimdF32>(self, _: S) -> W::Output {
-        self.0.run()
+simd_op!(
+    fn plain<S: SimdF32, W: AutoVectorize>(_s: S, work: W) -> W::Output {
+        work.run()
     }
-}
+);
 
 impl Isa {
     /// Runs `work` compiled for this set: the compiler vectorizes its plain Rust loops with the set's instructions.
@@ -48,6 +42,6 @@ impl Isa {
     /// ```
     #[inline]
     pub fn run<W: AutoVectorize>(self, work: W) -> W::Output {
-        self.dispatch(Plain(work))
+        self.dispatch(plain(work))
     }
 }

@@ -32,24 +32,13 @@ unsafe impl SimdF32 for V4 {
             s.avx512f._mm512_mask_storeu_ps(to, mask_of(count), v);
         store_nontemporal(s, to: *mut f32, v: __m512) = s.avx512f._mm512_stream_ps(to, v);
         transpose(s, from: *const f32, from_stride: usize, to: *mut f32, to_stride: usize) =
-            store_transposed::<false>(s, load_16(s, from, from_stride), to, to_stride);
+            store_transposed::<false>(s, load_rows(s, from, from_stride, 16), to, to_stride);
         transpose_nontemporal(
             s, from: *const f32, from_stride: usize, to: *mut f32, to_stride: usize
-        ) =
-            store_transposed::<true>(s, load_16(s, from, from_stride), to, to_stride);
+        ) = store_transposed::<true>(s, load_rows(s, from, from_stride, 16), to, to_stride);
         transpose_first(
             s, from: *const f32, from_stride: usize, rows: usize, to: *mut f32, to_stride: usize
-        ) = {
-            let mut r = [s.splat(0.0); 16];
-            for (i, row) in r.iter_mut().enumerate() {
-                let mask = if i < rows { u16::MAX } else { 0 };
-                // A load waits for its cache line even if all of it is masked, so missing rows use the address of the
-                // last row. They are not accessed.
-                let at = from.wrapping_add(i.min(rows.saturating_sub(1)) * from_stride);
-                *row = s.avx512f._mm512_maskz_loadu_ps(mask, at);
-            }
-            store_transposed::<false>(s, r, to, to_stride);
-        };
+        ) = store_transposed::<false>(s, load_rows(s, from, from_stride, rows), to, to_stride);
     }
 
     #[inline(always)]
@@ -115,16 +104,19 @@ unsafe impl SimdF32 for V4 {
     }
 }
 
-/// Loads 16 rows of 16 floats.
+/// Loads `rows` rows of 16 floats; the others are zeros.
 ///
 /// # Safety
-/// `from` is valid for reads of 16 floats at each of 16 rows `stride` apart.
+/// `from` is valid for reads of 16 floats at each of `rows` rows `stride` apart.
 #[inline(always)]
-unsafe fn load_16(s: V4, from: *const f32, stride: usize) -> [__m512; 16] {
+unsafe fn load_rows(s: V4, from: *const f32, stride: usize, rows: usize) -> [__m512; 16] {
     let mut r = [s.splat(0.0); 16];
     for (i, row) in r.iter_mut().enumerate() {
-        // SAFETY: the caller's contract.
-        *row = unsafe { s.load(from.add(i * stride)) };
+        let mask = if i < rows { u16::MAX } else { 0 };
+        // A load waits for its cache line even if all of it is masked, so missing rows use the address of the last row.
+        let at = from.wrapping_add(i.min(rows.saturating_sub(1)) * stride);
+        // SAFETY: missing rows are masked; the caller's contract covers the others.
+        *row = unsafe { s.avx512f._mm512_maskz_loadu_ps(mask, at) };
     }
     r
 }

@@ -309,7 +309,7 @@ impl TilePanels<'_> {
         }
         // Lower tiles are for products of few rows, which wait for their weights.
         let in_registers = const {
-            if 2 * MR >= F::TALL { InRegisters::BiasAndRelu } else { InRegisters::Nothing }
+            if 2 * MR >= F::TALL { InRegisters::OtherOperand } else { InRegisters::Nothing }
         };
         // SAFETY: rows and columns of the output, which `split` gives to no other task.
         unsafe {
