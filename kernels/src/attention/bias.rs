@@ -14,15 +14,11 @@ use crate::simd::{MAX_LANES, SimdF32};
 pub(super) struct Reach {
     pub(super) heads: usize,
     /// One past the last query of a sequence.
-    pub(super) queries: usize,
-    /// Keys of the longest sequence.
-    pub(super) keys: usize,
-    /// Most queries of a sequence that has keys.
-    pub(super) max_queries: usize,
-    /// Most keys of a sequence that has queries.
-    pub(super) max_keys: usize,
-    /// Queries of the longest sequence.
-    pub(super) longest: usize,
+    pub(super) end: usize,
+    /// Most queries, and most keys, of a sequence.
+    pub(super) longest: [usize; 2],
+    /// The same of the sequences that have both.
+    pub(super) longest_scored: [usize; 2],
     /// Multiply-adds of one of the two products of the call, as [`estimate_work`](super::tasks::estimate_work) returns
     /// them.
     pub(super) work: usize,
@@ -37,11 +33,11 @@ impl Reach {
         query_stride: usize,
         keys: usize,
     ) -> Result<usize, Error> {
-        if heads == 0 || self.queries == 0 || keys == 0 {
+        if heads == 0 || self.end == 0 || keys == 0 {
             return Ok(0);
         }
         let heads = (heads - 1).checked_mul(head_stride);
-        let queries = (self.queries - 1).checked_mul(query_stride);
+        let queries = (self.end - 1).checked_mul(query_stride);
         heads
             .zip(queries)
             .and_then(|(heads, queries)| heads.checked_add(queries)?.checked_add(keys))
@@ -70,20 +66,21 @@ impl<'a> CheckedBias<'a> {
         match bias {
             None => Ok(None),
             Some(bias @ Bias::Dense { data, head_stride, query_stride }) => {
-                let len = reach.floats(reach.heads, head_stride, query_stride, reach.keys)?;
+                let [_, keys] = reach.longest;
+                let len = reach.floats(reach.heads, head_stride, query_stride, keys)?;
                 Error::check_min_len("bias", len, data)?;
                 // A search for hiding values would take a large part of the time of attention, so assume that there are
                 // some.
                 Ok((len > 0).then_some(Self { bias, len, hides: true }))
             }
             Some(bias @ Bias::Relative { data, head_stride, zero }) => {
-                if reach.heads == 0 || reach.max_keys == 0 {
+                let [queries, keys] = reach.longest_scored;
+                if reach.heads == 0 || keys == 0 {
                     return Ok(None);
                 }
                 // The last query is at the last key. A first query at a position before key 0 still has keys ahead of
                 // it.
-                let (behind, ahead) =
-                    (reach.max_keys - 1, if causal { 0 } else { reach.max_queries - 1 });
+                let (behind, ahead) = (keys - 1, if causal { 0 } else { queries - 1 });
                 let keys_before = Expected::AtLeast(behind);
                 Error::check_size("values before distance 0", "bias", keys_before, zero)?;
                 let len = (reach.heads - 1)

@@ -112,28 +112,45 @@ impl CacheShape {
         Error::check_end("positions", "slot", Some(slot), (position, tokens), self.capacity)
     }
 
-    /// Elements of the keys and of the values of one head of a slot. `len` has checked the shape.
+    /// The place of `head` for vectors of `lanes` floats. `len` has checked the shape.
     #[inline(always)]
-    fn head_elements(self, isa: Isa) -> (usize, usize) {
-        let keys = self.capacity.next_multiple_of(isa.lanes()) * self.head_dim;
-        (keys, value_row(isa.lanes(), self.head_dim) * self.capacity)
-    }
-
-    #[inline(always)]
-    fn keys_at(self, isa: Isa, slot: usize, head: usize) -> usize {
-        let (keys, values) = self.head_elements(isa);
-        slot * (keys + values) * self.heads + head * keys
-    }
-
-    #[inline(always)]
-    fn values_at(self, isa: Isa, slot: usize, head: usize) -> usize {
-        self.keys_at(isa, slot, self.heads) + head * self.head_elements(isa).1
+    fn head(self, lanes: usize, head: usize) -> HeadPlace {
+        let keys = self.capacity.next_multiple_of(lanes) * self.head_dim;
+        let value_row = value_row(lanes, self.head_dim);
+        let values = value_row * self.capacity;
+        let slot = (keys + values) * self.heads;
+        HeadPlace { keys: head * keys, values: self.heads * keys + head * values, value_row, slot }
     }
 
     /// Address of element `at` of the buffer at `data`.
     #[inline(always)]
     fn element(self, data: *const f32, at: usize) -> *const () {
         data.wrapping_byte_add(at * self.dtype.size()).cast()
+    }
+}
+
+/// Where the keys and values of one head are, in elements of the buffer of a cache.
+#[derive(Clone, Copy)]
+struct HeadPlace {
+    /// The panels and the value rows of slot 0.
+    keys: usize,
+    values: usize,
+    value_row: usize,
+    /// Elements of a slot.
+    slot: usize,
+}
+
+impl HeadPlace {
+    /// The panels of a slot.
+    #[inline(always)]
+    fn keys(&self, slot: usize) -> usize {
+        slot * self.slot + self.keys
+    }
+
+    /// The value row of `position` in a slot.
+    #[inline(always)]
+    fn value(&self, slot: usize, position: usize) -> usize {
+        slot * self.slot + self.values + position * self.value_row
     }
 }
 
@@ -217,9 +234,9 @@ impl<'a> Cache<'a> {
         out: &mut [f32],
     ) -> Result<(), Error> {
         let (head_dim, lanes) = (self.shape.head_dim, self.isa.lanes());
-        self.read([slot, position, head], lanes, out, || {
+        self.read([slot, position, head], lanes, out, |place| {
             let within = position / lanes * lanes * head_dim + position % lanes;
-            self.shape.keys_at(self.isa, slot, head) + within
+            place.keys(slot) + within
         })
     }
 
@@ -234,10 +251,7 @@ impl<'a> Cache<'a> {
         head: usize,
         out: &mut [f32],
     ) -> Result<(), Error> {
-        self.read([slot, position, head], 1, out, || {
-            let row = value_row(self.isa.lanes(), self.shape.head_dim);
-            self.shape.values_at(self.isa, slot, head) + position * row
-        })
+        self.read([slot, position, head], 1, out, |place| place.value(slot, position))
     }
 
     /// Copies the elements of a head that are `step` apart. `first` computes the index of the first one, after the checks.
@@ -246,12 +260,12 @@ impl<'a> Cache<'a> {
         [slot, position, head]: [usize; 3],
         step: usize,
         out: &mut [f32],
-        first: impl Fn() -> usize,
+        first: impl Fn(HeadPlace) -> usize,
     ) -> Result<(), Error> {
         self.shape.check_range(slot, position, 1)?;
         Error::check_size("head", "the KV cache", Expected::Below(self.shape.heads), head)?;
         Error::check_len("out", self.shape.head_dim, out)?;
-        let first = first();
+        let first = first(self.shape.head(self.isa.lanes(), head));
         for (i, out) in out.iter_mut().enumerate() {
             let at = first + i * step;
             *out = if self.shape.dtype == Dtype::F32 {
@@ -266,52 +280,38 @@ impl<'a> Cache<'a> {
         Ok(())
     }
 
-    /// The keys and values of `head` in all slots; `T` is the element of the dtype.
+    /// The keys and values of `head` in all slots; `T` is the element of the dtype, and vectors have `lanes` floats.
     #[inline(always)]
-    pub(super) fn head<T>(&self, head: usize) -> CacheHead<T> {
-        let value_row = value_row(self.isa.lanes(), self.shape.head_dim);
-        let (keys, values) = (self.keys(0, head).cast(), self.values(0, head).cast());
-        CacheHead { keys, values, value_row, slot: self.shape.keys_at(self.isa, 1, 0) }
-    }
-
-    #[inline(always)]
-    pub(super) fn keys(&self, slot: usize, head: usize) -> *const () {
-        self.shape.element(self.data.as_ptr(), self.shape.keys_at(self.isa, slot, head))
-    }
-
-    #[inline(always)]
-    pub(super) fn values(&self, slot: usize, head: usize) -> *const () {
-        self.shape.element(self.data.as_ptr(), self.shape.values_at(self.isa, slot, head))
+    pub(super) fn head<T>(&self, lanes: usize, head: usize) -> CacheHead<T> {
+        CacheHead { data: self.data.as_ptr().cast(), place: self.shape.head(lanes, head) }
     }
 }
 
 /// The keys and values of one head in all slots of a cache.
 #[derive(Clone, Copy)]
 pub(super) struct CacheHead<T> {
-    keys: *const T,
-    values: *const T,
-    pub(super) value_row: usize,
-    /// Elements of a slot.
-    slot: usize,
+    data: *const T,
+    place: HeadPlace,
 }
 
 impl<T> CacheHead<T> {
     /// The panels of a slot.
     #[inline(always)]
     pub(super) fn keys(&self, slot: u32) -> *const T {
-        self.keys.wrapping_add(slot as usize * self.slot)
+        self.data.wrapping_add(self.place.keys(slot as usize))
     }
 
     /// The value row of `position` in a slot.
     #[inline(always)]
     pub(super) fn value(&self, slot: u32, position: usize) -> *const T {
-        self.values.wrapping_add(slot as usize * self.slot + position * self.value_row)
+        self.data.wrapping_add(self.place.value(slot as usize, position))
     }
 
     /// The value rows of the positions whose slots are `slots`.
     #[inline(always)]
-    pub(super) const fn value_rows<'a>(&self, slots: &'a [u32]) -> ValueRows<'a, T> {
-        ValueRows { at: self.values, row: self.value_row, slots: Some((slots, self.slot)) }
+    pub(super) fn value_rows<'a>(&self, slots: &'a [u32]) -> ValueRows<'a, T> {
+        let HeadPlace { value_row: row, slot, .. } = self.place;
+        ValueRows { at: self.value(0, 0), row, slots: Some((slots, slot)) }
     }
 }
 
@@ -411,9 +411,9 @@ impl<'a> CacheMut<'a> {
 
     /// Writes of tokens to all heads. Their shapes were checked.
     fn writer<'t>(&'t mut self, key: Heads<'t>, value: Heads<'t>) -> HeadWriter<'t> {
-        let Self { shape, isa, ref mut data } = *self;
+        let Self { shape, ref mut data, .. } = *self;
         let data = SharedMut::new(data);
-        HeadWriter { shape, isa, data, key, value, heads: (0, shape.heads) }
+        HeadWriter { shape, data, key, value, heads: (0, shape.heads) }
     }
 
     fn check_shapes(&self, key: &Heads<'_>, value: &Heads<'_>) -> Result<(), Error> {
@@ -496,7 +496,7 @@ pub fn attention_cached(
     for sequence in sequences {
         shape.check_range(sequence.slot, 0, sequence.key_len)?;
     }
-    count_tasks(sequences.len(), query.heads(), reach.longest)?;
+    count_tasks(sequences.len(), query.heads(), reach.longest[0])?;
     if query.tokens() == 0 || query.heads() == 0 || shape.head_dim == 0 {
         return Ok(());
     }
@@ -506,16 +506,18 @@ pub fn attention_cached(
     params.dtype = shape.dtype;
     let kv = |index: usize, head| {
         let CachedSequence { query_start, query_len, slot, key_len } = sequences[index];
+        let place = |head| shape.head(isa.lanes(), head);
+        let element = |at| shape.element(cache.data.as_ptr(), at);
         let next_keys = match sequences.get(index + 1) {
-            Some(next) if head + 1 == shape.heads => cache.keys(next.slot, 0),
-            _ => cache.keys(slot, head + 1),
+            Some(next) if head + 1 == shape.heads => place(0).keys(next.slot),
+            _ => place(head + 1).keys(slot),
         };
-        let (keys, values) = (cache.keys(slot, head), cache.values(slot, head));
-        let value_row = value_row(isa.lanes(), shape.head_dim);
-        let kv = HeadKv { keys, next_keys, values, value_row };
+        let (this, next_keys) = (place(head), element(next_keys));
+        let (keys, values) = (element(this.keys(slot)), element(this.value(slot, 0)));
+        let kv = HeadKv { keys, next_keys, values, value_row: this.value_row };
         (Sequence::of_queries(query_start, query_len, key_len), kv)
     };
-    let size = (sequences.len(), reach.longest);
+    let size = (sequences.len(), reach.longest[0]);
     params.run(isa, size, reach.work, parallelism.workers(), &kv);
     Ok(())
 }
@@ -583,7 +585,6 @@ simd_op!(
 #[derive(Clone, Copy)]
 struct HeadWriter<'a> {
     shape: CacheShape,
-    isa: Isa,
     data: SharedMut<'a>,
     key: Heads<'a>,
     value: Heads<'a>,
@@ -595,11 +596,11 @@ impl HeadWriter<'_> {
     /// Prefetches the lines that a token of `head` is written to.
     #[inline(always)]
     fn prefetch<S: SimdF32>(&self, s: S, (slot, position): (usize, usize), head: usize) {
-        let Self { shape, isa, data, .. } = self;
+        let Self { shape, data, .. } = self;
         let panel = shape.head_dim * S::LANES;
-        let keys = shape.keys_at(*isa, slot, head) + position / S::LANES * panel;
-        let row = value_row(S::LANES, shape.head_dim);
-        let values = shape.values_at(*isa, slot, head) + position * row;
+        let place = shape.head(S::LANES, head);
+        let keys = place.keys(slot) + position / S::LANES * panel;
+        let (values, row) = (place.value(slot, position), place.value_row);
         let line = CACHE_LINE_F32 * size_of::<f32>() / shape.dtype.size();
         for (start, elements) in [(keys, panel), (values, row)] {
             for at in (start..start + elements).step_by(line) {
@@ -617,13 +618,12 @@ impl HeadWriter<'_> {
         tokens: Range<usize>,
         head: usize,
     ) {
-        let Self { shape, isa, data, .. } = self;
+        let Self { shape, data, .. } = self;
         let (key, value) = (self.key.rows(tokens.start, head), self.value.rows(tokens.start, head));
         let size = (tokens.len(), shape.head_dim);
-        let row = value_row(S::LANES, shape.head_dim);
-        let keys = shape.element(data.as_ptr(), shape.keys_at(*isa, slot, head)).cast_mut();
-        let values = shape.values_at(*isa, slot, head) + position * row;
-        let values = shape.element(data.as_ptr(), values).cast_mut();
+        let place = shape.head(S::LANES, head);
+        let keys = shape.element(data.as_ptr(), place.keys(slot)).cast_mut();
+        let values = shape.element(data.as_ptr(), place.value(slot, position)).cast_mut();
         with_kv_format!(shape.dtype, N => {
             type Element = <N as KvFormat>::KvElement;
             // SAFETY: `check_shapes` and `check_range` checked slot, positions, tokens and shapes against the cache, and
@@ -631,7 +631,7 @@ impl HeadWriter<'_> {
             // do not overlap in any slot.
             unsafe {
                 write_keys::<S, Element, false>(s, key, size, position, keys.cast());
-                copy_rows::<S, Element, ROWS_AHEAD>(s, value, size, values.cast(), row);
+                copy_rows::<S, Element, ROWS_AHEAD>(s, value, size, values.cast(), place.value_row);
             }
         });
     }

@@ -194,8 +194,9 @@ simd_op!(
                         (end, 0)
                     };
                     decode.load_queries(&shared, (row, head), &mut queries);
-                    let kv = decode.cache.head::<N::KvElement>(head / decode.params.group);
-                    let next_keys = decode.next_keys::<N::KvElement>(next);
+                    let kv_head = head / decode.params.group;
+                    let kv = decode.cache.head::<N::KvElement>(S::LANES, kv_head);
+                    let next_keys = decode.next_keys::<N::KvElement>(S::LANES, next);
                     // SAFETY: `check_slots` checked slots and lengths against the cache. Only this task writes these
                     // rows and this head.
                     unsafe {
@@ -283,8 +284,8 @@ impl<'a> DecodeRows<'a> {
     }
 
     /// Address of the first key of a row and a head, which are computed next. After the last row it is any address.
-    fn next_keys<T>(&self, (row, head): (usize, usize)) -> *const T {
+    fn next_keys<T>(&self, lanes: usize, (row, head): (usize, usize)) -> *const T {
         let slot = self.slots(row).first().map_or(0, |&slot| slot);
-        self.cache.head(head / self.params.group).keys(slot)
+        self.cache.head(lanes, head / self.params.group).keys(slot)
     }
 }

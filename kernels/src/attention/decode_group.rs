@@ -335,6 +335,7 @@ impl<N: KvFormat, const MR: usize> Queries<'_, N, MR> {
     ) -> [[S::F32; G]; MR] {
         let BlockKeys { block, column, mut start, end } = keys;
         let slots = &self.slots[block.key..block.key + end];
+        let row = self.kv.value_rows(self.slots).row;
         while start < end {
             let at =
                 |slot: u32, key: usize| self.kv.value(slot, block.key + key).wrapping_add(column);
@@ -350,7 +351,7 @@ impl<N: KvFormat, const MR: usize> Queries<'_, N, MR> {
                 after.wrapping_add((start - near_end) * G * S::LANES)
             };
             let weights = Rows { at: weights.wrapping_add(start), row: KEY_BLOCK, step: 1 };
-            let values = Panels::one(from, self.kv.value_row, S::LANES);
+            let values = Panels::one(from, row, S::LANES);
             let prefetch = N::prefetch_lines(prefetch, G, CACHE_LINE_F32);
             // SAFETY: these positions of the slot have been written, by the contract of `attend`.
             acc = unsafe { multiply_one(N::operand(s), acc, run, weights, values, prefetch) };

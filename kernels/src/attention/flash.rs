@@ -10,7 +10,7 @@
 //! by row. So the value of a hidden key is never read for a query, and `0 * NaN` cannot occur.
 
 #[cfg(feature = "train")]
-use super::dropout::{WeightTile, drop_once};
+use super::dropout::drop_once;
 use super::head_views::HeadRows;
 use super::one_head::{HeadKv, HeadQuery, RowsOut, add_unhidden, fill_fully_masked, fill_rows};
 use super::online_softmax::{
@@ -342,10 +342,10 @@ simd_op!(
         let factors = s.call_noinline(exponentials::<MR>(lines, vectors, running, last));
         #[cfg(feature = "train")]
         if let Some(drops) = head.query.drops {
-            let tile =
-                WeightTile { drops, query: row, queries: MR, key: block.key, keys: max_seen };
+            let (queries, keys) = ((row, MR), (block.key, max_seen));
+            let lines = scores.lines.0.as_mut_ptr();
             // SAFETY: there is a line of `KEY_BLOCK` floats for each query of the tile.
-            unsafe { s.call_noinline(drop_once(tile, scores.lines.0.as_mut_ptr(), KEY_BLOCK)) };
+            unsafe { s.call_noinline(drop_once(drops, queries, keys, lines, KEY_BLOCK)) };
         }
         let Some(bias) = head.query.hiding_bias() else {
             let mut v = 0;

@@ -3,8 +3,7 @@
 use super::bias::{BiasRows, hides};
 use super::head_views::HeadRows;
 use super::online_softmax::Factors;
-use super::panels::copy_rows;
-use super::panels::{KvFormat, load};
+use super::panels::{KvFormat, copy_rows, load};
 #[cfg(feature = "train")]
 use crate::dropout::HeadDrops;
 use crate::simd::{SimdF32, simd_op};

@@ -207,29 +207,22 @@ pub(super) fn check_sequences(
     views: &[Heads<'_>],
 ) -> Result<Reach, Error> {
     let pairs = sequences.clone().map(|(_, queries, keys)| (queries, keys));
-    let mut reach = Reach {
-        heads: query.heads(),
-        queries: 0,
-        keys: 0,
-        max_queries: 0,
-        max_keys: 0,
-        longest: 0,
-        work: estimate_work(pairs, [query.heads(), query.head_dim()]),
-    };
+    let work = estimate_work(pairs, [query.heads(), query.head_dim()]);
+    let mut reach =
+        Reach { heads: query.heads(), end: 0, longest: [0; 2], longest_scored: [0; 2], work };
     let tokens = query.tokens();
     for (index, (start, len, keys)) in sequences.enumerate() {
-        let (index, after) = (Some(index), Expected::AtLeast(reach.queries));
+        let (index, after) = (Some(index), Expected::AtLeast(reach.end));
         Error::check_item("query start", "sequence", index, after, start)?;
         Error::check_end("query end", "sequence", index, (start, len), tokens)?;
         for view in core::iter::once(query).chain(views) {
             view.check_within("sequence", index, (start, len))?;
         }
-        reach.queries = start + len;
-        reach.longest = reach.longest.max(len);
-        reach.keys = reach.keys.max(keys);
+        reach.end = start + len;
+        let raise = |most: [usize; 2]| [most[0].max(len), most[1].max(keys)];
+        reach.longest = raise(reach.longest);
         if len > 0 && keys > 0 {
-            reach.max_queries = reach.max_queries.max(len);
-            reach.max_keys = reach.max_keys.max(keys);
+            reach.longest_scored = raise(reach.longest_scored);
         }
     }
     Ok(reach)
@@ -267,14 +260,14 @@ pub(super) fn check_weights<'a>(
         let uses = 1 + heads[..index].iter().filter(|&&other| other == head).count();
         Error::check_item("uses in weights", "head", Some(head), Expected::Exactly(1), uses)?;
     }
-    Error::check_size("keys", "weights", Expected::AtLeast(reach.keys), keys)?;
+    Error::check_size("keys", "weights", Expected::AtLeast(reach.longest[1]), keys)?;
     let expected = reach.floats(heads.len(), head_stride, query_stride, keys)?;
     if expected == 0 {
         return Ok(None);
     }
     Error::check_size("query stride", "weights", Expected::AtLeast(keys), query_stride)?;
     if heads.len() > 1 {
-        let head = Expected::AtLeast(reach.queries.saturating_mul(query_stride));
+        let head = Expected::AtLeast(reach.end.saturating_mul(query_stride));
         Error::check_size("head stride", "weights", head, head_stride)?;
     }
     Error::check_min_len("weights", expected, weights.data)?;

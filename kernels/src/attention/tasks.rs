@@ -297,7 +297,7 @@ pub(super) fn attend(
         #[cfg(feature = "train")]
         check_sentences(train.dropout.as_ref(), &query)?;
     }
-    count_tasks(sequences.len(), query.heads(), reach.longest)?;
+    count_tasks(sequences.len(), query.heads(), reach.longest[0])?;
     if query.tokens() == 0 || query.heads() == 0 || head_dim == 0 {
         return Ok(());
     }
@@ -359,7 +359,7 @@ impl Prefill<'_> {
         let few = copied.saturating_mul(elements) < MIN_WORK_TO_FORK;
         let copying = if few { Workers::SERIAL } else { workers };
         copying.for_each(tasks, &|task| self.prepare(task, self.place(task)));
-        let size = (self.sequences.len(), reach.longest);
+        let size = (self.sequences.len(), reach.longest[0]);
         self.params.run(self.isa, size, reach.work, workers, &|index, head| {
             let task = index * self.kv_heads() + head;
             self.kv_head(task, self.place(task))

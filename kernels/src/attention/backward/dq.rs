@@ -5,7 +5,7 @@ use super::product::causal_diagonal;
 use super::row_ops::add_weighted;
 use super::score_block::ScoreBlock;
 use super::workspace::WEIGHTS_ROW;
-use crate::attention::dropout::{WeightTile, apply, decide};
+use crate::attention::dropout::{apply, decide};
 use crate::attention::head_views::HeadRows;
 use crate::attention::online_softmax::KEY_BLOCK;
 use crate::attention::panels::{F32Kv, add_visible, tile_prefetched};
@@ -73,13 +73,17 @@ impl<const MR: usize, const NV: usize> DqTile<'_, MR, NV> {
                 // The gradients of the scores use all weights, those of the values only the weights that are not
                 // dropped.
                 let query = block.query + first;
-                let tile = WeightTile { drops, query, queries: MR, key: block.key, keys: max_seen };
                 let mut decisions = DropMask::new();
-                s.call_noinline(decide(tile, &mut decisions));
-                let (from, stride) = (&decisions, WEIGHTS_ROW);
-                s.call_noinline(apply(tile, from, block.d_scores_of(first), stride));
+                s.call_noinline(decide(
+                    drops,
+                    query..query + MR,
+                    (block.key, max_seen),
+                    &mut decisions,
+                ));
+                let (from, size, stride) = (&decisions, (MR, max_seen), WEIGHTS_ROW);
+                s.call_noinline(apply(drops, from, size, block.d_scores_of(first), stride));
                 self.subtract_delta(s, vectors, &seen, one_block);
-                s.call_noinline(apply(tile, from, block.weights_of(first), stride));
+                s.call_noinline(apply(drops, from, size, block.weights_of(first), stride));
             } else if one_block && !centered {
                 self.subtract_delta(s, vectors, &seen, one_block);
             }

@@ -344,7 +344,7 @@ pub fn attention_backward(
     };
     let expected = attention_backward_scratch(isa, sequences, heads, kv_heads, head_dim)?;
     Error::check_min_len("scratch", expected, scratch)?;
-    count_tasks(sequences.len(), heads, reach.longest)?;
+    count_tasks(sequences.len(), heads, reach.longest[0])?;
     if heads == 0 || head_dim == 0 {
         return Ok(());
     }
