@@ -16,6 +16,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
+/// Sentences whose first search is done are finished together, because a pass of the model for one alone costs as much as for
+/// several: after so many steps of the batch, or when there are so many.
+const TOGETHER: usize = 8;
+
 /// What is called with the events of a sentence.
 type OnEvent = Box<dyn FnMut(BatchEvent) + Send>;
 
@@ -229,6 +233,8 @@ pub(super) struct Requests<'t> {
     waiting: VecDeque<Request>,
     /// Those that are translated as sentences of a text, after their first search.
     searched: Vec<(RequestState, Box<FirstSearch>)>,
+    /// The steps since the first of them.
+    steps: usize,
     slots: Vec<Option<Active<'t>>>,
     /// The most source tokens of the session.
     planned: usize,
@@ -243,7 +249,7 @@ impl<'t> Requests<'t> {
     ) -> Self {
         let slots = (0..slots).map(|_| None).collect();
         let (waiting, searched) = Default::default();
-        Self { shared, tokenizer, others, waiting, searched, slots, planned: 0 }
+        Self { shared, tokenizer, others, waiting, searched, steps: 0, slots, planned: 0 }
     }
 
     /// The session has this many slots, and takes sources of this length.
@@ -330,6 +336,7 @@ impl<'t> Requests<'t> {
 
     /// Ends the sentences whose first search is done: symbols are put in their places, and some are searched again.
     fn finish_searched(&mut self) {
+        self.steps = 0;
         let mut left = core::mem::take(&mut self.searched);
         while let Some((_, first)) = left.first() {
             let target = first.target.clone();
@@ -371,7 +378,12 @@ impl<'t> Requests<'t> {
 
 impl RequestQueue for Requests<'_> {
     fn before_step(&mut self, active: usize, _: &DecodeStats) -> ControlFlow<()> {
-        self.finish_searched();
+        if !self.searched.is_empty() {
+            self.steps += 1;
+            if active == 0 || self.searched.len().max(self.steps) >= TOGETHER {
+                self.finish_searched();
+            }
+        }
         self.receive(active == 0);
         // One that is too long for the session waits until the session is empty; then it is planned again.
         match self.waiting.front() {
