@@ -330,8 +330,9 @@ impl<'s> AudioReader<'s> {
     }
 }
 
-#[cfg(all(test, feature = "audio-files"))]
+#[cfg(test)]
 mod tests {
+    #![cfg(feature = "audio-files")]
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::audio::Channel;
