@@ -2,6 +2,8 @@
 
 use super::{MAX_LANES, MAX_PANEL, SimdF32};
 use crate::isa::Isa;
+#[cfg(vectors = "x86_64")]
+use std::vec::Vec;
 
 simd_op!(
     fn check_operations<S: SimdF32>(s: S) {
@@ -136,4 +138,46 @@ fn operations_match_plain_rust() {
     for isa in Isa::available() {
         isa.dispatch(check_operations());
     }
+}
+
+#[cfg(vectors = "x86_64")]
+simd_op!(
+    /// A multiply-add and an exponential of each element.
+    fn compute<S: SimdF32>(s: S, x: &[f32], out: &mut Vec<[u32; 2]>) {
+        for x in x.chunks_exact(S::LANES) {
+            let mut values = [[0.0; MAX_LANES]; 2];
+            // SAFETY: a chunk and each array have LANES floats or more.
+            unsafe {
+                let v = s.load(x.as_ptr());
+                let sum = s.mul_add(v, s.splat(1.0 + 1.0 / 4096.0), s.scale(v, s.splat(-13.0)));
+                s.store(values[0].as_mut_ptr(), sum);
+                s.store(values[1].as_mut_ptr(), crate::math::exp(s, v));
+            }
+            let [sums, powers] = values.map(|values| values.map(f32::to_bits));
+            out.extend((0..S::LANES).map(|i| [sums[i], powers[i]]));
+        }
+    }
+);
+
+/// The scalar set of x86-64 has SSE2 registers. The plain Rust that other targets have is tested here, too.
+#[cfg(vectors = "x86_64")]
+#[test]
+fn portable_operations_match_plain_rust_and_sse2() {
+    use super::SimdOp;
+    use crate::arch::scalar::{Portable, Scalar};
+    check_operations().run(Portable);
+    let x: Vec<f32> =
+        (0..1 << 16).map(|i: u32| f32::from_bits(i.wrapping_mul(0x9e37_79b9))).collect();
+    let (mut portable, mut sse2) = (Vec::new(), Vec::new());
+    compute(&x, &mut portable).run(Portable);
+    compute(&x, &mut sse2).run(Scalar);
+    for ((x, portable), sse2) in x.iter().zip(&portable).zip(&sse2) {
+        // The payload of a NaN is not guaranteed.
+        let same = |i: usize| {
+            portable[i] == sse2[i]
+                || [portable, sse2].iter().all(|bits| f32::from_bits(bits[i]).is_nan())
+        };
+        assert!(same(0) && same(1), "{x:e}: {portable:x?} and {sse2:x?}");
+    }
+    assert_eq!(portable.len(), x.len());
 }

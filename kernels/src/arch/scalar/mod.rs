@@ -42,7 +42,8 @@ macro_rules! scalar_items {
 }
 
 mod int8;
-#[cfg(not(vectors = "x86_64"))]
+// Unit tests on x86-64 compile it for a token of its own.
+#[cfg(any(test, not(vectors = "x86_64")))]
 mod portable;
 mod quantize;
 mod soft_fma;
@@ -52,6 +53,13 @@ mod sse2;
 /// The token of the scalar set, which needs nothing of a CPU.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scalar;
+
+/// The token that `portable.rs` serves: that of the scalar set where `sse2.rs` does not serve it.
+#[cfg(not(vectors = "x86_64"))]
+use Scalar as Portable;
+#[cfg(all(test, vectors = "x86_64"))]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Portable;
 
 /// The first `count` floats from `from`, and zeros.
 ///

@@ -3,7 +3,7 @@
 //! `mul_add` rounds once, as on the other instruction sets, so that results have the same bits. On targets without FMA
 //! this takes a sum in f64, and rarely more: see `soft_fma.rs`.
 
-use crate::arch::scalar::Scalar;
+use crate::arch::scalar::Portable;
 use crate::arch::scalar::soft_fma::mul_add;
 use crate::simd::half::{widen_bf16, widen_f16};
 use crate::simd::vector::{SimdF32, SimdOp};
@@ -37,7 +37,7 @@ fn each(f: impl Fn(usize) -> f32) -> F32x8 {
 }
 
 // SAFETY: 8 lanes, panels of 8; partial accesses go lane by lane.
-unsafe impl SimdF32 for Scalar {
+unsafe impl SimdF32 for Portable {
     scalar_items!();
 
     #[inline(always)]
