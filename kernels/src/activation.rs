@@ -226,16 +226,11 @@ pub fn apply(
     x: Input<'_>,
     mut out: MatrixMut<'_>,
 ) -> Result<(), Error> {
-    let Exec { isa, threads } = exec;
-    let shape @ [rows, columns] = [out.rows(), out.columns()];
+    let shape @ [_, columns] = [out.rows(), out.columns()];
     let out = RowPtrs::written("out", &mut out, shape)?;
     let from = x.rows("x", out, shape)?;
-    let unchanged = activation == Activation::Identity && matches!(x, Input::Output);
-    if columns == 0 || unchanged {
-        return Ok(());
+    if activation != Activation::Identity || matches!(x, Input::Matrix(_)) {
+        for_rows(exec, shape, |rows| map_rows(activation, rows, columns, from, out));
     }
-    for_rows(threads.workers(), rows, columns, &|rows| {
-        isa.dispatch(map_rows(activation, rows, columns, from, out));
-    });
     Ok(())
 }

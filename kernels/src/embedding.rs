@@ -97,7 +97,6 @@ pub fn embed(
     positions: Option<Positions<'_>>,
     mut out: MatrixMut<'_>,
 ) -> Result<(), Error> {
-    let Exec { isa, threads } = exec;
     let columns = table.columns();
     let out = RowPtrs::written("out", &mut out, [ids.len(), columns])?;
     table.check_contiguous_rows("table")?;
@@ -109,11 +108,8 @@ pub fn embed(
         Error::check_indices("position", "token", table.rows(), rows)?;
     }
     Error::check_indices("id", "token", table.rows(), ids)?;
-    if columns == 0 {
-        return Ok(());
-    }
-    for_rows(threads.workers(), ids.len(), columns, &|tokens| {
-        isa.dispatch(look_up(table, ids, scale, positions, out, tokens));
+    for_rows(exec, [ids.len(), columns], |tokens| {
+        look_up(table, ids, scale, positions, out, tokens)
     });
     Ok(())
 }

@@ -3,21 +3,29 @@
 
 use crate::error::Error;
 use crate::matrix::{Matrix, MatrixMut};
-use crate::parallel::{Workers, work_to_share};
+use crate::parallel::{Exec, Workers, work_to_share};
 use crate::row_prefetch::PrefetchRow;
-use crate::simd::SimdF32;
+use crate::simd::{SimdF32, SimdOp};
 use crate::sync_ptr::SharedMut;
 use core::ops::Range;
 
 /// Elements in one task, approximately: a few microseconds of work, more than the cost of handing a task to a thread.
 const TASK: usize = work_to_share(1 << 14);
 
-/// Calls `body` with ranges of rows that together are `0..rows`, or never if the rows are empty. The ranges depend on the
+/// Runs `op` on ranges of rows that together are `0..rows`, or never if the rows are empty. The ranges depend on the
 /// shape alone. Less than one task's work stays on the calling thread.
-pub(crate) fn for_rows(
+pub(crate) fn for_rows<K: SimdOp<Output = ()>>(
+    Exec { isa, threads }: Exec<'_>,
+    shape: [usize; 2],
+    op: impl Fn(Range<usize>) -> K + Sync,
+) {
+    for_ranges(threads.workers(), shape, &|rows| isa.dispatch(op(rows)));
+}
+
+/// The part of [`for_rows`] that is compiled once.
+fn for_ranges(
     workers: Workers<'_>,
-    rows: usize,
-    columns: usize,
+    [rows, columns]: [usize; 2],
     body: &(dyn Fn(Range<usize>) + Sync),
 ) {
     if columns == 0 {

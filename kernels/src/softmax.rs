@@ -68,7 +68,6 @@ pub fn softmax(
     options: SoftmaxOptions<'_>,
     mut out: MatrixMut<'_>,
 ) -> Result<(), Error> {
-    let Exec { isa, threads } = exec;
     let shape @ [rows, columns] = match &scores {
         Input::Matrix(scores) => scores.shape(),
         Input::Output => [out.rows(), out.columns()],
@@ -76,12 +75,8 @@ pub fn softmax(
     let to = RowPtrs::written("out", &mut out, shape)?;
     let from = scores.rows("scores", to, shape)?;
     check_lengths(options.lengths, rows, columns)?;
-    if columns == 0 {
-        return Ok(());
-    }
-    for_rows(threads.workers(), rows, columns, &|rows| {
-        isa.dispatch(softmax_rows(SoftmaxRows { options, from, to, columns }, rows));
-    });
+    let softmax = SoftmaxRows { options, from, to, columns };
+    for_rows(exec, shape, |rows| softmax_rows(softmax, rows));
     Ok(())
 }
 
@@ -109,20 +104,18 @@ pub fn log_sum_exp(
     lengths: Option<&[usize]>,
     out: &mut [f32],
 ) -> Result<(), Error> {
-    let Exec { isa, threads } = exec;
     let shape @ [rows, columns] = scores.shape();
     let scores = RowPtrs::read("scores", &scores, shape)?;
     check_lengths(lengths, rows, columns)?;
     Error::check_len("out", rows, out)?;
     if columns == 0 {
         out.fill(f32::NEG_INFINITY);
-        return Ok(());
     }
     let out = SharedMut::new(out);
-    for_rows(threads.workers(), rows, columns, &|rows| {
+    for_rows(exec, shape, |rows| {
         // SAFETY: `out` has one element for each row, and each task has its own rows.
         let out = unsafe { out.part(rows.start, rows.len()) };
-        isa.dispatch(log_sum_exp_rows(scores, rows, columns, lengths, out));
+        log_sum_exp_rows(scores, rows, columns, lengths, out)
     });
     Ok(())
 }

@@ -14,6 +14,7 @@ use crate::row_tasks::{RowPtrs, for_rows};
 use crate::simd::{SimdF32, simd_op};
 use crate::softmax::block_max;
 use crate::sync_ptr::SharedMut;
+use core::ops::Range;
 
 /// Columns in one block of argmax, whose maximum is computed with vectors.
 const BLOCK: usize = 4096;
@@ -37,29 +38,45 @@ fn checked<'a>(scores: &Matrix<'a>, k: usize) -> Result<RowPtrs<'a>, Error> {
     RowPtrs::read("scores", scores, scores.shape())
 }
 
+#[inline(always)]
+fn argmax_row<S: SimdF32>(s: S, row: &[f32]) -> u32 {
+    let mut best = (f32::NEG_INFINITY, 0);
+    for (index, block) in row.chunks(BLOCK).enumerate() {
+        // SAFETY: the pointer and length of a slice.
+        let max = unsafe { block_max(s, block.as_ptr(), block.len()) };
+        if max > best.0 {
+            best = (max, index);
+        }
+    }
+    let (max, block) = best;
+    // If no number is above negative infinity, the first block may contain only NaN.
+    let start = if max == f32::NEG_INFINITY { 0 } else { block * BLOCK };
+    let group = GROUP * S::LANES;
+    for (index, entries) in row[start..].chunks(group).enumerate() {
+        // SAFETY: the pointer and length of a slice.
+        if unsafe { block_max(s, entries.as_ptr(), entries.len()) } == max
+            && let Some(at) = entries.iter().position(|&x| x == max)
+        {
+            return (start + index * group + at) as u32;
+        }
+    }
+    0
+}
+
 simd_op!(
-    fn argmax_row<S: SimdF32>(s: S, row: &[f32]) -> u32 {
-        let mut best = (f32::NEG_INFINITY, 0);
-        for (index, block) in row.chunks(BLOCK).enumerate() {
-            // SAFETY: the pointer and length of a slice.
-            let max = unsafe { block_max(s, block.as_ptr(), block.len()) };
-            if max > best.0 {
-                best = (max, index);
-            }
+    /// The index of the largest entry of each of `rows`.
+    fn argmax_rows<S: SimdF32>(
+        s: S,
+        scores: RowPtrs<'_>,
+        columns: usize,
+        rows: Range<usize>,
+        indices: &mut [u32],
+    ) {
+        for (row, index) in rows.zip(indices) {
+            // SAFETY: `checked` ensures that the matrix has this row of `columns` floats.
+            let row = unsafe { core::slice::from_raw_parts(scores.row(row), columns) };
+            *index = argmax_row(s, row);
         }
-        let (max, block) = best;
-        // If no number is above negative infinity, the first block may contain only NaN.
-        let start = if max == f32::NEG_INFINITY { 0 } else { block * BLOCK };
-        let group = GROUP * S::LANES;
-        for (index, entries) in row[start..].chunks(group).enumerate() {
-            // SAFETY: the pointer and length of a slice.
-            if unsafe { block_max(s, entries.as_ptr(), entries.len()) } == max
-                && let Some(at) = entries.iter().position(|&x| x == max)
-            {
-                return (start + index * group + at) as u32;
-            }
-        }
-        0
     }
 );
 
@@ -81,19 +98,14 @@ simd_op!(
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn argmax(exec: Exec<'_>, scores: Matrix<'_>, indices: &mut [u32]) -> Result<(), Error> {
-    let Exec { isa, threads } = exec;
     let from = checked(&scores, 1)?;
     let (rows, columns) = (scores.rows(), scores.columns());
     Error::check_len("indices", rows, indices)?;
     let indices = SharedMut::new(indices);
-    for_rows(threads.workers(), rows, columns, &|range| {
+    for_rows(exec, [rows, columns], |range| {
         // SAFETY: `indices` has one element for each row, and each task has its own rows.
-        let out = unsafe { indices.part(range.start, range.len()) };
-        for (row, index) in range.zip(out) {
-            // SAFETY: `checked` ensures that the matrix has this row of `columns` floats.
-            let row = unsafe { core::slice::from_raw_parts(from.row(row), columns) };
-            *index = isa.dispatch(argmax_row(row));
-        }
+        let indices = unsafe { indices.part(range.start, range.len()) };
+        argmax_rows(from, columns, range, indices)
     });
     Ok(())
 }
@@ -147,32 +159,50 @@ impl Heap<'_> {
     }
 }
 
-simd_op!(
-    fn top_k_row<S: SimdF32>(s: S, row: &[f32], heap: Heap<'_>) {
-        let mut heap = heap;
-        let k = heap.values.len();
-        heap.values.copy_from_slice(&row[..k]);
-        for (i, index) in heap.indices.iter_mut().enumerate() {
-            *index = i as u32;
-        }
-        heap.build();
-        let mut at = k;
-        while at < row.len() {
-            let end = row.len().min(at + GROUP * S::LANES);
-            let worst = heap.values[0];
-            // Later entries lose ties, so only larger values matter; any number comes before NaN.
-            // SAFETY: `at..end` is inside the row.
-            if worst.is_nan() || unsafe { any_above(s, row.as_ptr().add(at), end - at, worst) } {
-                for (i, &value) in row[at..end].iter().enumerate() {
-                    let entry = (value, (at + i) as u32);
-                    if before(entry, heap.entry(0)) {
-                        heap.sink(0, entry, k);
-                    }
+#[inline(always)]
+fn top_k_row<S: SimdF32>(s: S, row: &[f32], heap: Heap<'_>) {
+    let mut heap = heap;
+    let k = heap.values.len();
+    heap.values.copy_from_slice(&row[..k]);
+    for (i, index) in heap.indices.iter_mut().enumerate() {
+        *index = i as u32;
+    }
+    heap.build();
+    let mut at = k;
+    while at < row.len() {
+        let end = row.len().min(at + GROUP * S::LANES);
+        let worst = heap.values[0];
+        // Later entries lose ties, so only larger values matter; any number comes before NaN.
+        // SAFETY: `at..end` is inside the row.
+        if worst.is_nan() || unsafe { any_above(s, row.as_ptr().add(at), end - at, worst) } {
+            for (i, &value) in row[at..end].iter().enumerate() {
+                let entry = (value, (at + i) as u32);
+                if before(entry, heap.entry(0)) {
+                    heap.sink(0, entry, k);
                 }
             }
-            at = end;
         }
-        heap.sort();
+        at = end;
+    }
+    heap.sort();
+}
+
+simd_op!(
+    /// The `k > 0` largest entries of each of `rows`, into `k` values and indices for each.
+    fn top_k_rows<S: SimdF32>(
+        s: S,
+        scores: RowPtrs<'_>,
+        columns: usize,
+        rows: Range<usize>,
+        k: usize,
+        outputs: (&mut [f32], &mut [u32]),
+    ) {
+        let outputs = outputs.0.chunks_exact_mut(k).zip(outputs.1.chunks_exact_mut(k));
+        for (row, (values, indices)) in rows.zip(outputs) {
+            // SAFETY: `checked` ensures that the matrix has this row of `columns` floats.
+            let row = unsafe { core::slice::from_raw_parts(scores.row(row), columns) };
+            top_k_row(s, row, Heap { values, indices });
+        }
     }
 );
 
@@ -222,7 +252,6 @@ pub fn top_k(
     values: &mut [f32],
     indices: &mut [u32],
 ) -> Result<(), Error> {
-    let Exec { isa, threads } = exec;
     let from = checked(&scores, k)?;
     let (rows, columns) = (scores.rows(), scores.columns());
     // The product can overflow only if rows share memory: otherwise it is at most the number of elements of a view.
@@ -233,16 +262,11 @@ pub fn top_k(
         return Ok(());
     }
     let (values, indices) = (SharedMut::new(values), SharedMut::new(indices));
-    for_rows(threads.workers(), rows, columns, &|range| {
-        for row in range {
-            // SAFETY: both outputs have `k` elements for each row, and each task has its own rows.
-            let heap = unsafe {
-                Heap { values: values.part(row * k, k), indices: indices.part(row * k, k) }
-            };
-            // SAFETY: `checked` ensures that the matrix has this row of `columns` floats.
-            let row = unsafe { core::slice::from_raw_parts(from.row(row), columns) };
-            isa.dispatch(top_k_row(row, heap));
-        }
+    for_rows(exec, [rows, columns], |range| {
+        let (start, len) = (range.start * k, range.len() * k);
+        // SAFETY: both outputs have `k` elements for each row, and each task has its own rows.
+        let outputs = unsafe { (values.part(start, len), indices.part(start, len)) };
+        top_k_rows(from, columns, range, k, outputs)
     });
     Ok(())
 }

@@ -54,14 +54,8 @@ pub fn activation_backward(
     pre: Matrix<'_>,
     mut d: MatrixMut<'_>,
 ) -> Result<(), Error> {
-    let Exec { isa, threads } = exec;
-    let shape @ [rows, columns] = [d.rows(), d.columns()];
+    let shape = [d.rows(), d.columns()];
     let (pre, d) = (RowPtrs::read("pre", &pre, shape)?, RowPtrs::written("d", &mut d, shape)?);
-    if columns == 0 {
-        return Ok(());
-    }
-    for_rows(threads.workers(), rows, columns, &|rows| {
-        isa.dispatch(backward_rows(activation, rows, columns, pre, d));
-    });
+    for_rows(exec, shape, |rows| backward_rows(activation, rows, shape[1], pre, d));
     Ok(())
 }

@@ -82,16 +82,12 @@ pub fn gate(
     inner: Matrix<'_>,
     mut hidden: MatrixMut<'_>,
 ) -> Result<(), Error> {
-    let Exec { isa, threads } = exec;
-    let shape @ [rows, columns] = [hidden.rows(), hidden.columns()];
+    let shape = [hidden.rows(), hidden.columns()];
     let gate = RowPtrs::read("gate", &gate, shape)?;
     let inner = RowPtrs::read("inner", &inner, shape)?;
     let hidden = RowPtrs::written("hidden", &mut hidden, shape)?;
-    if columns == 0 {
-        return Ok(());
-    }
-    for_rows(threads.workers(), rows, columns, &|rows| {
-        isa.dispatch(gate_rows::<false>(activation, rows, columns, gate, inner, hidden));
+    for_rows(exec, shape, |rows| {
+        gate_rows::<false>(activation, rows, shape[1], gate, inner, hidden)
     });
     Ok(())
 }
@@ -127,16 +123,12 @@ pub fn gate_backward(
     mut inner: MatrixMut<'_>,
     d_hidden: Matrix<'_>,
 ) -> Result<(), Error> {
-    let Exec { isa, threads } = exec;
-    let shape @ [rows, columns] = [gate.rows(), gate.columns()];
+    let shape = [gate.rows(), gate.columns()];
     let gate = RowPtrs::written("gate", &mut gate, shape)?;
     let inner = RowPtrs::written("inner", &mut inner, shape)?;
     let hidden = RowPtrs::read("d_hidden", &d_hidden, shape)?;
-    if columns == 0 {
-        return Ok(());
-    }
-    for_rows(threads.workers(), rows, columns, &|rows| {
-        isa.dispatch(gate_rows::<true>(activation, rows, columns, gate, inner, hidden));
+    for_rows(exec, shape, |rows| {
+        gate_rows::<true>(activation, rows, shape[1], gate, inner, hidden)
     });
     Ok(())
 }

@@ -197,7 +197,6 @@ pub fn dropout(
     write: WriteMode,
     mut out: MatrixMut<'_>,
 ) -> Result<(), Error> {
-    let Exec { isa, threads } = exec;
     let shape @ [rows, columns] = [out.rows(), out.columns()];
     let out = RowPtrs::written("out", &mut out, shape)?;
     let from = match &x {
@@ -209,9 +208,8 @@ pub fn dropout(
     let (share, philox) = (dropout.share()?, dropout.philox(OF_ROWS));
     let unchanged = share.dropped == 0 && from.is_none() && write == WriteMode::Store;
     if !unchanged {
-        for_rows(threads.workers(), rows, columns, &|rows| {
-            let of = (sentences, positions);
-            isa.dispatch(drop_rows((philox, share), of, rows, columns, from, out, write));
+        for_rows(exec, shape, |rows| {
+            drop_rows((philox, share), (sentences, positions), rows, columns, from, out, write)
         });
     }
     Ok(())

@@ -163,7 +163,6 @@ pub fn embedding_gradient(
     mut d_table: MatrixMut<'_>,
     scratch: &mut [u32],
 ) -> Result<(), Error> {
-    let Exec { isa, threads } = exec;
     let ids = lookup.ids;
     let (rows, columns) = (d_table.rows(), d_table.columns());
     d_x.check_shape("d_x", [ids.len(), columns])?;
@@ -174,15 +173,10 @@ pub fn embedding_gradient(
     Error::check_indices("id", "token", rows, ids)?;
     let expected = embedding_gradient_scratch(rows, ids.len())?;
     Error::check_min_len("scratch", expected, scratch)?;
-    if columns == 0 || ids.is_empty() {
-        return Ok(());
-    }
     let (next, sorted) = scratch.split_at_mut(rows);
     let sorted = &mut sorted[..ids.len()];
     sort(ids, next, sorted);
     let sorted = &*sorted;
-    for_rows(threads.workers(), ids.len(), columns, &|range| {
-        isa.dispatch(add_rows(lookup, sorted, range, d_x, table));
-    });
+    for_rows(exec, [ids.len(), columns], |range| add_rows(lookup, sorted, range, d_x, table));
     Ok(())
 }

@@ -25,9 +25,8 @@ mod smoothing;
 pub use smoothing::{IGNORED, RowLoss, Smoothing, SmoothingOver};
 
 use crate::error::{Error, Expected};
-use crate::isa::Isa;
 use crate::matrix::{Matrix, MatrixMut};
-use crate::parallel::{Exec, Parallelism};
+use crate::parallel::Exec;
 use crate::row_tasks::{RowPtrs, for_rows};
 use crate::sync_ptr::SharedMut;
 use passes::loss_rows;
@@ -51,21 +50,20 @@ fn check(
 
 /// Computes checked rows; without a scale no logit is written.
 fn run(
-    isa: Isa,
+    exec: Exec<'_>,
     logits: RowPtrs<'_>,
     [rows, columns]: [usize; 2],
     (targets, target_probs): (&[u32], TargetProbs),
     scale: Option<f32>,
     losses: &mut [RowLoss],
-    parallelism: Parallelism<'_>,
 ) {
     let losses = SharedMut::new(losses);
     // Rows without columns have losses, too.
-    for_rows(parallelism.workers(), rows, columns.max(1), &|range| {
+    for_rows(exec, [rows, columns.max(1)], |range| {
         // SAFETY: there is one loss for each row, and each task has its own rows.
         let losses = unsafe { losses.part(range.start, range.len()) };
         let (logits, targets) = (logits.from(range.start), &targets[range]);
-        isa.dispatch(loss_rows(logits, columns, targets, target_probs, scale, losses));
+        loss_rows(logits, columns, targets, target_probs, scale, losses)
     });
 }
 
@@ -116,11 +114,10 @@ pub fn cross_entropy(
     scale: f32,
     losses: &mut [RowLoss],
 ) -> Result<(), Error> {
-    let Exec { isa, threads } = exec;
     let shape = [logits.rows(), logits.columns()];
     let target_probs = check(shape, targets, smoothing, losses)?;
     let logits = RowPtrs::written("logits", &mut logits, shape)?;
-    run(isa, logits, shape, (targets, target_probs), Some(scale), losses, threads);
+    run(exec, logits, shape, (targets, target_probs), Some(scale), losses);
     Ok(())
 }
 
@@ -147,10 +144,9 @@ pub fn cross_entropy_loss(
     smoothing: Smoothing,
     losses: &mut [RowLoss],
 ) -> Result<(), Error> {
-    let Exec { isa, threads } = exec;
     let shape = logits.shape();
     let target_probs = check(shape, targets, smoothing, losses)?;
     let logits = RowPtrs::read("logits", &logits, shape)?;
-    run(isa, logits, shape, (targets, target_probs), None, losses, threads);
+    run(exec, logits, shape, (targets, target_probs), None, losses);
     Ok(())
 }

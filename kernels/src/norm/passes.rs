@@ -84,21 +84,18 @@ simd_op!(
 /// All matrices have this shape and contiguous rows, and the columns are those of the parameters.
 pub(super) unsafe fn for_row_groups(
     exec: Exec<'_>,
-    [rows, columns]: [usize; 2],
+    shape @ [_, columns]: [usize; 2],
     centered: bool,
     groups: impl RowGroups + Copy + Sync,
 ) {
-    let Exec { isa, threads } = exec;
-    for_rows(threads.workers(), rows, columns, &|rows| {
-        // SAFETY: the caller's contract; `for_rows` gives each task its own rows.
-        unsafe {
-            if centered {
-                isa.dispatch(process_rows::<_, true>(groups, rows, columns));
-            } else {
-                isa.dispatch(process_rows::<_, false>(groups, rows, columns));
-            }
+    // SAFETY: the caller's contract; `for_rows` gives each task its own rows.
+    unsafe {
+        if centered {
+            for_rows(exec, shape, |rows| process_rows::<_, true>(groups, rows, columns));
+        } else {
+            for_rows(exec, shape, |rows| process_rows::<_, false>(groups, rows, columns));
         }
-    });
+    }
 }
 
 /// The rows that a norm reads, and the sums that are normalized.

@@ -253,7 +253,6 @@ pub fn adam(
     moments: Moments<'_>,
     average: Option<(&mut [f32], f32)>,
 ) -> Result<(), Error> {
-    let Exec { isa, threads } = exec;
     let Moments { first, second } = moments;
     let len = parameters.len();
     Error::check_len("gradients", len, gradients)?;
@@ -270,7 +269,7 @@ pub fn adam(
     let average = average.map(|(average, decay)| {
         (SharedMut::new(average), in_default_mode(|| (1.0 - f64::from(decay)) as f32))
     });
-    for_rows(threads.workers(), len, 1, &|range| {
+    for_rows(exec, [len, 1], |range| {
         let (start, count) = (range.start, range.len());
         // SAFETY: every slice is as long as the parameters (`check_len`), and each task has its own elements.
         let (old, average) = unsafe {
@@ -278,7 +277,7 @@ pub fn adam(
                 average.as_ref().map(|(average, rest)| (average.part(start, count), *rest));
             (old.each_ref().map(|old| old.part(start, count)), average)
         };
-        isa.dispatch(update(constants, &gradients[range], old, average));
+        update(constants, &gradients[range], old, average)
     });
     Ok(())
 }

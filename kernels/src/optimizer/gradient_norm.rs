@@ -82,16 +82,15 @@ simd_op!(
 /// # Ok::<(), simdformer_kernels::Error>(())
 /// ```
 pub fn sum_of_squares(exec: Exec<'_>, x: &[f32], partials: &mut [f64]) -> Result<f64, Error> {
-    let Exec { isa, threads } = exec;
     let blocks = sum_of_squares_scratch(x.len())?;
     Error::check_min_len("partials", blocks, partials)?;
     let partials = &mut partials[..blocks];
     let shared = SharedMut::new(&mut *partials);
-    for_rows(threads.workers(), blocks, BLOCK, &|range| {
+    for_rows(exec, [blocks, BLOCK], |range| {
         let end = x.len().min(range.end * BLOCK);
         // SAFETY: `sums` has a number for each block, and each task has its own blocks.
         let sums = unsafe { shared.part(range.start, range.len()) };
-        isa.dispatch(block_sums(&x[range.start * BLOCK..end], sums));
+        block_sums(&x[range.start * BLOCK..end], sums)
     });
     Ok(in_default_mode(|| partials.iter().sum()))
 }

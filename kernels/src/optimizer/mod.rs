@@ -60,16 +60,15 @@ simd_op!(
 /// # Ok::<(), simdformer_kernels::Error>(())
 /// ```
 pub fn average(exec: Exec<'_>, vectors: &[&[f32]], out: &mut [f32]) -> Result<(), Error> {
-    let Exec { isa, threads } = exec;
     Error::check_min_len("vectors", 1, vectors)?;
     for vector in vectors {
         Error::check_len("vectors", out.len(), vector)?;
     }
     let (len, shared) = (out.len(), SharedMut::new(out));
-    for_rows(threads.workers(), len, 1, &|range| {
+    for_rows(exec, [len, 1], |range| {
         // SAFETY: each task has its own elements of `out`.
         let out = unsafe { shared.part(range.start, range.len()) };
-        isa.dispatch(mean(vectors, range.start, out));
+        mean(vectors, range.start, out)
     });
     Ok(())
 }

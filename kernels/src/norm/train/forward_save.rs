@@ -200,13 +200,10 @@ pub fn norm_recompute(
     standard: Matrix<'_>,
     mut out: MatrixMut<'_>,
 ) -> Result<(), Error> {
-    let Exec { isa, threads } = exec;
-    let shape @ [rows, columns] = [out.rows(), out.columns()];
+    let shape @ [_, columns] = [out.rows(), out.columns()];
     let standard = RowPtrs::read("standard", &standard, shape)?;
     let out = RowPtrs::written("out", &mut out, shape)?;
     let parameters = norm.checked(columns)?;
-    for_rows(threads.workers(), rows, columns, &|rows| {
-        isa.dispatch(recompute_rows(parameters, rows, standard, out));
-    });
+    for_rows(exec, shape, |rows| recompute_rows(parameters, rows, standard, out));
     Ok(())
 }
