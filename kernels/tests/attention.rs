@@ -1,7 +1,7 @@
 //! Attention compared with its oracle on every instruction set: every head size, every length, every mask,
 //! in strided memory that holds NaN wherever a query may not read.
 use crate::support::batch::{Batch, OwnedBias, attend, with_relative_bias};
-use crate::support::batches::batches;
+use crate::support::batches::{batches, head_sizes, pairs_of_lengths};
 use crate::support::*;
 use proptest::prelude::*;
 use simdformer_kernels::{
@@ -71,18 +71,15 @@ proptest! {
 
 #[test]
 fn every_head_size_up_to_70_and_some_beyond() {
-    for head_dim in (1..=70).chain([80, 96, 128, 129, 200]) {
-        for causal in [false, true] {
-            // With more keys than a block has, so that sums continue over a block in every head
-            // size.
-            let lens = [(7, 21, 2), (3, 3, 0), (1, 40, 0), (7, 300, 0)];
-            let mut batch = Batch::new(&lens, [2, 2, head_dim], [1, 2, 0], head_dim as u64);
-            batch.causal = causal;
-            batch.weight_heads = vec![1];
-            let isas = isas_of(head_dim + usize::from(causal), 2);
-            let what = format!("head size {head_dim}, causal {causal}");
-            check_on(&isas, causal || full(), &batch, &what);
-        }
+    for (head_dim, causal) in head_sizes() {
+        // With more keys than a block has, so that sums continue over a block in every head size.
+        let lens = [(7, 21, 2), (3, 3, 0), (1, 40, 0), (7, 300, 0)];
+        let mut batch = Batch::new(&lens, [2, 2, head_dim], [1, 2, 0], head_dim as u64);
+        batch.causal = causal;
+        batch.weight_heads = vec![1];
+        let isas = isas_of(head_dim + usize::from(causal), 2);
+        let what = format!("head size {head_dim}, causal {causal}");
+        check_on(&isas, causal || full(), &batch, &what);
     }
 }
 
@@ -90,26 +87,15 @@ fn every_head_size_up_to_70_and_some_beyond() {
 fn every_length_around_the_edges_of_blocks() {
     let edges =
         [1, 2, 15, 16, 17, 47, 48, 49, 63, 64, 65, 96, 97, 255, 256, 257, 300, 511, 512, 513, 600];
-    for (index, &query_len) in edges.iter().enumerate() {
-        for (other, &key_len) in edges.iter().enumerate() {
-            if brief() && (index + other) % 5 != 0 {
-                continue;
-            }
-            for causal in [false, true] {
-                // All pairs of lengths, with and without a mask. Every set and every f16
-                // cache has each length once.
-                if !full() && !brief() && causal != (index + other).is_multiple_of(2) {
-                    continue;
-                }
-                let mut batch =
-                    Batch::new(&[(query_len, key_len, 3)], [1, 1, 5], [0, 0, 0], key_len as u64);
-                batch.causal = causal;
-                batch.weight_heads = vec![0];
-                let case = index + 3 * other;
-                let what = format!("{query_len} x {key_len}, causal {causal}");
-                check_on(&isas_of(case, 7), full() || case % 5 == 0, &batch, &what);
-            }
-        }
+    for ([i, j], [query_len, key_len], causal) in pairs_of_lengths(&edges) {
+        let mut batch =
+            Batch::new(&[(query_len, key_len, 3)], [1, 1, 5], [0, 0, 0], key_len as u64);
+        batch.causal = causal;
+        batch.weight_heads = vec![0];
+        // Every set and every f16 cache has each length once.
+        let case = i + 3 * j;
+        let what = format!("{query_len} x {key_len}, causal {causal}");
+        check_on(&isas_of(case, 7), full() || case % 5 == 0, &batch, &what);
     }
 }
 
@@ -208,6 +194,14 @@ fn a_fused_buffer_is_read_in_place() {
     }
 }
 
+/// Two batches have outputs with the same bits on every instruction set.
+fn assert_same_output(batch: &Batch, other: &Batch, what: &str) {
+    for isa in all_isas() {
+        let [found, expected] = [batch, other].map(|batch| batch.attention(isa, SERIAL).bits());
+        assert!(found == expected, "{isa}, {what}");
+    }
+}
+
 #[test]
 fn grouped_heads_read_their_own_keys() {
     for group in [1, 2, 3, 5, 8] {
@@ -228,11 +222,7 @@ fn grouped_heads_read_their_own_keys() {
                 to
             };
             (repeated.key, repeated.value) = (repeat(&batch.key), repeat(&batch.value));
-            for isa in all_isas() {
-                let grouped = batch.attention(isa, SERIAL).bits();
-                let repeated = repeated.attention(isa, SERIAL).bits();
-                assert!(grouped == repeated, "{isa}: groups of {group}");
-            }
+            assert_same_output(&batch, &repeated, &format!("groups of {group}"));
         }
     }
 }
@@ -356,11 +346,7 @@ fn a_relative_bias_is_a_dense_one() {
             }
         }
         batch.bias = Some(OwnedBias::dense(data, tokens * keys, keys));
-        for isa in all_isas() {
-            let expected = batch.attention(isa, SERIAL).bits();
-            let found = relative.attention(isa, SERIAL).bits();
-            assert!(found == expected, "{isa}, causal {causal}, hides {hides}");
-        }
+        assert_same_output(&batch, &relative, &format!("causal {causal}, hides {hides}"));
     }
 }
 

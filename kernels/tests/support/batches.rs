@@ -1,7 +1,7 @@
 //! Random batches for attention, forward and backward.
 
-use super::Random;
 use super::batch::{Batch, OwnedBias, with_relative_bias};
+use super::{Random, brief, full};
 use proptest::prelude::*;
 use simdformer_kernels::{FullyMasked, Sequence};
 
@@ -87,4 +87,22 @@ fn with_dense_bias(mut batch: Batch, kind: usize, random: &mut Random) -> Batch 
     }
     batch.bias = Some(OwnedBias::dense(data, head_stride, query_stride));
     batch
+}
+
+/// Every head size up to 70 and some beyond, without and with a causal mask.
+pub fn head_sizes() -> impl Iterator<Item = (usize, bool)> {
+    let sizes = (1..=70).chain([80, 96, 128, 129, 200]);
+    sizes.flat_map(|head_dim| [(head_dim, false), (head_dim, true)])
+}
+
+/// All pairs of lengths, with or without a causal mask, in a full run with both: the places of both lengths, the lengths
+/// of the query and of the keys, and whether the mask is causal.
+pub fn pairs_of_lengths(lengths: &[usize]) -> impl Iterator<Item = ([usize; 2], [usize; 2], bool)> {
+    let places = (0..lengths.len()).flat_map(|i| (0..lengths.len()).map(move |j| [i, j]));
+    places.filter(|[i, j]| !brief() || (i + j).is_multiple_of(5)).flat_map(move |[i, j]| {
+        [false, true]
+            .into_iter()
+            .filter(move |&causal| full() || brief() || causal == (i + j).is_multiple_of(2))
+            .map(move |causal| ([i, j], [lengths[i], lengths[j]], causal))
+    })
 }

@@ -2,7 +2,7 @@
 //! size, every length, every mask, in strided memory that holds NaN wherever a kernel may not read.
 
 use crate::support::batch::{Batch, OwnedBias, largest, with_relative_bias};
-use crate::support::batches::batches;
+use crate::support::batches::{batches, head_sizes, pairs_of_lengths};
 use crate::support::*;
 use proptest::prelude::*;
 use simdformer_kernels::reference::attention_backward as oracle;
@@ -396,40 +396,26 @@ proptest! {
 
 #[test]
 fn every_head_size_up_to_70_and_some_beyond() {
-    for head_dim in (1..=70).chain([80, 96, 128, 129, 200]) {
-        for causal in [false, true] {
-            let lens = [(7, 21, 2), (3, 3, 0), (1, 40, 0)];
-            let mut batch = Batch::new(&lens, [2, 2, head_dim], [1, 2, 0], head_dim as u64);
-            batch.causal = causal;
-            let case = Case::new(batch, [2, 1, 0, 2], 5);
-            let isas = isas_of(head_dim + usize::from(causal), 2);
-            check_on(&isas, &case, &format!("head size {head_dim}, causal {causal}"));
-        }
+    for (head_dim, causal) in head_sizes() {
+        let lens = [(7, 21, 2), (3, 3, 0), (1, 40, 0)];
+        let mut batch = Batch::new(&lens, [2, 2, head_dim], [1, 2, 0], head_dim as u64);
+        batch.causal = causal;
+        let case = Case::new(batch, [2, 1, 0, 2], 5);
+        let isas = isas_of(head_dim + usize::from(causal), 2);
+        check_on(&isas, &case, &format!("head size {head_dim}, causal {causal}"));
     }
 }
 
 #[test]
 fn every_length_around_the_edges_of_blocks() {
     let edges = [1, 2, 5, 6, 7, 15, 16, 17, 31, 63, 95, 96, 97, 192, 193, 255, 256, 257, 300, 513];
-    for (index, &query_len) in edges.iter().enumerate() {
-        for (other, &key_len) in edges.iter().enumerate() {
-            if brief() && (index + other) % 5 != 0 {
-                continue;
-            }
-            for causal in [false, true] {
-                // All pairs of lengths, with or without a mask.
-                if !full() && !brief() && causal != (index + other).is_multiple_of(2) {
-                    continue;
-                }
-                let group = 1 + (index + other) % 2;
-                let mut batch =
-                    Batch::new(&[(query_len, key_len, 3)], [group, 1, 3], [0, 0, 0], 11);
-                batch.causal = causal;
-                let case = Case::new(batch, [0; 4], key_len as u64);
-                let isas = isas_of(index + 3 * other, 7);
-                check_on(&isas, &case, &format!("{query_len} x {key_len}, causal {causal}"));
-            }
-        }
+    for ([i, j], [query_len, key_len], causal) in pairs_of_lengths(&edges) {
+        let group = 1 + (i + j) % 2;
+        let mut batch = Batch::new(&[(query_len, key_len, 3)], [group, 1, 3], [0, 0, 0], 11);
+        batch.causal = causal;
+        let case = Case::new(batch, [0; 4], key_len as u64);
+        let isas = isas_of(i + 3 * j, 7);
+        check_on(&isas, &case, &format!("{query_len} x {key_len}, causal {causal}"));
     }
 }
 
