@@ -3,7 +3,7 @@
 
 use crate::error::Error;
 use crate::matrix::{Matrix, MatrixMut};
-use crate::parallel::{Exec, Workers, work_to_share};
+use crate::parallel::{Exec, work_to_share};
 use crate::row_prefetch::PrefetchRow;
 use crate::simd::{SimdF32, SimdOp};
 use crate::sync_ptr::SharedMut;
@@ -16,25 +16,16 @@ const TASK: usize = work_to_share(1 << 14);
 /// shape alone. Less than one task's work stays on the calling thread.
 pub(crate) fn for_rows<K: SimdOp<Output = ()>>(
     Exec { isa, threads }: Exec<'_>,
-    shape: [usize; 2],
-    op: impl Fn(Range<usize>) -> K + Sync,
-) {
-    for_ranges(threads.workers(), shape, &|rows| isa.dispatch(op(rows)));
-}
-
-/// The part of [`for_rows`] that is compiled once.
-fn for_ranges(
-    workers: Workers<'_>,
     [rows, columns]: [usize; 2],
-    body: &(dyn Fn(Range<usize>) + Sync),
+    op: impl Fn(Range<usize>) -> K + Sync,
 ) {
     if columns == 0 {
         return;
     }
     let chunk = (TASK / columns).max(1);
-    workers.for_each(rows.div_ceil(chunk), &|task| {
+    threads.workers().for_each(rows.div_ceil(chunk), &|task| {
         let start = task * chunk;
-        body(start..rows.min(start + chunk));
+        isa.dispatch(op(start..rows.min(start + chunk)));
     });
 }
 
