@@ -79,12 +79,6 @@ impl<'a> RowPtrs<'a> {
         Self { first, stride, large: rows.saturating_mul(stride) >= LARGE }
     }
 
-    /// The rows from `row` on.
-    #[inline(always)]
-    pub(crate) const fn from(self, row: usize) -> Self {
-        Self { first: SharedMut::from_read(self.row(row)), ..self }
-    }
-
     /// The address of a row.
     #[inline(always)]
     pub(crate) const fn row(self, row: usize) -> *mut f32 {

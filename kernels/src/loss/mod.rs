@@ -62,8 +62,8 @@ fn run(
     for_rows(exec, [rows, columns.max(1)], |range| {
         // SAFETY: there is one loss for each row, and each task has its own rows.
         let losses = unsafe { losses.part(range.start, range.len()) };
-        let (logits, targets) = (logits.from(range.start), &targets[range]);
-        loss_rows(logits, columns, targets, target_probs, scale, losses)
+        let targets = &targets[range.clone()];
+        loss_rows(logits, range, columns, targets, target_probs, scale, losses)
     });
 }
 

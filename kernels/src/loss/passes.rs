@@ -6,6 +6,7 @@ use crate::row_tasks::RowPtrs;
 use crate::rows::{fold_lanes, map_slice};
 use crate::simd::{SimdF32, simd_op};
 use crate::softmax::block_max;
+use core::ops::Range;
 
 /// Columns in one block. The block is small because rounding errors grow with the additions in a lane.
 const BLOCK: usize = 1024;
@@ -112,13 +113,14 @@ simd_op!(
     pub(super) fn loss_rows<S: SimdF32>(
         s: S,
         logits: RowPtrs<'_>,
+        rows: Range<usize>,
         columns: usize,
         targets: &[u32],
         target_probs: TargetProbs,
         scale: Option<f32>,
         losses: &mut [RowLoss],
     ) {
-        for (row, (&target, loss)) in targets.iter().zip(losses).enumerate() {
+        for (row, (&target, loss)) in rows.zip(targets.iter().zip(losses)) {
             // SAFETY: `RowPtrs` and `check` checked for `cross_entropy` and `cross_entropy_loss` that the matrix has a
             // row of `columns` floats for each target and that a target is a column or `IGNORED`. `cross_entropy`
             // passes a scale and rows that only this task writes. `cross_entropy_loss` passes no scale, and then
