@@ -122,7 +122,7 @@ fn targets(lesson: &Lesson) -> Section {
 
 fn predictions(stage: &str, title: &str, lesson: &Lesson, predicted: &Predictions) -> Section {
     let note = "softmax(logits): one row for each position, after the target words before it. \
-                src/session/prefill.rs, kernels/src/softmax.rs";
+                src/session/prefill.rs, kernels/src/softmax/mod.rs";
     let mut section = Section::new(stage, title, note);
     for (target, rows) in lesson.targets.iter().zip(&predicted.probabilities) {
         section.line(text(target));

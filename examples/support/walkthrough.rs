@@ -278,7 +278,7 @@ fn note(stage: Stage, place: Place, config: &Config) -> String {
             }
             _ => "Sines in the first half, cosines in the second. kernels/src/position.rs",
         },
-        Stage::Input => "embedding + position. kernels/src/embedding.rs",
+        Stage::Input => "embedding + position. kernels/src/embedding/mod.rs",
         Stage::Query => "x W_Q + b, heads side by side. src/model/blocks/exec_context.rs",
         Stage::Key => "x W_K + b, heads side by side. src/model/blocks/exec_context.rs",
         Stage::Value => "x W_V + b, heads side by side. src/model/blocks/exec_context.rs",
@@ -298,9 +298,9 @@ fn note(stage: Stage, place: Place, config: &Config) -> String {
         }
         Stage::Residual => "x + block(x). kernels/src/gemm/epilogue.rs",
         Stage::Norm if config.norm_kind == NormKind::RmsNorm => {
-            "x / sqrt(mean(x^2) + eps) * weight. kernels/src/norm.rs"
+            "x / sqrt(mean(x^2) + eps) * weight. kernels/src/norm/mod.rs"
         }
-        Stage::Norm => "(x - mean) / sqrt(variance + eps) * weight + bias. kernels/src/norm.rs",
+        Stage::Norm => "(x - mean) / sqrt(variance + eps) * weight + bias. kernels/src/norm/mod.rs",
         Stage::Memory => {
             return format!(
                 "The encoder output{after}, which the decoder reads. src/model/encoder.rs"
@@ -310,7 +310,7 @@ fn note(stage: Stage, place: Place, config: &Config) -> String {
             return format!("The decoder's last hidden state{after}. src/model/decoder.rs");
         }
         Stage::Logits => "output W + b, one number per word. src/model/blocks/output.rs",
-        Stage::Probabilities => "softmax(logits). kernels/src/softmax.rs",
+        Stage::Probabilities => "softmax(logits). kernels/src/softmax/mod.rs",
         _ => "",
     };
     text.to_owned()

@@ -1,4 +1,4 @@
-"""Derives the coefficients in src/math.rs. Needs numpy and mpmath.
+"""Derives the coefficients in src/math/mod.rs. Needs numpy and mpmath.
 
 exp(t) = 1 + t + t^2 q(t)        on |t| <= ln(2)/2, relative error
 erf(x) = x P(x^2) / Q(x^2)       on |x| <= LIMIT, Q(0) = 1, error times max(1, x): GELU multiplies it by its argument
@@ -38,7 +38,7 @@ def lawson(x, f, weight, p_degree, q_degree, rounds=400):
 
 
 def erf_f32(x, p, q):
-    """The f32 evaluation of src/math.rs, without FMA."""
+    """The f32 evaluation of src/math/mod.rs, without FMA."""
     x = np.clip(x.astype(np.float32), -np.float32(LIMIT), np.float32(LIMIT))
     u = x * x
     top, bottom = np.float32(p[-1]), np.float32(q[-1])
