@@ -57,8 +57,7 @@ simd_op!(
                 group.scores::<S, NV>(s, block, lines);
                 let vectors = block.len.div_ceil(S::LANES);
                 let last = key + block.len == key_len;
-                let weigh = exponentials::<R>(lines, vectors, &mut running, last);
-                let factors = s.call_noinline(weigh);
+                let factors = exponentials::<R>(lines, vectors, &mut running, last).run(s);
                 for i in 0..R {
                     let (head, weights) = (&group.heads[i], &lines.0[i * KEY_BLOCK..][..block.len]);
                     let Some(bias) = head.hiding_bias() else { break };
@@ -382,7 +381,7 @@ simd_op!(
             vector_groups!(v, panels, [WIDE if S::LANES < 16, 4, 2, 1] => {
                 own.scores::<S>(s, block, v, after, line)
             });
-            s.call_noinline(score_other_slots::<N, 1>(own, block, first..panels, line));
+            score_other_slots::<N, 1>(own, block, first..panels, line).run(s);
             let bias = own.first().bias;
             if bias.is_some() || block.len < panels * S::LANES {
                 let (place, seen) = ((0, block.key), &[block.len]);

@@ -339,7 +339,7 @@ simd_op!(
         }
         let last = block.key + block.len >= head.query.limit(row + MR - 1);
         let lines = &mut scores.lines;
-        let factors = s.call_noinline(exponentials::<MR>(lines, vectors, running, last));
+        let factors = exponentials::<MR>(lines, vectors, running, last).run(s);
         #[cfg(feature = "train")]
         if let Some(drops) = head.query.drops {
             let (queries, keys) = ((row, MR), (block.key, max_seen));

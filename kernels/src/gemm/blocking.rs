@@ -38,7 +38,7 @@ use super::prefetch_weights::{
     BlockPrefetch, FEW_ROWS, ManyRows, NextBlock, PrefetchPlan, PrefetchTarget, WeightReads,
     fewest_rows,
 };
-use super::store_tile::{GemmRange, InRegisters, Store, load_line, store_line};
+use super::store_tile::{GemmRange, Store, load_line, store_line};
 use crate::dtype::Dtype;
 use crate::matrix::{Matrix, MatrixMut};
 use crate::parallel::{Workers, share, work_to_share};
@@ -351,15 +351,7 @@ impl GemmRange<'_> {
             let prefetch = Q::of_block::<S>(b, next);
             let acc = multiply_one(F32Operand(s), acc, steps, rows, weights, prefetch);
             if tile.last {
-                // A single tile of few rows waits for its weights.
-                let in_registers = const {
-                    if (MC > FEW_ROWS || Q::MIN_TILES > 1) && !S::SOFT_FMA {
-                        InRegisters::BiasAndRelu
-                    } else {
-                        InRegisters::Nothing
-                    }
-                };
-                self.store.store_tile::<S, MR, NV>(s, acc, in_registers, block);
+                self.store.store_tile::<S, MR, NV>(s, acc, block);
             } else {
                 for (i, &line) in acc.iter().enumerate() {
                     store_line(s, partial.add(i * S::PANEL), line);

@@ -60,17 +60,6 @@ impl GemmRange<'_> {
 /// Floats of a tile that goes through the stack.
 const FLOATS_ON_STACK: usize = MAX_MR * MAX_PANEL;
 
-/// The epilogues that a tile applies in registers. Each of them is code in every tile.
-#[derive(Clone, Copy, PartialEq)]
-pub(super) enum InRegisters {
-    /// None: for tiles that wait for their weights.
-    Nothing,
-    /// Bias and ReLU: for tiles that wait for arithmetic.
-    BiasAndRelu,
-    /// Also another operand: for loops that are compiled once, and for tiles of few steps.
-    OtherOperand,
-}
-
 // SAFETY: `Store` has only pointers and values. The tasks of one GEMM write disjoint tiles and read only their own tile
 // (`# Safety` of `Store::store_rows`).
 unsafe impl Send for Store {}
@@ -136,14 +125,13 @@ impl Store {
         &self,
         s: S,
         acc: Tile<S, MR, NV>,
-        in_registers: InRegisters,
         block: OutputRange,
     ) {
         // SAFETY: `# Safety` of this function.
         unsafe {
             self.store_rows(
                 s,
-                (MR, in_registers),
+                MR,
                 block,
                 #[inline(always)]
                 |i| acc[i],
@@ -151,7 +139,7 @@ impl Store {
         }
     }
 
-    /// [`Store::store_rows`] for a tile of `P` panels, through the stack: no sum is in a register during the call.
+    /// [`Store::store_rows`] for a tile of `P` panels, with one call for all of them: no sum is in a register during it.
     ///
     /// # Safety
     /// As [`Store::store_rows`], for the columns of all panels.
@@ -169,13 +157,31 @@ impl Store {
     ) {
         // Not at compile time: callers also name tiles that they never reach.
         assert!(P * MR * NV * S::LANES <= FLOATS_ON_STACK);
-        let width = P * NV * S::LANES;
+        let (width, panel) = (P * NV * S::LANES, NV * S::LANES);
+        if block.columns == width && self.fits_registers::<S>() {
+            let pass = Pass { scale: 1.0, ..self.pass(block) };
+            for (p, sums) in sums.into_iter().enumerate() {
+                let columns = (p * panel, panel);
+                // SAFETY: `# Safety` of this function: the block has all columns of the tile.
+                unsafe {
+                    pass.columns(
+                        s,
+                        (MR, true),
+                        block,
+                        columns,
+                        #[inline(always)]
+                        |i| sums[i],
+                    );
+                }
+            }
+            return;
+        }
         let mut buffer = MaybeUninit::<[f32; FLOATS_ON_STACK]>::uninit();
         let tile = buffer.as_mut_ptr().cast::<f32>();
         for (p, sums) in sums.into_iter().enumerate() {
             for (i, line) in sums.into_iter().enumerate() {
                 // SAFETY: `buffer` has `MR` rows of `width` floats.
-                unsafe { store_line(s, tile.add(i * width + p * NV * S::LANES), line) };
+                unsafe { store_line(s, tile.add(i * width + p * panel), line) };
             }
         }
         // SAFETY: `# Safety` of this function; the loop above stored the rows.
@@ -185,9 +191,9 @@ impl Store {
     /// Applies the epilogue to the sums of `block`, of which `line` returns row `i`, `NV` vectors, and stores them.
     /// `line` is called for the rows below `tall`, the constant height of a tile, that are in `block`.
     ///
-    /// The cases of `in_registers` run in registers, one row at a time: a tall tile would be spilled to memory. All other
-    /// cases go through the stack and one function for tiles of any height: inlined into every tile, that function would
-    /// be most of the code of a GEMM.
+    /// Bias, ReLU and another operand are applied in registers, one row at a time: a tall tile would be spilled to memory.
+    /// All other cases go through the stack and one function for tiles of any height: inlined into every tile, that
+    /// function would be most of the code of a GEMM.
     ///
     /// # Safety
     /// The output, the bias and the other operand of `self` cover `block`, no other thread accesses that part of the
@@ -196,7 +202,7 @@ impl Store {
     pub(super) unsafe fn store_rows<S: SimdF32, const NV: usize>(
         &self,
         s: S,
-        (tall, in_registers): (usize, InRegisters),
+        tall: usize,
         block: OutputRange,
         line: impl Fn(usize) -> [S::F32; NV],
     ) {
@@ -204,11 +210,8 @@ impl Store {
             assert!(NV * S::LANES <= MAX_PANEL);
             NV * S::LANES
         };
-        if block.columns == width && self.fits_registers(in_registers) {
-            let mut pass = Pass { scale: 1.0, ..self.pass(block) };
-            if in_registers != InRegisters::OtherOperand {
-                pass.binary = None;
-            }
+        if block.columns == width && self.fits_registers::<S>() {
+            let pass = Pass { scale: 1.0, ..self.pass(block) };
             // SAFETY: `# Safety` of this function: the block has all columns of the tile.
             return unsafe { pass.columns(s, (tall, true), block, (0, width), line) };
         }
@@ -238,19 +241,17 @@ impl Store {
 
     /// Whether the epilogue of a tile whose columns are all in the output runs in registers.
     #[inline(always)]
-    fn fits_registers(&self, in_registers: InRegisters) -> bool {
+    fn fits_registers<S: SimdF32>(&self) -> bool {
         #[cfg(feature = "train")]
         if self.derivative.is_some() {
             return false;
         }
-        let operand = match in_registers {
-            InRegisters::Nothing => false,
-            InRegisters::BiasAndRelu => self.binary.is_none(),
-            InRegisters::OtherOperand => {
-                self.binary.is_none_or(|(_, other)| other.column_stride == 1)
-            }
-        };
-        operand && self.scale == 1.0 && self.c.column_stride == 1 && is_maximum(self.activation)
+        // Without fused instructions the code of each pass is long.
+        !S::SOFT_FMA
+            && self.scale == 1.0
+            && self.c.column_stride == 1
+            && self.binary.is_none_or(|(_, other)| other.column_stride == 1)
+            && is_maximum(self.activation)
     }
 
     /// The only pass over `block`, if the activation is a maximum, into the output.

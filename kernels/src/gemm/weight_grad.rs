@@ -24,7 +24,7 @@ use super::microkernel::{F32Operand, Panels, Rows, multiply_in_phases};
 use super::pack_a::{self, CopyStrip, Strips, pack_strips};
 use super::packing::{PackedMatrix, pack_f32};
 use super::prefetch_weights::{ManyRows, NextBlock, PrefetchPlan};
-use super::store_tile::{InRegisters, Store};
+use super::store_tile::Store;
 use crate::dtype::Dtype;
 use crate::error::{Error, Expected};
 use crate::isa::Isa;
@@ -449,7 +449,7 @@ impl Product<'_> {
             );
             let height = (outputs - row).min(MAX_MR);
             let block = OutputRange { row, rows: height, column, columns: valid };
-            chunk.store.store_tile::<S, MAX_MR, NV>(s, acc, InRegisters::OtherOperand, block);
+            chunk.store.store_tile::<S, MAX_MR, NV>(s, acc, block);
         }
         if COPIES && let Some((d_bias, write)) = &chunk.d_bias {
             // SAFETY: `# Safety` of this function: no other thread uses this part of the bias gradient.

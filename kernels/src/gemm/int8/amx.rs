@@ -21,7 +21,7 @@ use super::tile_operand::Int8Range;
 use super::weights::PANEL;
 use crate::arch::x86_64::amx_tile::{Block, BlockSums, SIDE, STEP, Start, TileUnit, Tiles};
 use crate::gemm::epilogue::OutputRange;
-use crate::gemm::store_tile::{InRegisters, Store};
+use crate::gemm::store_tile::Store;
 use crate::parallel::share;
 use crate::row_prefetch::PrefetchPanel;
 use crate::simd::int8::{ActivationEncoding, Int8Dot, SimdI32};
@@ -174,7 +174,7 @@ impl<B: Int8Dot, T: Tiles> Pass<'_, B, T> {
         unsafe {
             store.store_rows(
                 s,
-                (rows.len(), InRegisters::OtherOperand),
+                rows.len(),
                 block,
                 #[inline(always)]
                 |i| {

@@ -15,7 +15,7 @@ use super::weights::{PANEL, QuantizedMatrix};
 use crate::arch::aarch64::i8mm::{Acc2x2, I8x8Pair, NeonI8mm};
 use crate::gemm::epilogue::OutputRange;
 use crate::gemm::microkernel::{Panels, Rows, TileOperand, multiply_one};
-use crate::gemm::store_tile::{InRegisters, Store};
+use crate::gemm::store_tile::Store;
 use crate::parallel::share;
 use crate::prefetch::PerStep;
 use crate::row_prefetch::PrefetchPanel;
@@ -170,7 +170,7 @@ impl PairTile<'_> {
         unsafe {
             store.store_rows(
                 s,
-                (tall, InRegisters::OtherOperand),
+                tall,
                 block,
                 #[inline(always)]
                 |i| {

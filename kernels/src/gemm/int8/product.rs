@@ -29,7 +29,7 @@ use crate::gemm::epilogue::Epilogue;
 use crate::gemm::epilogue::OutputRange;
 use crate::gemm::microkernel::{Panels, Rows, TileOperand, multiply_in_phases, multiply_one};
 use crate::gemm::prefetch_weights::{MAX_SPARSE_SUMS, PrefetchTarget, WeightReads};
-use crate::gemm::store_tile::{InRegisters, Store};
+use crate::gemm::store_tile::Store;
 use crate::matrix::MatrixMut;
 use crate::parallel::{Workers, share, work_to_share};
 use crate::prefetch::{PerStep, Sparse, strong_hw_prefetcher};
@@ -307,15 +307,11 @@ impl TilePanels<'_> {
             // SAFETY: `panel` is in the matrix, and its steps are followed by PANEL scales (`QuantizedMatrix`).
             *scale = unsafe { s.load(scales.wrapping_add(v * lanes)) };
         }
-        // Lower tiles are for products of few rows, which wait for their weights.
-        let in_registers = const {
-            if 2 * MR >= F::TALL { InRegisters::OtherOperand } else { InRegisters::Nothing }
-        };
         // SAFETY: rows and columns of the output, which `split` gives to no other task.
         unsafe {
             store.store_rows(
                 s,
-                (MR, in_registers),
+                MR,
                 block,
                 #[inline(always)]
                 |i| scaled(operand, &phases, i, &column_scales, row_scales[i]),
