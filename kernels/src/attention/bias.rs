@@ -4,45 +4,15 @@
 //! stride apart. The rows of a relative bias overlap: each begins one element *before* that of the previous query. The
 //! inner loops use a pointer and a signed stride.
 
-use super::online_softmax::biased;
-use super::options::{Bias, Sequence};
+use super::options::{Bias, Reach, Sequence};
 use crate::error::{Error, Expected};
 use crate::simd::{MAX_LANES, SimdF32};
 
-/// Upper bounds of the sequences of a call.
-#[derive(Clone, Copy)]
-pub(super) struct Reach {
-    pub(super) heads: usize,
-    /// One past the last query of a sequence.
-    pub(super) end: usize,
-    /// Most queries, and most keys, of a sequence.
-    pub(super) longest: [usize; 2],
-    /// The same of the sequences that have both.
-    pub(super) longest_scored: [usize; 2],
-    /// Multiply-adds of one of the two products of the call, as [`estimate_work`](super::tasks::estimate_work) returns
-    /// them.
-    pub(super) work: usize,
-}
-
-impl Reach {
-    /// Floats from the first to the last of `[heads, queries, keys]` with these strides.
-    pub(super) fn floats(
-        &self,
-        heads: usize,
-        head_stride: usize,
-        query_stride: usize,
-        keys: usize,
-    ) -> Result<usize, Error> {
-        if heads == 0 || self.end == 0 || keys == 0 {
-            return Ok(0);
-        }
-        let heads = (heads - 1).checked_mul(head_stride);
-        let queries = (self.end - 1).checked_mul(query_stride);
-        heads
-            .zip(queries)
-            .and_then(|(heads, queries)| heads.checked_add(queries)?.checked_add(keys))
-            .ok_or(Error::TooLarge { operand: "a bias or weights" })
-    }
+/// `score + bias`, and minus infinity where the bias [`hides`] the key.
+#[inline(always)]
+fn biased<S: SimdF32>(s: S, score: S::F32, bias: S::F32) -> S::F32 {
+    let hidden = s.less(bias, s.splat(f32::MIN));
+    s.select(hidden, s.splat(f32::NEG_INFINITY), s.add(score, bias))
 }
 
 /// A bias that has a value for every head, query and key of a call.

@@ -6,13 +6,12 @@
 
 use super::bias::CheckedBias;
 use super::head_views::Heads;
+use super::kv_f16::with_kv_format;
 use super::one_head::{HeadKv, ValueRows};
 use super::options::{
     AttentionOptions, AttentionOutput, Sequence, check_query, check_sequences, check_weights,
 };
-use super::panels::{
-    KvFormat, ROWS_AHEAD, copy_rows, head_floats, value_row, with_kv_format, write_keys,
-};
+use super::panels::{KvFormat, ROWS_AHEAD, copy_rows, head_floats, value_row, write_keys};
 use super::tasks::{AttentionParams, count_tasks};
 use crate::dtype::Dtype;
 use crate::error::{Error, Expected};

@@ -11,12 +11,13 @@
 
 use super::bias::CheckedBias;
 use super::cache::{Cache, CacheShape};
-use super::decode_group::{MAX_SHARED_ROWS, RowGroup, attend};
+use super::decode_group::{MAX_SHARED_ROWS, RowGroup, SharedRows, attend};
 use super::head_views::{Heads, HeadsMut};
+use super::kv_f16::with_kv_format;
 use super::one_head::HeadQuery;
 use super::online_softmax::WeightLines;
 use super::options::{AttentionOptions, Sequence, check_query, check_sequences};
-use super::panels::{KvFormat, with_kv_format};
+use super::panels::KvFormat;
 use super::tasks::{AttentionParams, chunked};
 use crate::debug_slice::impl_debug;
 use crate::dtype::Dtype;
@@ -227,15 +228,6 @@ simd_op!(
 /// computing takes longer than reading.
 const fn max_shared_rows<S: SimdF32>() -> usize {
     if S::PREFETCHES { MAX_SHARED_ROWS } else { 1 }
-}
-
-/// Rows that share one pass over their common keys and values: 1, 2 or 4.
-pub(super) struct SharedRows<'a> {
-    pub(super) rows: usize,
-    /// The KV slots of each row.
-    pub(super) slots: [&'a [u32]; MAX_SHARED_ROWS],
-    /// Keys that have the same slot in all rows, in whole panels.
-    pub(super) shared: usize,
 }
 
 impl<'a> DecodeRows<'a> {

@@ -4,7 +4,6 @@
 //! The keys and values that only one query reads are processed in separate functions, which groups of all sizes call.
 
 use super::cache::CacheHead;
-use super::decode::SharedRows;
 use super::one_head::{HeadQuery, ValueRows, add_unhidden, fill_fully_masked};
 use super::online_softmax::{
     Factors, KEY_BLOCK, KeyBlock, Running, WeightLines, exponentials, mask_scores,
@@ -83,6 +82,15 @@ simd_op!(
         }
     }
 );
+
+/// Rows that share one pass over their common keys and values: 1, 2 or 4.
+pub(super) struct SharedRows<'a> {
+    pub(super) rows: usize,
+    /// The KV slots of each row.
+    pub(super) slots: [&'a [u32]; MAX_SHARED_ROWS],
+    /// Keys that have the same slot in all rows, in whole panels.
+    pub(super) shared: usize,
+}
 
 impl<'a, N: KvFormat, const R: usize> RowGroup<'a, N, R> {
     /// The group of the first `R` of `heads`.

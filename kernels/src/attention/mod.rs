@@ -55,29 +55,12 @@ pub use cache::{Cache, CacheMut, CacheShape, CachedSequence, attention_cached};
 pub use decode::{SlotTable, attention_decode};
 pub use head_views::{Heads, HeadsMut, Qkv};
 pub use options::{AttentionOptions, AttentionOutput, AttentionWeights, Bias, Sequence};
+pub use tasks::attention_scratch;
 
 use crate::error::Error;
 use crate::isa::Isa;
 use crate::parallel::Exec;
 use panels::head_floats;
-
-/// Floats of scratch that [`attention`] needs for `sequences` with `heads` key-value heads of
-/// `head_dim` elements: a copy of their keys and values, rounded up to whole vectors.
-///
-/// # Errors
-/// The size overflows.
-pub fn attention_scratch(
-    isa: Isa,
-    sequences: &[Sequence],
-    heads: usize,
-    head_dim: usize,
-) -> Result<usize, Error> {
-    sequences.iter().try_fold(0usize, |total, sequence| {
-        head_floats(isa.lanes(), sequence.padded_len, head_dim)
-            .and_then(|floats| floats.checked_mul(heads)?.checked_add(total))
-            .ok_or(Error::TooLarge { operand: "the scratch" })
-    })
-}
 
 /// Floats of scratch that are enough for any `sequences` sequences with `tokens` keys in total, padding included. It is
 /// for planning before the lengths are known.

@@ -3,7 +3,7 @@
 
 use super::bias::BiasRows;
 use crate::math::{exp_nonpositive, exp_shift};
-use crate::simd::{MAX_LANES, MAX_MR, MOST_PARTS, SimdF32, simd_op};
+use crate::simd::{MAX_LANES, MAX_MR, MOST_PARTS, simd_op};
 
 /// Keys in one block. A block of keys and values of 64 dimensions is 128 KiB, a share of the second-level cache. Most
 /// sentences have one block, which is never rescaled.
@@ -60,13 +60,6 @@ pub(super) struct Factors {
     pub(super) before: f32,
     /// After they are added: the reciprocal of the sum of all weights for the last block, else 1.
     pub(super) after: f32,
-}
-
-/// `score + bias`, and minus infinity where the bias [`hides`](super::bias::hides) the key.
-#[inline(always)]
-pub(super) fn biased<S: SimdF32>(s: S, score: S::F32, bias: S::F32) -> S::F32 {
-    let hidden = s.less(bias, s.splat(f32::MIN));
-    s.select(hidden, s.splat(f32::NEG_INFINITY), s.add(score, bias))
 }
 
 simd_op!(

@@ -1,10 +1,10 @@
 //! Sequences, masks, biases, outputs and options of a call, and the checks that they fit. The checks run before anything
 //! is written.
 
-use super::bias::Reach;
 use super::head_views::{Heads, HeadsMut};
-use super::tasks::estimate_work;
 use crate::debug_slice::{CountElements, impl_debug};
+#[cfg(feature = "train")]
+use crate::dropout::WeightDropout;
 use crate::error::{Error, Expected};
 use crate::float_mode::in_default_mode;
 use crate::softmax::FullyMasked;
@@ -199,6 +199,53 @@ pub(super) fn check_query(
     Error::check_size("heads", "query", Expected::MultipleOf(kv_heads), query.heads())
 }
 
+/// Upper bounds of the sequences of a call.
+#[derive(Clone, Copy)]
+pub(super) struct Reach {
+    pub(super) heads: usize,
+    /// One past the last query of a sequence.
+    pub(super) end: usize,
+    /// Most queries, and most keys, of a sequence.
+    pub(super) longest: [usize; 2],
+    /// The same of the sequences that have both.
+    pub(super) longest_scored: [usize; 2],
+    /// Multiply-adds of one of the two products of the call, as [`estimate_work`] returns them.
+    pub(super) work: usize,
+}
+
+impl Reach {
+    /// Floats from the first to the last of `[heads, queries, keys]` with these strides.
+    pub(super) fn floats(
+        &self,
+        heads: usize,
+        head_stride: usize,
+        query_stride: usize,
+        keys: usize,
+    ) -> Result<usize, Error> {
+        if heads == 0 || self.end == 0 || keys == 0 {
+            return Ok(0);
+        }
+        let heads = (heads - 1).checked_mul(head_stride);
+        let queries = (self.end - 1).checked_mul(query_stride);
+        heads
+            .zip(queries)
+            .and_then(|(heads, queries)| heads.checked_add(queries)?.checked_add(keys))
+            .ok_or(Error::TooLarge { operand: "a bias or weights" })
+    }
+}
+
+/// Multiply-adds of sequences of `(queries, keys)` over `elements` elements of all heads, saturating. It decides the
+/// number of threads.
+pub(super) fn estimate_work(
+    sequences: impl Iterator<Item = (usize, usize)>,
+    elements: [usize; 2],
+) -> usize {
+    sequences
+        .map(|(queries, keys)| queries.saturating_mul(keys))
+        .fold(0, usize::saturating_add)
+        .saturating_mul(elements[0].saturating_mul(elements[1]))
+}
+
 /// Checks that the query ranges `(query_start, query_len, key_len)` are in order and inside the query, and each in one
 /// batch element of each of `views`, which have the shape of the query.
 pub(super) fn check_sequences(
@@ -272,4 +319,14 @@ pub(super) fn check_weights<'a>(
     }
     Error::check_min_len("weights", expected, weights.data)?;
     Ok(Some(weights))
+}
+
+/// Checks that there is one sentence for each query token.
+#[cfg(feature = "train")]
+pub(super) fn check_sentences(
+    dropout: Option<&WeightDropout<'_>>,
+    query: &Heads<'_>,
+) -> Result<(), Error> {
+    let found = dropout.map_or(query.tokens(), WeightDropout::tokens);
+    Error::check_size("sentences", "dropout", Expected::Exactly(query.tokens()), found)
 }

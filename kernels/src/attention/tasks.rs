@@ -1,20 +1,18 @@
 //! [`super::attention`]: copies keys into panels and values into rows of the caller's scratch, and splits the queries into
 //! tasks: sequences times heads times blocks of queries. Tasks write disjoint rows of the output.
 
-use super::attention_scratch;
-#[cfg(feature = "train")]
-use super::backward::check_sentences;
-use super::bias::{CheckedBias, Reach};
+use super::bias::CheckedBias;
 use super::flash::{FlashHead, MIN_QUERY_BLOCK, QUERY_BLOCK, Scores};
 use super::head_views::{HeadPtrs, Heads, HeadsMut, Qkv};
+use super::kv_f16::with_kv_format;
 use super::one_head::{HeadKv, HeadQuery, RowsOut};
+#[cfg(feature = "train")]
+use super::options::check_sentences;
 use super::options::{
-    AttentionOptions, AttentionOutput, AttentionWeights, Sequence, check_keys, check_query,
+    AttentionOptions, AttentionOutput, AttentionWeights, Reach, Sequence, check_keys, check_query,
     check_sequences, check_weights,
 };
-use super::panels::{
-    KvFormat, ROWS_AHEAD, copy_rows, head_floats, value_row, with_kv_format, write_keys,
-};
+use super::panels::{KvFormat, ROWS_AHEAD, copy_rows, head_floats, value_row, write_keys};
 #[cfg(feature = "train")]
 use crate::dropout::WeightDropout;
 use crate::dtype::Dtype;
@@ -64,16 +62,22 @@ pub(super) fn count_tasks(sequences: usize, heads: usize, longest: usize) -> Res
         .ok_or(Error::TooLarge { operand: "the list of tasks" })
 }
 
-/// Multiply-adds of sequences of `(queries, keys)` over `elements` elements of all heads, saturating. It decides the
-/// number of threads.
-pub(super) fn estimate_work(
-    sequences: impl Iterator<Item = (usize, usize)>,
-    elements: [usize; 2],
-) -> usize {
-    sequences
-        .map(|(queries, keys)| queries.saturating_mul(keys))
-        .fold(0, usize::saturating_add)
-        .saturating_mul(elements[0].saturating_mul(elements[1]))
+/// Floats of scratch that [`attention`](super::attention()) needs for `sequences` with `heads` key-value heads of
+/// `head_dim` elements: a copy of their keys and values, rounded up to whole vectors.
+///
+/// # Errors
+/// The size overflows.
+pub fn attention_scratch(
+    isa: Isa,
+    sequences: &[Sequence],
+    heads: usize,
+    head_dim: usize,
+) -> Result<usize, Error> {
+    sequences.iter().try_fold(0usize, |total, sequence| {
+        head_floats(isa.lanes(), sequence.padded_len, head_dim)
+            .and_then(|floats| floats.checked_mul(heads)?.checked_add(total))
+            .ok_or(Error::TooLarge { operand: "the scratch" })
+    })
 }
 
 /// The checked parameters that all sequences and heads of one call share.
@@ -472,6 +476,7 @@ simd_op!(
 
 #[cfg(test)]
 mod tests {
+    use super::super::options::estimate_work;
     use super::*;
 
     /// A product that wraps around would give few tasks, two of which write the same row.

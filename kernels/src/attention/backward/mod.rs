@@ -43,7 +43,9 @@ mod workspace;
 
 use super::bias::CheckedBias;
 use super::head_views::{Heads, HeadsMut, Qkv};
-use super::options::{AttentionOptions, Bias, Sequence, check_keys, check_query, check_sequences};
+use super::options::{
+    AttentionOptions, Bias, Sequence, check_keys, check_query, check_sentences, check_sequences,
+};
 use super::tasks::{AttentionParams, MIN_WORK_TO_FORK, TrainArgs, attend, check_sums, count_tasks};
 use crate::debug_slice::impl_debug;
 use crate::dropout::WeightDropout;
@@ -461,13 +463,4 @@ fn check_disjoint_keys(sequences: &[Sequence]) -> Result<(), Error> {
         }
     }
     Ok(())
-}
-
-/// Checks that there is one sentence for each query token.
-pub(super) fn check_sentences(
-    dropout: Option<&WeightDropout<'_>>,
-    query: &Heads<'_>,
-) -> Result<(), Error> {
-    let found = dropout.map_or(query.tokens(), WeightDropout::tokens);
-    Error::check_size("sentences", "dropout", Expected::Exactly(query.tokens()), found)
 }

@@ -6,6 +6,7 @@
 //! until the agreement is as high as requested.
 
 use super::encoder_inputs::Sources;
+use super::requests::not_finite;
 use crate::Failure;
 use simdformer::checkpoint::{
     Attention, Checkpoint, FeedForward, LayerPart, ParamKind, Projection, TensorId,
@@ -170,7 +171,7 @@ impl Comparison<'_> {
                 }
             })?;
             if finish == Finish::NotFinite {
-                return Err(super::not_finite(index + 1));
+                return Err(not_finite(index + 1));
             }
             self.targets[index] = Some(found);
         }

@@ -15,7 +15,7 @@ use crate::output_file::{self, cannot_write};
 use crate::{Failure, Streams, search_arguments};
 use drafts::Drafts;
 use encoder_inputs::{SOURCES_PER_CALL, Sources};
-use requests::{Request, Response};
+use requests::{Request, Response, not_finite};
 use safetensors::tensor::{Dtype, TensorView};
 use simdformer::atomic_file;
 use simdformer::checkpoint::Checkpoint;
@@ -25,7 +25,6 @@ use simdformer::search::{
     Finish, Hooks, LogitsProcessor, SearchOptions, Strategy, Timestamps, score_targets,
 };
 use simdformer::{DecodeStats, Event, Features, Limits, Model, Session, Source, SourceId};
-use simdformer_text::translator;
 use statistics::{Measured, Statistics, allocations, peak_rss_bytes};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -404,11 +403,6 @@ impl Batch<'_> {
 
 fn bytes(floats: &[f32]) -> Vec<u8> {
     floats.iter().flat_map(|x| x.to_le_bytes()).collect()
-}
-
-/// What is wrong with request `number`: its sequences end where the scores became NaN or infinite.
-fn not_finite(number: usize) -> Failure {
-    format!("request {number}: {}", translator::Failure::NotFinite).into()
 }
 
 /// Buffers for the hypotheses of one sentence, allocated before the time measurement.

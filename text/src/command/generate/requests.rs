@@ -1,8 +1,15 @@
 //! The JSON lines that are read and written.
 
+use crate::Failure;
 use serde::{Deserialize, Serialize};
 use simdformer::config::{Config, Side};
+use simdformer_text::translator;
 use std::fmt;
+
+/// What is wrong with request `number`: its sequences end where the scores became NaN or infinite.
+pub(super) fn not_finite(number: usize) -> Failure {
+    format!("request {number}: {}", translator::Failure::NotFinite).into()
+}
 
 /// One line of input.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
