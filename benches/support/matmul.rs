@@ -5,10 +5,9 @@
 use crate::buffer::Buffer;
 use crate::work::Work;
 #[cfg(feature = "train")]
-use simdformer_kernels::{Activation, train};
+use simdformer_kernels::{Activation, Exec, train};
 use simdformer_kernels::{
-    Dtype, Epilogue, Exec, Isa, Matrix, MatrixMut, PackOptions, PackedMatrix, Parallelism, PostOp,
-    gemm,
+    Dtype, Epilogue, Isa, Matrix, MatrixMut, PackOptions, PackedMatrix, Parallelism, PostOp, gemm,
 };
 use std::hint::black_box;
 

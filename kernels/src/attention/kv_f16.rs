@@ -99,6 +99,25 @@ impl KvFormat for F16Kv {
     }
 }
 
+/// Evaluates `$run` with `$N` as the [`KvFormat`] of `$dtype`. Each format has a separate entry, so that the stack
+/// holds the scores of one format only.
+macro_rules! with_kv_format {
+    ($dtype:expr, $N:ident => $run:expr) => {
+        match $dtype {
+            Dtype::F32 => {
+                type $N = $crate::attention::panels::F32Kv;
+                $run
+            }
+            Dtype::F16 if cfg!(feature = "f16") => {
+                type $N = $crate::attention::kv_f16::F16Kv;
+                $run
+            }
+            _ => unreachable!("`CacheShape::buffer_len` rejects the dtype"),
+        }
+    };
+}
+pub(super) use with_kv_format;
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -128,22 +147,3 @@ mod tests {
         }
     }
 }
-
-/// Evaluates `$run` with `$N` as the [`KvFormat`] of `$dtype`. Each format has a separate entry, so that the stack
-/// holds the scores of one format only.
-macro_rules! with_kv_format {
-    ($dtype:expr, $N:ident => $run:expr) => {
-        match $dtype {
-            Dtype::F32 => {
-                type $N = $crate::attention::panels::F32Kv;
-                $run
-            }
-            Dtype::F16 if cfg!(feature = "f16") => {
-                type $N = $crate::attention::kv_f16::F16Kv;
-                $run
-            }
-            _ => unreachable!("`CacheShape::buffer_len` rejects the dtype"),
-        }
-    };
-}
-pub(super) use with_kv_format;

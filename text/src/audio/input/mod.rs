@@ -330,10 +330,10 @@ impl<'s> AudioReader<'s> {
     }
 }
 
+#[cfg(feature = "audio-files")]
+#[allow(clippy::unwrap_used)]
 #[cfg(test)]
 mod tests {
-    #![cfg(feature = "audio-files")]
-    #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::audio::Channel;
     use std::fs;
