@@ -56,10 +56,10 @@ impl_debug!(SlotTable { [lens], [slots], stride });
 /// `slot_table` contains the slots. `out` has the query's shape. A dense bias is indexed by row, as by query elsewhere.
 /// With a relative bias, the position of each row is that of its last key.
 ///
-/// This is self-attention in a decode step. [Append](CacheMut::append) the keys and values of the rows first: a row
+/// This is self-attention in a decode step. [Append](crate::CacheMut::append) the keys and values of the rows first: a row
 /// sees its own key. To fork a hypothesis, copy a row of the table; keys and values are not copied.
 ///
-/// The bits are those of [`attention_cached`] on a cache that has the same keys in one slot.
+/// The bits are those of [`attention_cached`](crate::attention_cached) on a cache that has the same keys in one slot.
 ///
 /// # Errors
 /// Shapes, slots, lengths or buffers that do not fit; then nothing is written.

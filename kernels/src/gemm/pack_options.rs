@@ -56,7 +56,7 @@ impl PackOptions<'_> {
         packed_len(isa, self.dtype, depth, columns)
     }
 
-    /// Packs `weight`, `[depth, columns]`: a [`Matrix`] with any strides, or a [`PackSource`] of 16-bit values. The
+    /// Packs `weight`, `[depth, columns]`: a [`Matrix`](crate::Matrix) with any strides, or a [`PackSource`] of 16-bit values. The
     /// previous content of `buffer` does not matter.
     ///
     /// # Errors

@@ -13,7 +13,7 @@ use crate::audio::wav::Wav;
 const TAGS: usize = 8;
 const TAG_BYTES: u64 = 64 << 20;
 
-/// How an [`AudioReader`] reads its source.
+/// How an [`AudioReader`](super::AudioReader) reads its source.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct InputOptions {
     /// Which of several channels is read.
