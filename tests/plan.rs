@@ -323,7 +323,6 @@ fn limits_that_no_machine_can_hold_are_errors() {
         Limits { batch_tokens: 256, ..Limits::new(most, 256, 256) },
         Limits { beams: most, ..Limits::new(1, 1, 2) },
         Limits { end_tokens: usize::MAX, ..Limits::new(1, 1, 2) },
-        Limits { end_tokens: most, ..Limits::new(1, 1, 2) },
         Limits { beams: 1 << 20, ..Limits::new(1 << 11, 256, 256) },
         Limits { sentences: usize::MAX, ..Limits::new(1, 1, 2) },
         Limits { target_tokens: usize::MAX, ..Limits::new(1, 1, 2) },
