@@ -150,6 +150,41 @@ pub(super) fn check_operands(
     operand.map_or(Ok(()), |operand| operand.check_shape("post_op", [rows, columns]))
 }
 
+/// What combines the result with the other operand.
+#[derive(Clone, Copy)]
+pub(super) enum Binary {
+    Add,
+    Multiply,
+}
+
+/// The formula of the epilogue: `other op max(floor, scale * x + bias)`. Without a scale, `scale` is 1, without a bias,
+/// `bias` is -0, and without ReLU, `floor` is minus infinity: all are exact. Other activations follow between two passes.
+#[inline(always)]
+pub(super) fn apply<S: SimdF32, const NV: usize>(
+    s: S,
+    mut x: [S::F32; NV],
+    (scale, bias, floor): (S::F32, [S::F32; NV], S::F32),
+    other: Option<(Binary, [S::F32; NV])>,
+) -> [S::F32; NV] {
+    for v in 0..NV {
+        x[v] = s.max(floor, s.add(s.mul(x[v], scale), bias[v]));
+    }
+    match other {
+        None => {}
+        Some((Binary::Add, other)) => {
+            for v in 0..NV {
+                x[v] = s.add(other[v], x[v]);
+            }
+        }
+        Some((Binary::Multiply, other)) => {
+            for v in 0..NV {
+                x[v] = s.mul(other[v], x[v]);
+            }
+        }
+    }
+    x
+}
+
 /// A matrix with the shape of the output.
 #[derive(Clone, Copy)]
 pub(super) struct ElementPtrs {

@@ -1,6 +1,6 @@
 //! The store of a GEMM: the epilogue is applied to a tile of sums, and the result is written to the output.
 
-use super::epilogue::{ElementPtrs, Epilogue, OutputRange, PostOp, copy_strided};
+use super::epilogue::{Binary, ElementPtrs, Epilogue, OutputRange, PostOp, apply, copy_strided};
 #[cfg(feature = "train")]
 use super::epilogue_grad::{Derivative, times_derivative};
 use super::microkernel::Tile;
@@ -24,13 +24,6 @@ pub(super) struct Store {
     binary: Option<(Binary, ElementPtrs)>,
     #[cfg(feature = "train")]
     derivative: Option<Derivative>,
-}
-
-/// What combines the result with the other operand.
-#[derive(Clone, Copy)]
-enum Binary {
-    Add,
-    Multiply,
 }
 
 /// A part of a product with packed weights: some rows times some panels.
@@ -316,34 +309,6 @@ pub(super) unsafe fn store_line<S: SimdF32, const NV: usize>(
         // SAFETY: `# Safety` of this function.
         unsafe { s.store(to.add(v * S::LANES), x) };
     }
-}
-
-/// The formula of the epilogue: `other op max(floor, scale * x + bias)`. Without a scale, `scale` is 1, without a bias,
-/// `bias` is -0, and without ReLU, `floor` is minus infinity: all are exact. Other activations follow between two passes.
-#[inline(always)]
-fn apply<S: SimdF32, const NV: usize>(
-    s: S,
-    mut x: [S::F32; NV],
-    (scale, bias, floor): (S::F32, [S::F32; NV], S::F32),
-    other: Option<(Binary, [S::F32; NV])>,
-) -> [S::F32; NV] {
-    for v in 0..NV {
-        x[v] = s.max(floor, s.add(s.mul(x[v], scale), bias[v]));
-    }
-    match other {
-        None => {}
-        Some((Binary::Add, other)) => {
-            for v in 0..NV {
-                x[v] = s.add(other[v], x[v]);
-            }
-        }
-        Some((Binary::Multiply, other)) => {
-            for v in 0..NV {
-                x[v] = s.mul(other[v], x[v]);
-            }
-        }
-    }
-    x
 }
 
 simd_op!(
