@@ -49,6 +49,14 @@ enum Codec {
     Opus(Box<Opus>),
 }
 
+/// What is not heard of the samples of a packet: the padding of a Matroska file, at the end or, if it is negative, at the beginning;
+/// and the last samples.
+#[derive(Clone, Copy)]
+struct Unheard {
+    nanoseconds: i64,
+    last: u64,
+}
+
 /// An open file of compressed audio, whose first samples are decoded.
 ///
 /// Sound that cannot be read is passed over: [`Decoder::incomplete`] says where. An error is one of reading, or there is no sound.
@@ -68,7 +76,7 @@ pub(super) struct Decoder<'s> {
     next_rate: Option<u32>,
     /// Samples per channel, if the file says how many.
     samples: Option<u64>,
-    /// Samples per channel that were decoded, and how many are still dropped at the beginning.
+    /// Samples per channel that were decoded and are heard, and how many of the next ones that the decoder gives are not heard.
     decoded: u64,
     delay: u64,
     /// What the container says of the samples that are heard: the delay in nanoseconds, or edits, until the rate is known; then the
@@ -170,11 +178,8 @@ impl<'s> Decoder<'s> {
         })?;
         let name = format.format_info().short_name;
         let (track, parameters) = audio_track(&*format, name)?;
-        let mut codec = make_codec(name, &parameters)?;
+        let codec = make_codec(name, &parameters)?;
         let (edits, nanoseconds) = (heard.take_edits(), heard.choose(u64::from(track.id)));
-        if let (Codec::Opus(opus), Some(_)) = (&mut codec, &edits) {
-            opus.keep_all();
-        }
         let is_aac = parameters.codec == CODEC_ID_AAC;
         let skip = if let Codec::Opus(opus) = &codec { opus.skip() } else { 0 };
         let (delay, hold) = match name {
@@ -184,7 +189,7 @@ impl<'s> Decoder<'s> {
             }
             _ if is_aac => (AAC_DELAY, Some(2 * AAC_DELAY)),
             _ if parameters.codec == CODEC_ID_MP3 => (0, Some(2 * MP3_FRAME)),
-            _ if parameters.codec == CODEC_ID_OPUS => (0, Some(OPUS_PACKET)),
+            _ if parameters.codec == CODEC_ID_OPUS => (skip, Some(OPUS_PACKET)),
             _ => (0, None),
         };
         let dropped = if is_aac { AAC_DELAY } else { skip };
@@ -364,6 +369,8 @@ impl<'s> Decoder<'s> {
         };
         let (data, trim) = (&packet.data[..], packet.trim_end.get());
         self.packet_bytes += data.len() as u64;
+        let padding = self.heard.take_padding(self.packets);
+        self.packets += 1;
         let (mut rate, mut channels) = (0, 0);
         // A joined MP3 file may have other channels, which need a new decoder.
         for attempt in 0..2 {
@@ -378,7 +385,7 @@ impl<'s> Decoder<'s> {
                 Codec::Opus(opus) => guard(|| {
                     (rate, channels) = (opus.rate(), opus.channels());
                     interleaved.clear();
-                    let samples = opus.decode(data, trim);
+                    let samples = opus.decode(data);
                     interleaved
                         .extend(samples.map_err(|error| Error::DecodeError(error.message()))?);
                     Ok(())
@@ -397,21 +404,28 @@ impl<'s> Decoder<'s> {
                 }
             }
         }
-        self.drop_padding(rate, channels);
-        self.take_samples(rate, channels)
+        let unheard = Unheard {
+            nanoseconds: padding,
+            // The other decoders leave them out.
+            last: if matches!(self.codec, Codec::Opus(_)) { trim } else { 0 },
+        };
+        self.take_samples(rate, channels, unheard)
     }
 
-    /// Drops what a Matroska file says is not heard of the packet.
-    fn drop_padding(&mut self, rate: u32, channels: usize) {
-        let padding = self.heard.take_padding(self.packets);
-        self.packets += 1;
-        let samples = samples_in(padding.unsigned_abs(), NANOSECONDS, rate);
-        let dropped = usize::try_from(samples).unwrap_or(usize::MAX).saturating_mul(channels);
-        let dropped = dropped.min(self.interleaved.len());
-        match padding < 0 {
-            true => drop(self.interleaved.drain(..dropped)),
-            false => self.interleaved.truncate(self.interleaved.len() - dropped),
-        }
+    /// Drops the samples of the packet that are not heard. The delay and the paddings count samples that the decoder gives: one that
+    /// both leave out counts for both.
+    fn drop_unheard(&mut self, rate: u32, channels: usize, unheard: Unheard) {
+        let all = (self.interleaved.len() / channels) as u64;
+        let padding = samples_in(unheard.nanoseconds.unsigned_abs(), NANOSECONDS, rate);
+        let (first, last) = match unheard.nanoseconds < 0 {
+            true => (padding, unheard.last),
+            false => (0, padding.max(unheard.last)),
+        };
+        let end = all.saturating_sub(last);
+        let begin = self.delay.max(first).min(end);
+        self.delay = self.delay.saturating_sub(all);
+        self.interleaved.truncate(end as usize * channels);
+        self.interleaved.drain(..begin as usize * channels);
     }
 
     /// Finds out which samples are heard, when the rate is known.
@@ -435,7 +449,12 @@ impl<'s> Decoder<'s> {
     }
 
     /// Takes the decoded samples of a packet.
-    fn take_samples(&mut self, rate: u32, channels: usize) -> Result<bool, AudioError> {
+    fn take_samples(
+        &mut self,
+        rate: u32,
+        channels: usize,
+        unheard: Unheard,
+    ) -> Result<bool, AudioError> {
         if self.rate == 0 {
             if !(1..=CHANNELS).contains(&channels) {
                 let expected = format!("1 to {CHANNELS}");
@@ -457,6 +476,7 @@ impl<'s> Decoder<'s> {
             (self.next_rate, self.samples, self.ranges) = (Some(rate), None, None);
             self.held.clear();
         }
+        self.drop_unheard(rate, channels, unheard);
         let frames = self.interleaved.chunks_exact(channels);
         match self.channel {
             Channel::Mix => self.ready.extend(frames.map(|frame| {
@@ -477,9 +497,6 @@ impl<'s> Decoder<'s> {
         if let Some(ranges) = &mut self.ranges {
             keep_heard(&mut self.ready, position, ranges);
         }
-        let dropped = self.delay.min(self.ready.len() as u64);
-        self.ready.drain(..dropped as usize);
-        self.delay -= dropped;
         if let (Some(samples), Some(hold)) = (self.samples, self.hold) {
             let rest = samples.saturating_sub(self.decoded).min(self.ready.len() as u64);
             self.held.extend(self.ready.drain(rest as usize..));
@@ -498,6 +515,9 @@ impl<'s> Decoder<'s> {
         self.track = track.id;
         self.codec = make_codec(self.name, &parameters)?;
         (self.parameters, self.samples) = (parameters, None);
+        if let Codec::Opus(opus) = &self.codec {
+            self.delay = opus.skip();
+        }
         Ok(())
     }
 

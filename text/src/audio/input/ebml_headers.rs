@@ -130,8 +130,8 @@ pub(super) struct EbmlHeaders {
     heard: Heard,
     /// The numbers of the tracks, and how many frames of each were passed on.
     tracks: Vec<(u64, u64)>,
-    /// The track of the last block, and the number of its last frame.
-    block: Option<(u64, u64)>,
+    /// The track of the last block, and the numbers of its first and its last frame.
+    block: Option<(u64, [u64; 2])>,
     /// The error after what was passed on.
     failed: Option<io::Error>,
 }
@@ -174,8 +174,9 @@ impl EbmlHeaders {
         let found = block_of(first);
         self.block = found.as_ref().and_then(place).map(|place| {
             let (track, frames) = &mut self.tracks[place];
+            let first = *frames;
             *frames += found.map_or(0, |(_, _, frames)| frames);
-            (*track, *frames - 1)
+            (*track, [first, *frames - 1])
         });
     }
 }
@@ -253,8 +254,10 @@ impl Parts for EbmlHeaders {
                 if fill(reader, &mut content)? < content.len() {
                     return Err(cut());
                 }
-                if let Some((track, frame)) = self.block {
-                    self.heard.add_padding(track, frame, signed(&content));
+                if let Some((track, [first, last])) = self.block {
+                    let padding = signed(&content);
+                    let frame = if padding < 0 { first } else { last };
+                    self.heard.add_padding(track, frame, padding);
                 }
                 (0, [head.bytes, content].concat())
             }

@@ -21,8 +21,8 @@ pub(super) struct Opus {
     channels: usize,
     /// The factor of all samples.
     gain: f32,
-    /// Samples per channel that are still to be dropped.
-    skip: usize,
+    /// Samples per channel before the first one that is heard.
+    skip: u64,
     samples: Vec<f32>,
 }
 
@@ -67,19 +67,14 @@ impl Opus {
             streams: streams.map_err(|error| error.to_string())?,
             channels: number,
             gain: 10f32.powf(f32::from(gain) / (20.0 * 256.0)),
-            skip: usize::from(number_of([skip0, skip1])),
+            skip: number_of([skip0, skip1]).into(),
             samples: vec![0.0; LONGEST * number],
         })
     }
 
-    /// Samples per channel that are dropped at the beginning.
+    /// Samples per channel before the first one that is heard, which the header says. They are decoded, too.
     pub(super) fn skip(&self) -> u64 {
-        self.skip as u64
-    }
-
-    /// Drops none at the beginning: the container says which are heard.
-    pub(super) fn keep_all(&mut self) {
-        self.skip = 0;
+        self.skip
     }
 
     pub(super) fn rate(&self) -> u32 {
@@ -90,8 +85,8 @@ impl Opus {
         self.channels
     }
 
-    /// The samples of the next packet, of all channels in turn, without the last `trim` of each channel.
-    pub(super) fn decode(&mut self, packet: &[u8], trim: u64) -> Result<&[f32], Error> {
+    /// The samples of the next packet, of all channels in turn.
+    pub(super) fn decode(&mut self, packet: &[u8]) -> Result<&[f32], Error> {
         if packet.is_empty() {
             // A packet that was not sent is silence in no format that is read here.
             return Err(Error::InvalidPacket("an empty packet"));
@@ -100,10 +95,7 @@ impl Opus {
             Streams::One(one) => one.decode(packet, LONGEST, &mut self.samples)?,
             Streams::Several(all) => all.decode(packet, LONGEST, &mut self.samples)?,
         };
-        let from = self.skip.min(decoded);
-        self.skip -= from;
-        let to = decoded.saturating_sub(usize::try_from(trim).unwrap_or(usize::MAX)).max(from);
-        let samples = &mut self.samples[from * self.channels..to * self.channels];
+        let samples = &mut self.samples[..decoded * self.channels];
         samples.iter_mut().for_each(|sample| *sample *= self.gain);
         Ok(samples)
     }
