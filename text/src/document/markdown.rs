@@ -64,7 +64,7 @@ pub(super) fn parse(
     for (event, range) in parser.into_offset_iter() {
         reader.event(event, start + range.start..start + range.end);
     }
-    reader.end_segment();
+    reader.end_segment(source.len());
     reader.definitions_before(source.len());
     Ok(())
 }
@@ -195,7 +195,7 @@ impl Reader<'_, '_, '_> {
             Event::SoftBreak => self.inline.line_break(range.clone()),
             Event::HardBreak if self.image.is_some() => self.inline.line_break(range.clone()),
             Event::HardBreak | Event::Rule | Event::TaskListMarker(_) | Event::Html(_) => {
-                self.end_segment()
+                self.end_segment(range.end);
             }
         }
         self.line_start = false;
@@ -216,7 +216,7 @@ impl Reader<'_, '_, '_> {
             Tag::Link { link_type, title, .. } => self.link(link_type, &title, range),
             Tag::Image { link_type, title, .. } => self.image(link_type, &title, range),
             other => {
-                self.end_segment();
+                self.end_segment(range.start);
                 self.definitions_before(range.start);
                 self.done = range.start;
                 self.line_start = true;
@@ -270,7 +270,7 @@ impl Reader<'_, '_, '_> {
                 self.done = end;
             }
             other => {
-                self.end_segment();
+                self.end_segment(range.end);
                 self.context = Context::Block;
                 self.done = range.end;
                 self.line_start = true;
@@ -283,7 +283,10 @@ impl Reader<'_, '_, '_> {
         }
     }
 
-    fn end_segment(&mut self) {
+    /// Ends the segment before byte `at` of the source. The title of a link that goes on after it is for the next one.
+    fn end_segment(&mut self, at: usize) {
+        let later: Vec<Aside> =
+            self.asides.extract_if(.., |aside| aside.range().start >= at).collect();
         let found = self.inline.finish(!self.asides.is_empty());
         // The text of an item of a list is no block, and may follow definitions.
         let starts = || self.asides.iter().map(|aside| aside.range().start);
@@ -293,6 +296,7 @@ impl Reader<'_, '_, '_> {
             self.asides.extend(core::iter::from_fn(|| self.definitions.pop_front_if(before)));
         }
         self.places.push_with(found, Writing::Markdown(self.context), &mut self.asides);
+        self.asides = later;
         self.line_start = true;
     }
 
@@ -348,9 +352,9 @@ impl Reader<'_, '_, '_> {
             self.inline.decoded(before..range.start + first, &raw[..first]);
             self.inline.raw(range.start + first..end, WhiteSpace::Preserve);
         } else if line_start && self.context == Context::Block && self.is_directive(range.start) {
-            self.end_segment();
+            self.end_segment(range.start);
         } else if line_start && self.context == Context::Block && self.is_template(range.start) {
-            self.end_segment();
+            self.end_segment(range.start);
             self.template_end = self.line_end(range.start);
         } else if raw == text {
             self.inline.raw(range.start..end, WhiteSpace::Preserve);
@@ -446,7 +450,7 @@ impl Reader<'_, '_, '_> {
             Element::Block if tag.no_translate && !tag.closing && !tag.empty => {
                 self.inline.open(range, tag.name, Becomes::Keep);
             }
-            Element::LineEnd | Element::Block => self.end_segment(),
+            Element::LineEnd | Element::Block => self.end_segment(range.end),
             Element::Void => self.inline.point(range),
             Element::Inline(_)
             | Element::RawText
