@@ -216,6 +216,34 @@ fn what_is_no_continuation_stays_alone() {
     );
 }
 
+/// Each cue has words of a sentence, also if its translation has the words of two cues in another order.
+#[test]
+fn no_cue_is_empty_if_the_order_of_words_changes() {
+    let demo = Demo::new();
+    let mut translator = demo.translator(demo.options());
+    let mut check = |parts: &[&str]| {
+        let cue =
+            |(index, text): (usize, &&str)| (index * 2000, index * 2000 + 1900, (*text).to_owned());
+        let cues: Vec<Cue> = parts.iter().enumerate().map(cue).collect();
+        let found = translate(&mut translator, &file(&cues, Format::Srt, "\n"), Format::Srt);
+        let (texts, _) = read(&found);
+        assert_eq!(texts.join(" "), whole(&mut translator, &parts.join(" ")), "{found}");
+        assert!(texts.iter().all(|text| text.contains(char::is_alphabetic)), "{found}");
+    };
+    check(&["emma et nicolas m'", "ont -ils", "donné leur parapluie ?"]);
+    let words: Vec<&str> =
+        "emma et nicolas m' ont -ils donné leur parapluie ?".split(' ').collect();
+    for first in 1..7 {
+        for second in first + 1..9 {
+            let parts = [&words[..first], &words[first..second], &words[second..]];
+            // A dash is another speaker's.
+            if parts.iter().all(|part| !part[0].starts_with('-')) {
+                check(&parts.map(|part| part.join(" ")).each_ref().map(String::as_str));
+            }
+        }
+    }
+}
+
 /// The lines of a cue, in order.
 #[test]
 fn a_line_of_a_voice_tag_stays_a_line() {

@@ -245,7 +245,10 @@ impl Cuts<'_> {
             false => {
                 let shown = shown_parts(&part.text, &source, cues);
                 let cuts = best_cuts(target, &placed, &shown);
-                placed.iter().map(|&(number, _)| number).zip(cuts).collect()
+                // A translation may have the words in another order than the cues; the cuts are in theirs.
+                let mut numbers: Vec<usize> = placed.iter().map(|&(number, _)| number).collect();
+                numbers.sort_unstable();
+                numbers.into_iter().zip(cuts).collect()
             }
         };
         for (number, at) in found {
