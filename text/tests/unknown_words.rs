@@ -167,6 +167,51 @@ fn every_symbol_is_copied_once() {
     assert_eq!(report.unknown_words, 0, "{report:?}");
 }
 
+/// An apostrophe at the end of a word, as in `l'`, and a hyphen before one, as in `-ils`, are of the word beside a sign, too.
+#[test]
+fn signs_beside_elided_words_leave_these_known() {
+    let demo = Demo::new();
+    let mut translator = demo.translator(demo.options());
+    let mut sources = Vec::new();
+    let sentences = [
+        "l' oncle apprend l' espagnol maintenant",
+        "j' ai toujours joué du violon",
+        "qu' est-ce qu' elle ferme ?",
+        "emma et nicolas m' ont -ils donné leur parapluie ?",
+        "voyageons -nous à l' école ?",
+    ];
+    for sentence in sentences {
+        let words: Vec<&str> = sentence.split(' ').collect();
+        for (at, word) in words.iter().enumerate() {
+            if !word.contains(['\'', '-']) {
+                continue;
+            }
+            for sign in ["—", "«", "»", "…", "€", "№", "★", "👍🏽"] {
+                for apostrophe in ["'", "\u{2019}"] {
+                    for written in [
+                        format!("{sign}{word}"),
+                        format!("{word}{sign}"),
+                        format!("{sign}{word}{sign}"),
+                    ] {
+                        let mut words: Vec<&str> = words.clone();
+                        let written = written.replace('\'', apostrophe);
+                        words[at] = &written;
+                        sources.push((words.join(" "), sign));
+                    }
+                }
+            }
+        }
+    }
+    assert_eq!(sources.len(), 480);
+    for (source, sign) in sources {
+        let found = translator.translate_texts(&[&source]).unwrap().remove(0);
+        for one in &found.sentences {
+            assert!(one.translation.unknown.is_empty(), "{source}: {:?}", one.translation);
+        }
+        assert_eq!(found.text().matches(sign).count(), source.matches(sign).count(), "{source}");
+    }
+}
+
 /// Each example of each convention in sentences of the model, at any place, beside spaces, brackets and signs.
 #[test]
 fn placeholders_of_every_convention_are_kept() {

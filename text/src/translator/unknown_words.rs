@@ -114,7 +114,8 @@ impl Translator<'_> {
         let mut reading = read(&marked, &givens)?;
         let mut copied = Vec::new();
         for part in reading.unknown.iter().filter(|_| symbols) {
-            for symbol in symbols_of(&reading.marked.text, part.clone()) {
+            let known = |word: &str| reader.knows(word, self.options.capitals);
+            for symbol in symbols_of(&reading.marked.text, part.clone(), known)? {
                 copied.extend(cut_at_marks(&marked, reading.old_range(&symbol)));
             }
         }
@@ -168,6 +169,12 @@ impl Reading {
 }
 
 impl Reader<'_> {
+    /// Whether the vocabulary has all of a word, as it would be read.
+    fn knows(&self, word: &str, capitals: bool) -> Result<bool, TranslateError> {
+        let word = MarkedText { text: word.to_owned(), marks: Vec::new() };
+        Ok(self.read(word.replace([]), capitals)?.unknown.is_empty())
+    }
+
     /// The words of a sentence that the vocabulary does not have.
     pub(super) fn unknown_words(&self, sentence: &str, reading: &Reading) -> Vec<UnknownWord> {
         let mut words: Vec<Range<usize>> = Vec::new();
@@ -275,34 +282,43 @@ pub(super) fn pictures(text: &str) -> Vec<Range<usize>> {
 }
 
 /// The symbols in a part that the vocabulary does not have: the whole part if it has no letter, as a number; else runs of
-/// characters that are no letters, but for apostrophes and hyphens in words.
-fn symbols_of(text: &str, part: Range<usize>) -> Vec<Range<usize>> {
+/// characters that are no letters, but for apostrophes and hyphens in words, and those at an end of one that is `known` with
+/// them: `l'` before a space.
+fn symbols_of(
+    text: &str,
+    part: Range<usize>,
+    known: impl Fn(&str) -> Result<bool, TranslateError>,
+) -> Result<Vec<Range<usize>>, TranslateError> {
     let whole = text.get(part.clone()).unwrap_or_default();
     if !whole.chars().any(char::is_alphabetic) {
-        return vec![part];
+        return Ok(vec![part]);
     }
+    let of_word = |letter: char| letter.is_alphanumeric() || is_combining(letter);
     let mut runs: Vec<Range<usize>> = Vec::new();
-    let mut before: Option<char> = None;
-    let mut letters = whole.char_indices().peekable();
-    while let Some((at, letter)) = letters.next() {
-        let start = part.start + at;
-        let end = start + letter.len_utf8();
-        let after = letters.peek().map(|&(_, after)| after);
-        let in_word = [before, after].into_iter().all(|beside| {
-            beside.is_some_and(|beside| beside.is_alphanumeric() || is_combining(beside))
-        });
-        let joins = in_word
-            && matches!(letter, '\'' | '\u{2019}' | '-' | '\u{2010}' | '\u{2011}' | '\u{b7}' | '_');
+    for (at, letter) in whole.char_indices() {
+        let end = at + letter.len_utf8();
+        let joins =
+            matches!(letter, '\'' | '\u{2019}' | '-' | '\u{2010}' | '\u{2011}' | '\u{b7}' | '_')
+                && {
+                    let (before, after) = (&whole[..at], &whole[end..]);
+                    let first = before.trim_end_matches(of_word).len();
+                    let last = whole.len() - after.trim_start_matches(of_word).len();
+                    match (first < at, end < last) {
+                        (true, true) => true,
+                        (false, false) => false,
+                        _ => known(&whole[first..last])?,
+                    }
+                };
         let symbol = !(letter.is_alphanumeric() || joins);
         let goes_on = is_combining(letter) || is_invisible(letter);
+        let range = part.start + at..part.start + end;
         match runs.last_mut() {
-            Some(last) if last.end == start && symbol => last.end = end,
-            _ if symbol && !goes_on => runs.push(start..end),
+            Some(last) if last.end == range.start && symbol => last.end = range.end,
+            _ if symbol && !goes_on => runs.push(range),
             _ => (),
         }
-        before = Some(letter);
     }
-    runs
+    Ok(runs)
 }
 
 /// The parts of a range between the ends of marks.
