@@ -7,6 +7,7 @@ use crate::riff::{chunk, format, riff};
 use simdformer_text::audio::{AudioError, AudioReader, Incomplete, InputOptions, Wav};
 use std::fs;
 use std::io::{self, Read};
+use std::ops::Range;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -231,6 +232,70 @@ fn a_file_that_is_cut_gives_what_there_is() {
     }
     // Cuts after the last sample, or between two frames or blocks of a file without a length.
     assert!(silent.len() * 20 < count, "{silent:?}");
+}
+
+/// Fragments with any sound before them: any of them is left out, and the file is cut after any of them.
+#[test]
+fn each_fragment_is_heard() {
+    // The rate, the samples of a packet, and those before the first one that is heard.
+    const FRAGMENTED: [(&str, usize, usize, usize); 4] = [
+        ("aac-dash.m4a", 44_100, 1024, 1024),
+        ("aac-fragments.m4a", 16_000, 1024, 1024),
+        ("aac-recorder.mp4", 48_000, 1024, 1024),
+        ("opus-recorder.mp4", 48_000, 960, 312),
+    ];
+    let mut count = 0;
+    for (name, rate, packet, delay) in FRAGMENTED {
+        let file = whole(name);
+        let number = |at: usize| u32::from_be_bytes(file[at..at + 4].try_into().unwrap()) as usize;
+        // The number of packets in a part of the index.
+        let packets_of = |range: Range<usize>, kind: &[u8], skipped: usize| {
+            let found = file[range.clone()].windows(4).position(|four| four == kind);
+            found.map_or(0, |found| number(range.start + found + skipped))
+        };
+        // Places of `moof`, of the `mdat` after it and of its end; and packets.
+        let (mut before, mut fragments, mut at) = (0, Vec::new(), 0);
+        while at < file.len() {
+            let end = at + number(at);
+            match &file[at + 4..at + 8] {
+                b"moov" => before = packets_of(at..end, b"stsz", 12),
+                b"moof" => {
+                    fragments.push((at, end, end + number(end), packets_of(at..end, b"trun", 8)));
+                }
+                _ => (),
+            }
+            at = end;
+        }
+        assert!(fragments.len() >= 4, "{name}: {fragments:?}");
+        let all: u32 = 1 << fragments.len();
+        let some = (0..fragments.len()).map(|i| 1 << i).chain([0, all / 2 - 1, all - 1]).collect();
+        for kept in cases(some, (0..all).collect::<Vec<u32>>()) {
+            let (mut edited, mut packets, mut last) = (file.clone(), before, fragments[0].0);
+            for (place, &(moof, mdat, end, more)) in fragments.iter().enumerate() {
+                if kept >> place & 1 == 1 {
+                    (packets, last) = (packets + more, end);
+                } else {
+                    edited[moof + 4..moof + 8].copy_from_slice(b"free");
+                    edited[mdat + 4..mdat + 8].copy_from_slice(b"free");
+                }
+            }
+            let heard = (packets * packet).saturating_sub(delay);
+            if heard == 0 {
+                continue;
+            }
+            for length in [edited.len(), last] {
+                count += 1;
+                let (samples, _) = sound(name, &edited[..length], false).unwrap();
+                let expected = (heard * 16_000).div_ceil(rate);
+                let found = samples.len();
+                assert!(
+                    found.abs_diff(expected) <= 1,
+                    "{name}, {kept:b}, {length} bytes: {found} of {expected}"
+                );
+            }
+        }
+    }
+    assert!(count >= 40, "{count}");
 }
 
 /// WAV of every sample format, rate and number of channels, whose writer could not seek back or was killed, and that is cut.

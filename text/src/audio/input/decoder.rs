@@ -90,8 +90,10 @@ pub(super) struct Decoder<'s> {
     /// Seconds before the samples of this rate.
     before: f64,
     /// Decoded after the last sample that the file says it has: dropped at the end, because encoders fill up their last frame, or
-    /// sound, if there are more than `hold`: then another recording was joined, or fragments follow.
+    /// sound, if there are more than `hold`: then another recording was joined, or fragments follow. Those have sound from the ticks
+    /// `before_fragments` on, which no such number counts.
     held: Vec<f32>,
+    before_fragments: Option<u64>,
     hold: Option<u64>,
     allowed: Arc<AtomicU64>,
     /// Bytes of frames of a FLAC file that were read, and of its packets.
@@ -205,6 +207,7 @@ impl<'s> Decoder<'s> {
             samples: samples.filter(|&samples| samples > 0),
             decoded: 0,
             delay,
+            before_fragments: heard.before_fragments(),
             heard,
             // That of Opus is in its header.
             nanoseconds: nanoseconds.filter(|_| parameters.codec != CODEC_ID_OPUS),
@@ -258,7 +261,7 @@ impl<'s> Decoder<'s> {
     }
 
     pub(super) fn samples(&self) -> Option<u64> {
-        self.samples.filter(|_| !self.outline.fragmented)
+        self.samples.filter(|_| self.before_fragments.is_none())
     }
 
     pub(super) fn incomplete(&self) -> Option<&Incomplete> {
@@ -371,6 +374,10 @@ impl<'s> Decoder<'s> {
         self.packet_bytes += data.len() as u64;
         let padding = self.heard.take_padding(self.packets);
         self.packets += 1;
+        let ticks = packet.pts.get().cast_unsigned();
+        if self.before_fragments.is_some_and(|before| ticks >= before) {
+            self.hold = self.hold.map(|_| 0);
+        }
         let (mut rate, mut channels) = (0, 0);
         // A joined MP3 file may have other channels, which need a new decoder.
         for attempt in 0..2 {

@@ -34,6 +34,8 @@ struct Inner {
     /// The track that is decoded, once it is known.
     track: Option<u64>,
     paddings: VecDeque<Padding>,
+    /// The ticks of the packets before the fragments of an MP4 file, if it may have some.
+    before_fragments: Option<u64>,
 }
 
 /// What the reader of a container tells the decoder, which is behind it by what is buffered between them.
@@ -51,6 +53,14 @@ impl Heard {
 
     pub(super) fn take_edits(&self) -> Option<Edits> {
         self.inner().edits.take()
+    }
+
+    pub(super) fn set_before_fragments(&self, ticks: u64) {
+        self.inner().before_fragments = Some(ticks);
+    }
+
+    pub(super) fn before_fragments(&self) -> Option<u64> {
+        self.inner().before_fragments
     }
 
     pub(super) fn add_delay(&self, track: u64, nanoseconds: u64) {

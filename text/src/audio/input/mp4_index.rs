@@ -114,7 +114,8 @@ impl<S> Seek for Pieces<S> {
     }
 }
 
-/// The same file with the index of its sound. `section`: its bytes, if it is not in a pipe. `heard` gets the edits of the track.
+/// The same file with the index of its sound. `section`: its bytes, if it is not in a pipe. `heard` gets the edits of the track, and
+/// where its fragments begin.
 pub(super) fn audio_only<'s>(
     stream: Stream<'s>,
     section: Option<Section<'s>>,
@@ -302,6 +303,7 @@ fn movie(
         }
     }
     let mut extended = None;
+    let before = ticks.unwrap_or(0);
     if let Some(extends) = extends {
         let mut kept = Vec::new();
         let mut runs = Vec::new();
@@ -318,6 +320,9 @@ fn movie(
             }
         }
         parts.extend(atom_of(b"mvex", kept));
+        if extended.is_some() {
+            heard.set_before_fragments(before);
+        }
     }
     Ok((atom_of(b"moov", parts), extended))
 }
