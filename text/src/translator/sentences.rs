@@ -139,7 +139,8 @@ impl Translator<'_> {
             found = self.finish_sentences(&[begun], Some(first))?;
         }
         self.next_stream = self.next_stream.wrapping_add(1);
-        Ok(found.pop().unwrap_or_default())
+        let Some(found) = found.pop() else { unreachable!("a sentence has a result") };
+        Ok(found)
     }
 
     /// Translates one sentence as [`translate_sentences`](Self::translate_sentences) does, and calls `on_text` with the parts
@@ -176,7 +177,7 @@ impl Translator<'_> {
             found = self.translate_as_marked(&[unit])?;
         }
         self.next_stream = self.next_stream.wrapping_add(1);
-        let found = found.pop().unwrap_or_default();
+        let Some(found) = found.pop() else { unreachable!("a sentence has a result") };
         if found.failure.is_none() {
             let rest = if streamed { rest } else { &found.text };
             if !rest.is_empty() {
