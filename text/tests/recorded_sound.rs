@@ -207,7 +207,8 @@ fn a_file_that_is_cut_gives_what_there_is() {
                     assert!(error.contains("it has no index"), "{name}, {percent} %: {error}");
                     continue;
                 }
-                // Not even the first packet is there, which follows long headers in Vorbis, or the first page, which has half a second.
+                // Not even the first packet is there, which follows long headers in Vorbis, or the first page, which has
+                // half a second.
                 Err(error) => {
                     let none = percent < 50
                         || name.ends_with(".ogg")

@@ -33,6 +33,7 @@
 mod backward;
 mod bias;
 mod cache;
+mod cached;
 mod decode;
 mod decode_group;
 #[cfg(feature = "train")]
@@ -51,7 +52,8 @@ pub use backward::{
     AttentionGradients, AttentionInputs, SavedAttention, attention_backward,
     attention_backward_scratch, attention_backward_scratch_bound, attention_forward_save,
 };
-pub use cache::{Cache, CacheMut, CacheShape, CachedSequence, attention_cached};
+pub use cache::{Cache, CacheMut, CacheShape};
+pub use cached::{CachedSequence, attention_cached};
 pub use decode::{SlotTable, attention_decode};
 pub use head_views::{Heads, HeadsMut, Qkv};
 pub use options::{AttentionOptions, AttentionOutput, AttentionWeights, Bias, Sequence};

@@ -5,7 +5,7 @@
 
 use super::head_views::HeadRows;
 use crate::gemm::{F32Operand, Panels, Rows, Tile, TileOperand, multiply_one};
-use crate::prefetch::{PerStep, Prefetch};
+use crate::prefetch::{CacheLevel, PerStep, Prefetch, prefetch_rows};
 use crate::simd::{MAX_MR, SimdF32};
 use core::ops::Range;
 
@@ -133,7 +133,9 @@ pub(super) unsafe fn write_keys<S: SimdF32, N: KvElement, const WHOLE: bool>(
                 let mut i = 0;
                 while i + S::LANES <= head_dim {
                     let next = S::LANES.wrapping_mul(stride).wrapping_add(i);
-                    prefetch_rows(s, from.wrapping_add(next), stride, S::LANES);
+                    // The elements of one head in each token are too few for the hardware prefetcher.
+                    let next = (from.wrapping_add(next), stride, S::LANES);
+                    prefetch_rows(s, CacheLevel::L1, next, 1);
                     let square = HeadRows { at: from.add(i), stride };
                     N::store_transposed(s, square, rows, panel.add(i * S::LANES));
                     i += S::LANES;
@@ -150,15 +152,6 @@ pub(super) unsafe fn write_keys<S: SimdF32, N: KvElement, const WHOLE: bool>(
                 token += 1;
             }
         }
-    }
-}
-
-/// Prefetches a line of each of `rows` rows. The address may be invalid. The elements of one head in each token are too
-/// few for the hardware prefetcher.
-#[inline(always)]
-fn prefetch_rows<S: SimdF32>(s: S, at: *const f32, stride: usize, rows: usize) {
-    for row in 0..rows {
-        s.prefetch(at.wrapping_add(row.wrapping_mul(stride)));
     }
 }
 
