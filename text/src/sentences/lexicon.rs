@@ -2,6 +2,7 @@
 
 use super::rules::{Ordinals, Rules};
 use super::{rules_europe, rules_world};
+use std::sync::{LazyLock, OnceLock};
 
 /// What may follow an abbreviation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -16,7 +17,7 @@ pub(super) enum Abbreviation {
 const TITLES: &str = "Mr Mrs Ms Dr Prof";
 
 /// The rules of a language, sorted for look-ups.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct Lexicon {
     abbreviations: Vec<(&'static str, Abbreviation)>,
     starters: Vec<&'static str>,
@@ -26,12 +27,23 @@ pub(super) struct Lexicon {
     pub(super) marks: &'static str,
 }
 
+/// The tables of all languages, and last that of an unknown one. Each is sorted when it is first needed, and then kept: a
+/// translator asks for one with every text.
+static TABLES: LazyLock<Vec<(&Rules, OnceLock<Lexicon>)>> = LazyLock::new(|| {
+    let tables = rules_europe::RULES.iter().chain(rules_world::RULES);
+    tables.chain([&rules_europe::UNKNOWN]).map(|rules| (rules, OnceLock::new())).collect()
+});
+
 impl Lexicon {
     /// The rules of the language with this ISO 639 code, or those for texts of an unknown language.
-    pub(super) fn of(code: Option<&str>) -> Self {
-        let mut tables = rules_europe::RULES.iter().chain(rules_world::RULES);
-        let named = |rules: &&Rules| code.is_some_and(|code| words(rules.codes).any(|c| c == code));
-        let rules = tables.find(named).unwrap_or(&rules_europe::UNKNOWN);
+    pub(super) fn of(code: Option<&str>) -> &'static Self {
+        let named = |rules: &Rules| code.is_some_and(|code| words(rules.codes).any(|c| c == code));
+        let at = TABLES.iter().position(|(rules, _)| named(rules)).unwrap_or(TABLES.len() - 1);
+        let (rules, sorted) = &TABLES[at];
+        sorted.get_or_init(|| Self::sort(rules))
+    }
+
+    fn sort(rules: &Rules) -> Self {
         let kinds = [
             (rules.never, Abbreviation::Never),
             (TITLES, Abbreviation::Never),

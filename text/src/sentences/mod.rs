@@ -39,7 +39,7 @@ use std::ops::Range;
 /// the languages have in common.
 #[derive(Clone, Debug)]
 pub struct SentenceSplitter {
-    lexicon: Lexicon,
+    lexicon: &'static Lexicon,
 }
 
 impl SentenceSplitter {
@@ -56,7 +56,7 @@ impl SentenceSplitter {
     /// A line break is a space. A blank line ends a sentence.
     #[must_use]
     pub fn split(&self, text: &str) -> Vec<Range<usize>> {
-        boundaries::sentences(text, &self.lexicon)
+        boundaries::sentences(text, self.lexicon)
     }
 
     /// The parts of a sentence of which a model does not take all at once: disjoint ranges of bytes, in order, without
@@ -74,6 +74,6 @@ impl SentenceSplitter {
     /// assert_eq!(parts, ["It rained all day,", "so we stayed at home and read."]);
     /// ```
     pub fn cut(&self, text: &str, fits: &mut dyn FnMut(&str) -> bool) -> Vec<Range<usize>> {
-        cut::cut(text, &self.lexicon, fits)
+        cut::cut(text, self.lexicon, fits)
     }
 }
