@@ -63,6 +63,7 @@ mod hypotheses;
 mod kernel_errors;
 mod layering;
 mod loading;
+mod mixed_options;
 mod not_finite;
 mod packed_files;
 mod parameters;

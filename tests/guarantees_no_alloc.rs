@@ -37,7 +37,7 @@ const TARGET: usize = 24;
 const DRAFT: usize = 4;
 
 /// The uses of a session that are counted.
-const USES: [&str; 16] = [
+const USES: [&str; 17] = [
     "encode",
     "memory",
     "start, fork and release",
@@ -52,13 +52,15 @@ const USES: [&str; 16] = [
     "sample",
     "greedy with drafts",
     "one sample with drafts",
+    "options of each source",
     "serve",
     "clear",
 ];
 
-/// A queue of sources, in an array.
+/// A queue of sources, in an array, and the options of each.
 struct Queue<'q> {
     waiting: &'q [Source<'q>],
+    options: &'q [Option<Arc<SearchOptions>>],
     sum: f32,
 }
 
@@ -74,12 +76,18 @@ impl RequestQueue for Queue<'_> {
         waiting.iter_mut().zip(self.waiting).map(|(to, from)| *to = *from).count()
     }
 
+    fn options(&self, index: usize) -> Option<Arc<SearchOptions>> {
+        self.options[index].clone()
+    }
+
     fn admitted(&mut self, slots: &[u32]) {
         self.waiting = &self.waiting[slots.len()..];
+        self.options = &self.options[slots.len()..];
     }
 
     fn refused(&mut self, _: SessionError) {
         self.waiting = &self.waiting[1..];
+        self.options = &self.options[1..];
     }
 
     fn is_cancelled(&self, slot: u32) -> bool {
@@ -98,6 +106,8 @@ struct Requests {
     sources: Vec<Vec<u32>>,
     prefix: Vec<u32>,
     searches: [SearchOptions; 6],
+    /// Of the requests of a queue.
+    shared: [Option<Arc<SearchOptions>>; 7],
 }
 
 impl Requests {
@@ -119,17 +129,20 @@ impl Requests {
         let drawn = Strategy::Sample(SampleOptions::default());
         let sample =
             SampleOptions { top_k: Some(20), top_p: Some(0.9), ..SampleOptions::default() };
+        let searches = [
+            with(Strategy::Greedy, 1),
+            SearchOptions { scores: false, ..with(Strategy::Greedy, 1) },
+            with(Strategy::Beam(BeamOptions { beams: BEAMS, ..BeamOptions::default() }), BEAMS),
+            with(Strategy::Sample(sample), 2),
+            SearchOptions { scores: false, ..with(Strategy::Greedy, 1) },
+            with(drawn, 1),
+        ];
+        let shared = |i: usize| searches.get(i).map(|options| Arc::new(options.clone()));
         Self {
             sources: [9, 1, 14].map(|len| random.ids(len, vocabulary)).to_vec(),
             prefix: random.ids(5, config.target_vocab),
-            searches: [
-                with(Strategy::Greedy, 1),
-                SearchOptions { scores: false, ..with(Strategy::Greedy, 1) },
-                with(Strategy::Beam(BeamOptions { beams: BEAMS, ..BeamOptions::default() }), BEAMS),
-                with(Strategy::Sample(sample), 2),
-                SearchOptions { scores: false, ..with(Strategy::Greedy, 1) },
-                with(drawn, 1),
-            ],
+            shared: core::array::from_fn(shared),
+            searches,
         }
     }
 }
@@ -211,28 +224,34 @@ fn once(session: &mut Session, requests: &Requests, way: usize, state: &mut Stat
             let too_long = [1; 99];
             let [a, b, c] = sources;
             let waiting = [a, b, c, &too_long, a, b, c].map(Source::new);
-            let mut queue = Queue { waiting: &waiting, sum: 0.0 };
+            let mut queue = Queue { waiting: &waiting, options: &requests.shared, sum: 0.0 };
             let (options, hooks) = (&requests.searches[2], &mut Hooks::default());
             session.serve(&mut queue, options, hooks).expect("served");
             queue.sum
         }
         search => {
-            const SEARCHES: [&str; 6] = [
+            const SEARCHES: [&str; 7] = [
                 "greedy",
                 "greedy without scores",
                 "beam",
                 "sample",
                 "greedy with drafts",
                 "one sample with drafts",
+                "options of each source",
             ];
-            let options = &requests.searches
-                [SEARCHES.iter().position(|&name| name == search).expect("a search")];
+            let number = SEARCHES.iter().position(|&name| name == search).expect("a search");
+            let options = &requests.searches[number % requests.searches.len()];
             let mut sources = sources.map(Source::new);
             sources[1].prefix = &requests.prefix[..2];
+            if number == requests.searches.len() {
+                let own = requests.searches[1..].iter();
+                sources.iter_mut().zip(own).for_each(|(to, own)| to.options = Some(own));
+            }
             let mut sum = 0.0;
+            let scored = sources.map(|source| source.options.unwrap_or(options).scores);
             let mut on_event = |event: simdformer::Event<'_>| {
                 let simdformer::Event::Done(done) = event else { return };
-                let score = |score: f32| if options.scores { score } else { 0.0 };
+                let score = |score: f32| if scored[done.source] { score } else { 0.0 };
                 let hypotheses = done.hypotheses();
                 sum += hypotheses.map(|h| score(h.score) + h.tokens.len() as f32).sum::<f32>();
             };

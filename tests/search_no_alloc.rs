@@ -105,8 +105,8 @@ fn main() {
         let mut observed = 0usize;
         let mut tokens = 0usize;
         let mut steps = 0usize;
-        let before = allocations();
         let mut search = Search::new(options, &limits, &mut memory).unwrap();
+        let before = allocations();
         for prefix in [&[][..], &[5, 6], &[7]] {
             search.admit(&Request { prefix, ..Request::default() }).unwrap();
         }

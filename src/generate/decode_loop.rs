@@ -10,7 +10,9 @@ use crate::input_features::Features;
 use crate::kv::SourceId;
 use crate::memory::Buffer;
 use crate::model::IntoControlFlow;
-use crate::search::{Finish, Hooks, OnToken, Search, SearchError, SearchOptions, Token};
+use crate::search::{
+    Finish, Hooks, OnToken, Search, SearchError, SearchOptions, SlotOptions, Token,
+};
 use crate::session::{
     Inputs, Keys, LoopBuffers, Output, SOURCES_PER_CALL, Session, SessionError, SourceError,
     StepOutput,
@@ -20,7 +22,7 @@ use core::ops::ControlFlow;
 use simdformer_kernels::Parallelism;
 
 impl Session<'_> {
-    /// Translates `sources` under `options` and the caller's `hooks`, and calls `on_event` with each event. If there
+    /// Translates `sources` under `options`, or their [own](Source::options), and the caller's `hooks`, and calls `on_event` with each event. If there
     /// are more sources than slots, each free slot is filled before the next step. The result for a sentence does not
     /// depend on the other sentences.
     ///
@@ -116,16 +118,11 @@ impl Session<'_> {
         drafter: Option<&mut dyn Drafter>,
     ) -> Result<DecodeStats, SessionError> {
         let mut guard = BufferGuard::new(self);
-        let mut buffers = guard.session.plan.decode_loop.split(guard.buffer.floats_mut())?;
-        let plan = &guard.session.plan;
-        let search = Search::new(options, &plan.search, core::mem::take(&mut buffers.search))
-            .map_err(|error| plan.option_error(error))?;
-        guard.started = true;
-        guard.session.clear();
-        buffers.source_of.fill(NONE);
-        buffers.draft_lens.fill(0);
-        let session = &mut *guard.session;
-        DecodeLoop { session, search, buffers }.run(queue, hooks, on_event, drafter)
+        let mut decode_loop = guard.decode_loop(options)?;
+        let result = decode_loop.run(queue, hooks, on_event, drafter);
+        let slots = decode_loop.search.into_slots();
+        *guard.session.slots.vec_mut() = slots;
+        result
     }
 }
 
@@ -142,6 +139,22 @@ impl<'l, 's> BufferGuard<'l, 's> {
     pub(super) fn new(session: &'l mut Session<'s>) -> Self {
         let buffer = core::mem::replace(&mut session.decode_loop, Buffer::empty());
         Self { session, buffer, started: false }
+    }
+
+    /// A loop without sources, under valid options, which hold for sources without their own.
+    pub(super) fn decode_loop<'g>(
+        &'g mut self,
+        options: &'g SearchOptions,
+    ) -> Result<DecodeLoop<'g, 's, 'g>, SessionError> {
+        let mut buffers = self.session.plan.decode_loop.split(self.buffer.floats_mut())?;
+        let memory = core::mem::take(&mut buffers.search);
+        let slots = core::mem::take(self.session.slots.vec_mut());
+        let search = Search::with_slots(options, &self.session.plan.search, memory, slots)?;
+        self.started = true;
+        self.session.clear();
+        buffers.source_of.fill(NONE);
+        buffers.draft_lens.fill(0);
+        Ok(DecodeLoop { session: &mut *self.session, search, options, buffers })
     }
 }
 
@@ -161,14 +174,16 @@ pub(super) const NONE: u32 = u32::MAX;
 pub(super) struct DecodeLoop<'d, 's, 'm> {
     pub(super) session: &'d mut Session<'s>,
     pub(super) search: Search<'m>,
+    /// The options of the call.
+    pub(super) options: &'m SearchOptions,
     /// Without the memory of the search.
     pub(super) buffers: LoopBuffers<'m>,
 }
 
-impl DecodeLoop<'_, '_, '_> {
+impl<'m> DecodeLoop<'_, '_, 'm> {
     fn run(
         &mut self,
-        queue: &SourceQueue<'_>,
+        queue: &SourceQueue<'m>,
         hooks: &mut Hooks<'_>,
         on_event: OnEvent<'_>,
         mut drafter: Option<&mut dyn Drafter>,
@@ -184,7 +199,7 @@ impl DecodeLoop<'_, '_, '_> {
             if rows == 0 {
                 return Ok(counts);
             }
-            self.assign_slots()?;
+            self.assign_slots(hooks)?;
             let drafted = match &mut drafter {
                 Some(drafter) => self.draft(queue.sources(), &mut **drafter)?,
                 None => 0,
@@ -219,8 +234,8 @@ impl DecodeLoop<'_, '_, '_> {
         hooks: &mut Hooks<'_>,
         on_event: OnEvent<'_>,
     ) -> Result<bool, SessionError> {
-        let needs_argmax_only = self.search.needs_argmax_only(hooks);
-        let mut scratch = if needs_argmax_only { None } else { self.search.lend_scratch(hooks) };
+        let scored = self.search.lines_with_logits(hooks);
+        let mut scratch = if scored == 0 { None } else { self.search.lend_scratch(hooks) };
         let (search, now) = (&self.search, &self.buffers.now[..rows]);
         let (tokens, sentences) = (search.rows().tokens, search.rows().sentences);
         let fed = (0..rows).flat_map(|i| {
@@ -243,26 +258,24 @@ impl DecodeLoop<'_, '_, '_> {
         };
         let muted = || cancelled.get();
         let on_token: OnToken<'_> = &mut on_token;
-        let advanced = if needs_argmax_only {
-            let bans = search.bans();
-            let banned = |row, token| bans.banned(row, token);
-            let StepOutput { best, logits } =
-                self.session.forward(fed, Keys::PerToken, Output::Argmax(&banned))?;
-            self.search.advance_with(logits, Some(best), hooks, Some(on_token), &muted)
-        } else {
-            // The threads of the pass also prepare each row for the search.
-            let mut prepare = |threads: Parallelism<'_>, logits: &mut [f32]| {
-                if let Some(scratch) = &mut scratch {
-                    search.prepare(threads, logits, scratch);
-                }
-            };
-            let output = Output::Logits(Some(&mut prepare));
-            let logits = self.session.forward(fed, Keys::PerToken, output)?.logits;
-            if let Some(scratch) = scratch {
-                self.search.take_back(scratch);
+        // The threads of the pass also prepare each row of logits for the search.
+        let mut prepare = |threads: Parallelism<'_>, logits: &mut [f32]| {
+            if let Some(scratch) = &mut scratch {
+                search.prepare(threads, logits, scratch);
             }
-            self.search.advance_with(logits, None, hooks, Some(on_token), &muted)
         };
+        let bans = search.bans();
+        let banned = |row, token| bans.banned(row, token);
+        let output = match scored {
+            0 => Output::Argmax(&banned),
+            all if all == search.lines() => Output::Logits(Some(&mut prepare)),
+            logits => Output::Split { logits, then: &mut prepare, banned: &banned },
+        };
+        let StepOutput { best, logits } = self.session.forward(fed, Keys::PerToken, output)?;
+        if let Some(scratch) = scratch {
+            self.search.take_back(scratch);
+        }
+        let advanced = self.search.advance_with(logits, Some(best), hooks, Some(on_token), &muted);
         match advanced {
             Ok(_) => Ok(cancelled.get()),
             Err(error) => Err(self.source_error(error)),
@@ -282,7 +295,7 @@ impl DecodeLoop<'_, '_, '_> {
 
     /// Encodes the next sources of the queue as far as free slots, `batch_tokens` and the other sessions allow. Returns
     /// their number.
-    fn admit(&mut self, queue: &SourceQueue<'_>) -> Result<usize, SessionError> {
+    fn admit(&mut self, queue: &SourceQueue<'m>) -> Result<usize, SessionError> {
         let limits = self.session.plan.limits;
         let mut indices = [NONE; SOURCES_PER_CALL];
         let mut sources = [Source::default(); SOURCES_PER_CALL];
@@ -297,14 +310,17 @@ impl DecodeLoop<'_, '_, '_> {
             tokens += sources[count].positions();
             count += 1;
         }
-        self.admit_sources(&sources[..count], &mut |i, _| indices[i])
+        let sources = &sources[..count];
+        let options = |i: usize| SlotOptions::Borrowed(sources[i].options.unwrap_or(self.options));
+        self.admit_sources(sources, &mut { options }, &mut |i, _| indices[i])
     }
 
-    /// Encodes the first of `sources`, as far as free slots and `batch_tokens` allow. Returns their number. `number` of
-    /// the index of a source and of its slot is its number in events.
+    /// Encodes the first of `sources`, as far as free slots and `batch_tokens` allow. Returns their number. `options` of
+    /// the index of a source are its valid options; `number` of the index and of its slot is its number in events.
     pub(super) fn admit_sources(
         &mut self,
         sources: &[Source<'_>],
+        options: &mut dyn FnMut(usize) -> SlotOptions<'m>,
         number: &mut dyn FnMut(usize, u32) -> u32,
     ) -> Result<usize, SessionError> {
         let limits = self.session.plan.limits;
@@ -329,7 +345,7 @@ impl DecodeLoop<'_, '_, '_> {
         };
         self.session.encode_inputs(inputs, &mut slots[..count])?;
         for (i, &sentence) in slots[..count].iter().enumerate() {
-            let slot = self.search.admit(&sources[i].request())?;
+            let slot = self.search.admit_valid(&sources[i].request(), options(i))?;
             let row = self.session.start_slot(sentence.slot())?;
             if let [prompt @ .., _] = self.search.prompt(slot)
                 && !prompt.is_empty()
@@ -349,10 +365,11 @@ impl DecodeLoop<'_, '_, '_> {
         Ok(count)
     }
 
-    /// Assigns a hypothesis slot to each row of the search. The first child of a row takes the slot of its parent; each
+    /// Orders the rows of the search and assigns a hypothesis slot to each. The first child of a row takes the slot of its parent; each
     /// other child forks the parent.
-    pub(super) fn assign_slots(&mut self) -> Result<(), SessionError> {
+    pub(super) fn assign_slots(&mut self, hooks: &Hooks<'_>) -> Result<(), SessionError> {
         const TAKEN: u32 = u32::MAX;
+        self.search.group_rows(hooks);
         let rows = self.search.rows();
         for i in 0..rows.len() {
             let parent = rows.parents[i];

@@ -28,17 +28,45 @@ pub struct Source<'s> {
     pub forced_bos: Option<u32>,
     /// The input of an encoder that reads features instead of ids.
     pub features: Option<Features<'s>>,
+    /// The options of this source; `None` for those of the call. Sources with different strategies, lengths and rules
+    /// are decoded in one batch, and each has the result of a call with its options alone.
+    pub options: Option<&'s SearchOptions>,
 }
 
 impl<'s> Source<'s> {
     /// A source of token ids; all other fields have their defaults.
     pub const fn new(tokens: &'s [u32]) -> Self {
-        Self { tokens, prefix: &[], stream: 0, forced_bos: None, features: None }
+        Self { tokens, prefix: &[], stream: 0, forced_bos: None, features: None, options: None }
     }
 
     /// A source of features; all other fields have their defaults.
     pub const fn of_features(features: Features<'s>) -> Self {
         Self { features: Some(features), ..Self::new(&[]) }
+    }
+
+    /// This source with options of its own.
+    ///
+    /// ```
+    /// use simdformer::search::{Hooks, SampleOptions, Strategy};
+    /// use simdformer::{Event, Limits, Model, Session, Source};
+    ///
+    /// let model = Model::open("models/fr-en")?;
+    /// let mut session = Session::new(&model, Limits::new(2, 16, 40))?;
+    /// let options = session.search_options();
+    /// let mut sampled = options.clone();
+    /// sampled.strategy = Strategy::Sample(SampleOptions { seed: 7, ..SampleOptions::default() });
+    /// // One batch: the first source has the options of the call, the second one samples.
+    /// let sources = [Source::new(&[6, 11, 0]), Source::new(&[6, 11, 0]).with_options(&sampled)];
+    /// let mut done = 0;
+    /// session.generate(&sources, &options, &mut Hooks::default(), &mut |event| {
+    ///     done += usize::from(matches!(event, Event::Done(_)));
+    /// })?;
+    /// assert_eq!(done, 2);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub const fn with_options(self, options: &'s SearchOptions) -> Self {
+        Self { options: Some(options), ..self }
     }
 
     /// Number of encoder positions.
@@ -121,7 +149,7 @@ impl Session<'_> {
 }
 
 impl Plan {
-    /// Whether [`Session::generate`] accepts this source under these options. A server can call this when a request
+    /// Whether [`Session::generate`] accepts this source under these options, or its own. A server can call this when a request
     /// arrives. ([`Event::Refused`](crate::generate::Event::Refused) leaves an invalid request out of a batch.) It needs
     /// only a copy of the plan; the session may be in use.
     ///
@@ -160,10 +188,34 @@ impl Plan {
             Some(features) => self.check_features(index, features)?,
             None => self.check_tokens(index, source.tokens)?,
         }
+        if let Some(own) = source.options {
+            own.validate(&self.search).map_err(|error| {
+                let error = SourceError::Options(self.of_plan(error));
+                SessionError::Source { index, error }
+            })?;
+        }
+        let options = source.options.unwrap_or(options);
         source.request().validate(options, &self.search).map_err(|error| {
             let error = SourceError::of(error);
             SessionError::Source { index, error }
         })
+    }
+
+    /// Names the limit in an error of the search as in the limits of the plan.
+    fn of_plan(&self, mut error: SearchError) -> SearchError {
+        if let SearchError::BeyondLimit { limit, .. } = &mut error {
+            *limit = self.limit_of(limit).0;
+        }
+        error
+    }
+
+    /// The name and the value of a limit of the search in the limits of the plan.
+    fn limit_of(&self, limit: &'static str) -> (&'static str, usize) {
+        match limit {
+            "sequences" => ("beams", self.limits.beams),
+            "max_target_length" => ("target_tokens", self.limits.target_tokens),
+            other => (other, self.limits.end_tokens),
+        }
     }
 
     /// Converts an error of the search about its options into the limits of the plan.
@@ -171,11 +223,7 @@ impl Plan {
         let SearchError::BeyondLimit { setting, limit, expected_at_most, found } = error else {
             return error.into();
         };
-        let (limit, planned) = match limit {
-            "sequences" => ("beams", self.limits.beams),
-            "max_target_length" => ("target_tokens", self.limits.target_tokens),
-            other => (other, self.limits.end_tokens),
-        };
+        let (limit, planned) = self.limit_of(limit);
         SessionError::OptionBeyondPlan { option: setting, limit, planned, expected_at_most, found }
     }
 }

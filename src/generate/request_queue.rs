@@ -3,9 +3,10 @@
 use super::decode_loop::{BufferGuard, DecodeLoop, NONE};
 use super::event::{DecodeStats, Event, Stop};
 use super::request::Source;
-use crate::search::{Hooks, Search, SearchOptions};
-use crate::session::{SOURCES_PER_CALL, Session, SessionError};
+use crate::search::{Hooks, SearchOptions, SlotOptions};
+use crate::session::{SOURCES_PER_CALL, Session, SessionError, SourceError};
 use core::ops::ControlFlow;
+use std::sync::Arc;
 
 /// The requests of [`Session::serve`]: which wait, which are decoded, and where their events go.
 ///
@@ -20,6 +21,14 @@ pub trait RequestQueue {
     /// Writes the requests that wait to the start of `waiting`, in the order in which they are to be admitted, and
     /// returns their number. They keep waiting until [`admitted`](Self::admitted) or [`refused`](Self::refused).
     fn waiting<'q>(&'q self, waiting: &mut [Source<'q>]) -> usize;
+
+    /// The options of the request at `index` of those that [`waiting`](Self::waiting) just wrote, which the session
+    /// shares until its [`Event::Done`]; `None`, the default, for those of the call. [`Source::options`] of a request
+    /// that waits are `None`: options that the queue lends would end when it changes, and such a request is refused.
+    fn options(&self, index: usize) -> Option<Arc<SearchOptions>> {
+        let _ = index;
+        None
+    }
 
     /// The first `slots.len()` requests that wait are decoded from now on, each in its slot.
     fn admitted(&mut self, slots: &[u32]);
@@ -47,9 +56,8 @@ impl Session<'_> {
     /// At the end of the call, every request that is still decoded is reported with its tokens so far and
     /// [`Finish::Stopped`](crate::search::Finish::Stopped).
     ///
-    /// `options` and `hooks` hold for all requests of the call. Requests with other options need a session of their own, or
-    /// a [`Search`] each on the caller's own loop: several searches may share one session, each with its sources and its
-    /// rows of [`Session::step`], because the session knows hypotheses only.
+    /// `hooks` hold for all requests of the call, and `options` for those without
+    /// [their own](RequestQueue::options).
     ///
     /// Releases all sentences and hypotheses that the session held. Does not allocate.
     ///
@@ -121,18 +129,13 @@ impl Session<'_> {
         options: &SearchOptions,
         hooks: &mut Hooks<'_>,
     ) -> Result<DecodeStats, SessionError> {
-        self.plan.check_decodes()?;
+        self.check_options(options)?;
         let mut guard = BufferGuard::new(self);
-        let mut buffers = guard.session.plan.decode_loop.split(guard.buffer.floats_mut())?;
-        let plan = &guard.session.plan;
-        let search = Search::new(options, &plan.search, core::mem::take(&mut buffers.search))
-            .map_err(|error| plan.option_error(error))?;
-        guard.started = true;
-        guard.session.clear();
-        buffers.source_of.fill(NONE);
-        buffers.draft_lens.fill(0);
-        let session = &mut *guard.session;
-        DecodeLoop { session, search, buffers }.serve(queue, options, hooks)
+        let mut decode_loop = guard.decode_loop(options)?;
+        let result = decode_loop.serve(queue, hooks);
+        let slots = decode_loop.search.into_slots();
+        *guard.session.slots.vec_mut() = slots;
+        result
     }
 }
 
@@ -140,7 +143,6 @@ impl DecodeLoop<'_, '_, '_> {
     fn serve(
         &mut self,
         queue: &mut dyn RequestQueue,
-        options: &SearchOptions,
         hooks: &mut Hooks<'_>,
     ) -> Result<DecodeStats, SessionError> {
         let mut stats = DecodeStats::default();
@@ -163,12 +165,12 @@ impl DecodeLoop<'_, '_, '_> {
                 ended = self.report(&mut |event| queue.on_event(event))?;
                 continue;
             }
-            while self.admit_waiting(queue, options, &mut taken)? {}
+            while self.admit_waiting(queue, &mut taken)? {}
             let rows = self.search.rows().len();
             if rows == 0 {
                 continue;
             }
-            self.assign_slots()?;
+            self.assign_slots(hooks)?;
             ended = self
                 .step(rows, hooks, &mut |event| queue.on_event(event))
                 .map_err(|error| self.request_error(error, taken))?;
@@ -195,7 +197,6 @@ impl DecodeLoop<'_, '_, '_> {
     fn admit_waiting(
         &mut self,
         queue: &mut dyn RequestQueue,
-        options: &SearchOptions,
         taken: &mut usize,
     ) -> Result<bool, SessionError> {
         let free = self.session.free_sentences().min(SOURCES_PER_CALL);
@@ -205,10 +206,20 @@ impl DecodeLoop<'_, '_, '_> {
         let mut slots = [NONE; SOURCES_PER_CALL];
         let mut sources = [Source::default(); SOURCES_PER_CALL];
         let count = queue.waiting(&mut sources[..free]).min(free);
+        // The queue changes while a request is decoded, so its options are shared, not borrowed.
+        let mut shared: [Option<Arc<SearchOptions>>; SOURCES_PER_CALL] = [const { None }; _];
         let mut refused = None;
         let mut passed = 0;
-        for source in &sources[..count] {
-            match self.session.plan.check_source(*taken, source, options) {
+        for (i, &source) in sources[..count].iter().enumerate() {
+            shared[i] = queue.options(i);
+            let own = Source { options: shared[i].as_deref(), ..source };
+            let checked = match source.options {
+                None => self.session.plan.check_source(*taken, &own, self.options),
+                Some(_) => {
+                    Err(SessionError::Source { index: *taken, error: SourceError::LentOptions })
+                }
+            };
+            match checked {
                 Ok(()) => passed += 1,
                 Err(error) => {
                     refused = Some(error);
@@ -224,7 +235,10 @@ impl DecodeLoop<'_, '_, '_> {
             }
             return Ok(again);
         }
-        let admitted = self.admit_sources(&sources[..passed], &mut |i, slot| {
+        let call = self.options;
+        let mut options =
+            |i: usize| shared[i].take().map_or(SlotOptions::Borrowed(call), SlotOptions::Shared);
+        let admitted = self.admit_sources(&sources[..passed], &mut options, &mut |i, slot| {
             slots[i] = slot;
             slot
         })?;

@@ -9,6 +9,7 @@ use super::logits_processors::NoSourceNgram;
 use super::options::{SearchOptions, Strategy};
 use super::processor_order::{Hooks, OnToken};
 use super::search::{NONE, Progress, Search};
+use super::slot::Slot;
 use core::fmt;
 
 /// `u32::MAX`: marks a row without a best token; the caller supplies its logits instead.
@@ -32,18 +33,19 @@ impl TokenMask<'_, '_> {
     /// does not exist.
     #[must_use]
     pub fn banned(&self, row: usize, token: u32) -> bool {
-        let (o, m) = (self.search.options, &self.search.memory);
+        let m = &self.search.memory;
         let Some((s, drafted)) = self.search.place(row) else { return false };
-        let len = m.len[s] + drafted;
+        let slot = self.search.slot(s);
+        let (o, len) = (slot.options, m.len[s] + drafted);
         // A forced row does not use its best token, so the answer does not matter.
-        if self.search.forced(s, len).is_some() {
+        if self.search.forced(slot, len).is_some() {
             return false;
         }
-        let history = self.search.history(s, len);
+        let history = self.search.history(slot, len);
         let (at, len, prompt) = (len, history.len(), m.prompt_len[s] as usize);
         let too_short = len < o.min_length || len.saturating_sub(prompt) < o.min_new_tokens;
         (too_short && o.eos.contains(&token))
-            || self.search.suppressed(s, at, token)
+            || self.search.suppressed(slot, at, token)
             || o.bad_words.iter().any(|word| completes(history, word, token, &o.eos))
             || o.no_repeat_ngram.is_some_and(|size| repeats(history, size, token))
             || o.encoder_no_repeat_ngram.is_some_and(|size| {
@@ -71,7 +73,7 @@ fn repeats(history: &[u32], size: usize, token: u32) -> bool {
 
 impl SearchOptions {
     /// Whether all rules of these options only ban tokens, or force them.
-    fn only_ban(&self) -> bool {
+    pub(super) fn only_ban(&self) -> bool {
         self.sequence_bias.is_empty()
             && self.repetition_penalty == 1.0
             && self.encoder_repetition_penalty == 1.0
@@ -79,22 +81,20 @@ impl SearchOptions {
             && self.exponential_decay.is_none()
             && !self.renormalize
     }
+
+    /// Whether a step of a sentence with these options, without rules of the caller, needs only its best token.
+    pub(super) fn need_argmax_only(&self) -> bool {
+        matches!(self.strategy, Strategy::Greedy) && !self.scores && self.only_ban()
+    }
 }
 
 impl<'a> Search<'a> {
-    /// Whether all rules of a step only ban tokens, or force them.
-    pub(super) fn rules_only_ban(&self, hooks: &Hooks<'_>) -> bool {
-        self.options.only_ban() && hooks.is_empty()
-    }
-
     /// Whether the next step needs only the best token of each row that [`Self::bans`] does not ban. This is the
     /// case in greedy search without [scores](SearchOptions::scores), without rules of the caller, and without
-    /// rules that change scores in other ways than banning or forcing tokens.
+    /// rules that change scores in other ways than banning or forcing tokens, for every sentence.
     #[must_use]
     pub fn needs_argmax_only(&self, hooks: &Hooks<'_>) -> bool {
-        matches!(self.options.strategy, Strategy::Greedy)
-            && !self.options.scores
-            && self.rules_only_ban(hooks)
+        self.lines_with_logits(hooks) == 0
     }
 
     /// The banned tokens in the rows of this step, if [`Self::needs_argmax_only`].
@@ -166,18 +166,18 @@ impl<'a> Search<'a> {
     }
 
     /// The first `len` tokens of a target and its draft, in greedy search.
-    fn history(&self, s: usize, len: u32) -> &[u32] {
-        let start = s * self.shape.width * self.shape.target;
+    fn history(&self, slot: Slot<'_>, len: u32) -> &[u32] {
+        let start = slot.first * self.shape.target;
         &self.memory.history[start..start + len as usize]
     }
 
     /// The forced token after the first `len` tokens of a sentence, if a rule forces one. If several tokens are
     /// allowed, it is the lowest, because all get the same score. `Some(None)` if all of them are banned.
-    pub(super) fn forced(&self, s: usize, len: u32) -> Option<Option<u32>> {
-        let (o, m) = (self.options, &self.memory);
-        let bos = (m.forced_bos[s] != NONE).then_some(m.forced_bos[s]);
-        let allowed = |&token: &u32| !self.suppressed(s, len, token);
-        if self.forces_end(s, len) {
+    pub(super) fn forced(&self, slot: Slot<'_>, len: u32) -> Option<Option<u32>> {
+        let (o, bos) = (slot.options, self.memory.forced_bos[slot.s]);
+        let bos = (bos != NONE).then_some(bos);
+        let allowed = |&token: &u32| !self.suppressed(slot, len, token);
+        if self.forces_end(slot, len) {
             return Some(o.forced_eos.iter().copied().filter(allowed).min());
         }
         let token = bos.filter(|_| len == 1)?;
@@ -185,14 +185,15 @@ impl<'a> Search<'a> {
     }
 
     /// Whether the next token of a sentence of `len` tokens must be one of [`SearchOptions::forced_eos`].
-    pub(super) fn forces_end(&self, s: usize, len: u32) -> bool {
-        let (o, m) = (self.options, &self.memory);
-        len + 1 == m.max_len[s] && !o.forced_eos.is_empty() && o.set_a_length()
+    pub(super) fn forces_end(&self, slot: Slot<'_>, len: u32) -> bool {
+        let o = slot.options;
+        len + 1 == self.memory.max_len[slot.s] && !o.forced_eos.is_empty() && o.set_a_length()
     }
 
     /// Whether `token` is banned by a rule that also applies to forced tokens.
-    fn suppressed(&self, s: usize, len: u32, token: u32) -> bool {
-        let (o, m) = (self.options, &self.memory);
+    fn suppressed(&self, slot: Slot<'_>, len: u32, token: u32) -> bool {
+        let Slot { s, options: o, .. } = slot;
+        let m = &self.memory;
         let forced_first = m.prompt_len[s] == 1 && m.forced_bos[s] != NONE;
         o.suppress.contains(&token)
             || (len == m.prompt_len[s] + u32::from(forced_first)

@@ -29,93 +29,94 @@ use super::parallel_rows::{Prepared, normalize, prepared};
 use super::processor_order::{Hooks, Observation, Observer, OnToken, Outcome, Token};
 use super::score_rows::{Shift, TopK, argmax, length_norm};
 use super::search::{ACTIVE, Finish, NONE, Search};
+use super::slot::Slot;
 use super::state::Memory;
 
 impl Search<'_> {
-    /// Advances every beam of sentence `s` by one token; `rows` holds their logits.
+    /// Advances every beam of a sentence by one token; `rows` holds their logits.
     pub(super) fn step_beams(
         &mut self,
-        s: usize,
+        slot: Slot<'_>,
         beam: &BeamOptions,
         rows: &mut [f32],
         hooks: &mut Hooks<'_>,
         on_token: &mut Option<OnToken<'_>>,
     ) -> Result<(), SearchError> {
-        self.process_beams(s, rows, hooks)?;
-        let (groups, width) = (self.shape.groups, self.shape.group_width());
+        self.process_beams(slot, rows, hooks)?;
+        let (s, groups, width) = (slot.s, slot.groups, slot.group_width());
         self.memory.next_parent.fill(NONE);
         let mut open = false;
         for group in 0..groups {
-            if self.memory.group_done[s * groups + group] == 1 {
+            if self.memory.group_done[slot.first_group + group] == 1 {
                 continue;
             }
             let count = match &beam.sample {
-                None => self.best_candidates(s, group, rows),
-                Some(sample) => self.draw_candidates(s, sample, rows)?,
+                None => self.best_candidates(slot, group, rows),
+                Some(sample) => self.draw_candidates(slot, sample, rows)?,
             };
             let Some(count) = count else {
-                self.end(s, Finish::NotFinite);
-                self.stream(s, on_token);
+                self.end(slot, Finish::NotFinite);
+                self.stream(slot, on_token);
                 return Ok(());
             };
-            self.split_candidates(s, group, beam, count, &mut hooks.observer);
-            if self.group_is_done(s, group, beam) {
-                self.memory.group_done[s * groups + group] = 1;
+            self.split_candidates((slot, group), beam, count, &mut hooks.observer);
+            if self.group_is_done(slot, group, beam) {
+                self.memory.group_done[slot.first_group + group] = 1;
                 self.memory.next_parent[group * width..][..width].fill(NONE);
             } else {
                 open = true;
-                self.penalize_later_groups(s, group, beam, rows);
+                self.penalize_later_groups(slot, group, beam, rows);
             }
         }
         if open {
-            self.commit(s);
+            self.commit(slot);
         } else {
             let m = &self.memory;
-            let none = m.finished_count[s * groups..][..groups].iter().all(|&count| count == 0);
+            let none =
+                m.finished_count[slot.first_group..][..groups].iter().all(|&count| count == 0);
             let finish = match none {
                 true => Finish::Exhausted,
                 false if m.len[s] + 1 == m.max_len[s] => Finish::Length,
                 false => Finish::End,
             };
-            self.end(s, finish);
+            self.end(slot, finish);
         }
-        self.stream(s, on_token);
+        self.stream(slot, on_token);
         Ok(())
     }
 
     /// Applies log-softmax and processors to every row of the sentence.
     fn process_beams(
         &mut self,
-        s: usize,
+        slot: Slot<'_>,
         rows: &mut [f32],
         hooks: &mut Hooks<'_>,
     ) -> Result<(), SearchError> {
-        let keep_logits = self.keeps_logits(s, hooks);
-        let (width, vocabulary) = (self.shape.width, self.shape.vocabulary);
-        let slots = s * width..(s + 1) * width;
-        let first = self.memory.first_row[s];
+        let keep_logits = self.keeps_logits(slot, hooks);
+        let vocabulary = self.shape.vocabulary;
+        let first = self.memory.first_row[slot.s];
         let mut satisfiable = false;
-        for slot in slots.clone() {
-            if !self.is_open(slot) {
+        for place in slot.sequences() {
+            if !self.is_open(slot, place) {
                 continue;
             }
-            let start = (self.memory.row[slot] - first) as usize * vocabulary;
+            let start = (self.memory.row[place] - first) as usize * vocabulary;
             let scores = &mut rows[start..start + vocabulary];
             let (max, log_sum) = normalize(keep_logits, scores);
-            let b = slot - slots.start;
+            let b = place - slot.first;
             (self.memory.row_max[b], self.memory.row_log_sum[b]) = (max, log_sum);
-            let (view, scratch) = self.split();
-            view.pipeline(s).restrict(&view.context(s, slot), scores, scratch, hooks)?;
+            let (view, scratch) = self.split(slot);
+            view.pipeline().restrict(&view.context(place), scores, scratch, hooks)?;
             satisfiable |= hooks.allowed.is_none() || argmax(scores).is_some();
         }
-        for slot in slots {
-            if !self.is_open(slot) {
+        for place in slot.sequences() {
+            if !self.is_open(slot, place) {
                 continue;
             }
-            let start = (self.memory.row[slot] - first) as usize * vocabulary;
+            let start = (self.memory.row[place] - first) as usize * vocabulary;
             let scores = &mut rows[start..start + vocabulary];
-            let (view, scratch) = self.split();
-            let (context, pipeline) = (view.context(s, slot), view.pipeline(s));
+            let (view, scratch) = self.split(slot);
+            let (context, pipeline) = (view.context(place), view.pipeline());
             if !satisfiable {
                 pipeline.restore_allowed(&context, scores, hooks)?;
             }
@@ -125,43 +126,45 @@ impl Search<'_> {
     }
 
     /// Whether the beam is active and [`super::parallel_rows`] has not prepared its row.
-    fn is_open(&self, slot: usize) -> bool {
-        let (m, options) = (&self.memory, self.options);
-        let known = || prepared(self.prepared, self.results, &self.shape, options, m.row[slot]);
-        m.alive[slot] == 1 && matches!(known(), Prepared::Open)
+    fn is_open(&self, slot: Slot<'_>, place: usize) -> bool {
+        let m = &self.memory;
+        let known =
+            || prepared(self.prepared, self.results, &self.shape, slot.options, m.row[place]);
+        m.alive[place] == 1 && matches!(known(), Prepared::Open)
     }
 
-    /// Whether the rows of sentence `s` can stay logits: rules that only ban have the same effect on logits as on
+    /// Whether the rows of a sentence can stay logits: rules that only ban have the same effect on logits as on
     /// log-probabilities. Forced tokens and diverse groups need log-probabilities.
-    pub(super) fn keeps_logits(&self, s: usize, hooks: &Hooks<'_>) -> bool {
-        self.rules_only_ban(hooks)
-            && self.forced(s, self.memory.len[s]).is_none()
-            && self.shape.groups == 1
-            && self.options.drawn().is_none()
+    pub(super) fn keeps_logits(&self, slot: Slot<'_>, hooks: &Hooks<'_>) -> bool {
+        slot.options.only_ban()
+            && hooks.is_empty()
+            && self.forced(slot, self.memory.len[slot.s]).is_none()
+            && slot.groups == 1
+            && slot.options.drawn().is_none()
     }
 
     /// Writes the best continuations of a group's beams into `candidate`, best first. Returns their number, or
     /// `None` if a score is NaN or `+inf`.
-    fn best_candidates(&mut self, s: usize, group: usize, rows: &[f32]) -> Option<usize> {
-        let (width, vocabulary) = (self.shape.width, self.shape.vocabulary);
+    fn best_candidates(&mut self, slot: Slot<'_>, group: usize, rows: &[f32]) -> Option<usize> {
+        let (s, vocabulary, count) = (slot.s, self.shape.vocabulary, slot.candidates());
         let m = &mut self.memory;
-        let mut best = TopK::new(m.candidate_score, m.candidate);
+        let mut best = TopK::new(&mut m.candidate_score[..count], &mut m.candidate[..count]);
         // In the first step all groups share the row at the end of the prompt.
         let beams = if m.len[s] == m.prompt_len[s] {
             0..1
         } else {
-            let width = self.shape.group_width();
+            let width = slot.group_width();
             group * width..(group + 1) * width
         };
         for b in beams {
-            let slot = s * width + b;
-            if m.alive[slot] == 0 {
+            let place = slot.first + b;
+            if m.alive[place] == 0 {
                 continue;
             }
-            let row = m.row[slot];
+            let row = m.row[place];
             let start = (row - m.first_row[s]) as usize * vocabulary;
-            let finite = match prepared(self.prepared, self.results, &self.shape, self.options, row)
-            {
+            let known = prepared(self.prepared, self.results, &self.shape, slot.options, row);
+            let finite = match known {
                 Prepared::Best(scores, ids) => {
                     best.merge(scores, ids);
                     true
@@ -172,7 +175,7 @@ impl Search<'_> {
                         Prepared::Open => (m.row_max[b], m.row_log_sum[b]),
                         _ => (0.0, 0.0),
                     };
-                    let shift = Shift { max, log_sum, offset: m.score[slot] };
+                    let shift = Shift { max, log_sum, offset: m.score[place] };
                     best.scan(&rows[start..start + vocabulary], shift, (b * vocabulary) as u32)
                 }
             };
@@ -186,18 +189,17 @@ impl Search<'_> {
     /// Sorts the `count` candidates into the next step and the finished hypotheses; drops the others.
     fn split_candidates(
         &mut self,
-        s: usize,
-        group: usize,
+        (slot, group): (Slot<'_>, usize),
         beam: &BeamOptions,
         count: usize,
         observer: &mut Option<Observer<'_>>,
     ) {
-        let (width, vocabulary) = (self.shape.group_width(), self.shape.vocabulary as u32);
+        let (s, width, vocabulary) = (slot.s, slot.group_width(), self.shape.vocabulary as u32);
         let len = self.memory.len[s];
         let reached = len + 1 == self.memory.max_len[s];
         let generated = (len + 1 - self.memory.prompt_len[s]) as usize;
         let norm = length_norm(generated, beam.length_penalty);
-        let ends = |token| reached || self.options.eos.contains(&token);
+        let ends = |token| reached || slot.options.eos.contains(&token);
         // Large biases can sum to infinity; an infinite score would make all later scores equal.
         let split = |m: &Memory<'_>, rank: usize| {
             let candidate = m.candidate[rank];
@@ -211,10 +213,10 @@ impl Search<'_> {
             }
             let mut outcome = Outcome::Dropped;
             if rank < width {
-                self.insert_finished(s, group, parent as usize, Some(token), score / norm);
+                self.insert_finished(slot, group, parent as usize, (Some(token), score / norm));
                 outcome = Outcome::Ends(score / norm);
             }
-            self.observe(observer, s, (parent, token, score), outcome);
+            self.observe(observer, slot, (parent, token, score), outcome);
         }
         if beam.sample.is_some() {
             self.rank_candidates(count);
@@ -233,19 +235,19 @@ impl Search<'_> {
                 }
                 None => Outcome::Dropped,
             };
-            self.observe(observer, s, (parent, token, score), outcome);
+            self.observe(observer, slot, (parent, token, score), outcome);
         }
     }
 
     fn observe(
         &self,
         observer: &mut Option<Observer<'_>>,
-        s: usize,
+        slot: Slot<'_>,
         (parent, token, score): (u32, u32, f32),
         outcome: Outcome,
     ) {
         if let Some(observer) = observer {
-            let context = self.view().context(s, s * self.shape.width + parent as usize);
+            let context = self.view(slot).context(slot.first + parent as usize);
             observer(Observation::Candidate { context, token, score, outcome });
         }
     }
@@ -254,18 +256,17 @@ impl Search<'_> {
     /// scores the earlier one ranks first.
     fn insert_finished(
         &mut self,
-        s: usize,
+        slot: Slot<'_>,
         group: usize,
         parent: usize,
-        token: Option<u32>,
-        score: f32,
+        (token, score): (Option<u32>, f32),
     ) {
-        let (width, target) = (self.shape.width, self.shape.target);
-        let (groups, places) = (self.shape.groups, self.shape.group_width());
+        let Slot { s, first, width, .. } = slot;
+        let (target, places) = (self.shape.target, slot.group_width());
         let m = &mut self.memory;
-        let scores = &mut m.finished_score[s * width..][..width];
-        let order = &mut m.order[s * width + group * places..][..places];
-        let count = &mut m.finished_count[s * groups + group];
+        let scores = &mut m.finished_score[first..][..width];
+        let order = &mut m.order[first + group * places..][..places];
+        let count = &mut m.finished_count[slot.first_group + group];
         let place = if (*count as usize) < places {
             *count += 1;
             group * places + *count as usize - 1
@@ -285,56 +286,55 @@ impl Search<'_> {
         scores[place] = score;
         // The caller can stop a sentence before its prompt has been fed completely.
         let len = m.len[s].max(m.prompt_len[s]) as usize;
-        let from = (s * width + parent) * target;
-        let to = (s * width + place) * target;
+        let from = (first + parent) * target;
+        let to = (first + place) * target;
         m.finished[to..to + len].copy_from_slice(&m.history[from..from + len]);
-        m.finished_len[s * width + place] = len as u32;
+        m.finished_len[first + place] = len as u32;
         if let Some(token) = token {
             m.finished[to + len] = token;
-            m.finished_len[s * width + place] += 1;
+            m.finished_len[first + place] += 1;
         }
     }
 
     /// The condition of step 5 in the module documentation.
-    fn group_is_done(&self, s: usize, group: usize, beam: &BeamOptions) -> bool {
-        let (places, m) = (self.shape.group_width(), &self.memory);
+    fn group_is_done(&self, slot: Slot<'_>, group: usize, beam: &BeamOptions) -> bool {
+        let (s, places, m) = (slot.s, slot.group_width(), &self.memory);
         let (len, longest) = (m.len[s] + 1, m.max_len[s]);
         let best = group * places;
         if len == longest || m.next_parent[best] == NONE {
             return true;
         }
-        if (m.finished_count[s * self.shape.groups + group] as usize) < places {
+        if (m.finished_count[slot.first_group + group] as usize) < places {
             return false;
         }
         let favors_long = beam.early_stopping == EarlyStopping::Never && beam.length_penalty > 0.0;
         let bound_length = if favors_long { longest } else { len } - m.prompt_len[s];
         let bound = m.next_score[best] / length_norm(bound_length as usize, beam.length_penalty);
-        let sentence = s * self.shape.width;
-        let worst = m.order[sentence + best + places - 1] as usize;
+        let worst = m.order[slot.first + best + places - 1] as usize;
         beam.early_stopping == EarlyStopping::WhenFull
-            || !(bound > m.finished_score[sentence + worst])
+            || !(bound > m.finished_score[slot.first + worst])
     }
 
     /// Subtracts the diversity penalty from the tokens that a group just chose, for the groups after it.
     fn penalize_later_groups(
         &mut self,
-        s: usize,
+        slot: Slot<'_>,
         group: usize,
         beam: &BeamOptions,
         rows: &mut [f32],
     ) {
-        let (width, vocabulary) = (self.shape.width, self.shape.vocabulary);
-        let (places, m) = (self.shape.group_width(), &self.memory);
+        let Slot { s, first, width, groups, .. } = slot;
+        let (vocabulary, places, m) = (self.shape.vocabulary, slot.group_width(), &self.memory);
         let penalty = beam.diversity_penalty as f32;
-        let later = if group + 1 == self.shape.groups {
+        let later = if group + 1 == groups {
             0..0
         } else if m.len[s] == m.prompt_len[s] {
             0..1
         } else {
             (group + 1) * places..width
         };
-        for b in later.filter(|b| m.alive[s * width + b] == 1) {
-            let row = (m.row[s * width + b] - m.first_row[s]) as usize;
+        for b in later.filter(|b| m.alive[first + b] == 1) {
+            let row = (m.row[first + b] - m.first_row[s]) as usize;
             for chosen in group * places..(group + 1) * places {
                 if m.next_parent[chosen] != NONE {
                     rows[row * vocabulary + m.next_token[chosen] as usize] -= penalty;
@@ -344,54 +344,55 @@ impl Search<'_> {
     }
 
     /// Turns the chosen continuations into the beams of the next step.
-    fn commit(&mut self, s: usize) {
-        let (width, target) = (self.shape.width, self.shape.target);
+    fn commit(&mut self, slot: Slot<'_>) {
+        let Slot { s, first, width, .. } = slot;
+        let target = self.shape.target;
         let m = &mut self.memory;
         let len = m.len[s] as usize;
         let moves = |b: usize, parent: u32| parent != NONE && parent as usize != b;
-        for (b, &parent) in m.next_parent.iter().enumerate() {
+        for (b, &parent) in m.next_parent[..width].iter().enumerate() {
             if moves(b, parent) {
-                let from = (s * width + parent as usize) * target;
+                let from = (first + parent as usize) * target;
                 m.next_history[b * target..][..len].copy_from_slice(&m.history[from..from + len]);
             }
         }
-        for (b, &parent) in m.next_parent.iter().enumerate() {
-            let slot = s * width + b;
-            m.alive[slot] = u32::from(parent != NONE);
+        for (b, &parent) in m.next_parent[..width].iter().enumerate() {
+            let place = first + b;
+            m.alive[place] = u32::from(parent != NONE);
             if parent == NONE {
                 continue;
             }
-            let history = &mut m.history[slot * target..][..=len];
+            let history = &mut m.history[place * target..][..=len];
             if moves(b, parent) {
                 history[..len].copy_from_slice(&m.next_history[b * target..][..len]);
             }
             history[len] = m.next_token[b];
-            m.score[slot] = m.next_score[b];
-            m.parent[slot] = m.row[s * width + parent as usize];
+            m.score[place] = m.next_score[b];
+            m.parent[place] = m.row[first + parent as usize];
         }
         m.len[s] += 1;
     }
 
     /// Ranks the finished hypotheses of all groups, best first, and removes duplicates. If the sentence ended early
     /// or has no finished hypothesis, its open beams are added first.
-    pub(super) fn end_beams(&mut self, s: usize, beam: &BeamOptions, finish: Finish) {
-        let (width, target) = (self.shape.width, self.shape.target);
-        let (groups, places) = (self.shape.groups, self.shape.group_width());
+    pub(super) fn end_beams(&mut self, slot: Slot<'_>, beam: &BeamOptions, finish: Finish) {
+        let Slot { s, first, width, groups, .. } = slot;
+        let (target, places) = (self.shape.target, slot.group_width());
         if matches!(finish, Finish::Stopped | Finish::Exhausted | Finish::NotFinite) {
             let m = &self.memory;
             let generated = m.len[s].saturating_sub(m.prompt_len[s]);
             let norm = length_norm(generated as usize, beam.length_penalty);
             for b in 0..width {
-                if self.memory.alive[s * width + b] == 1 {
-                    let score = self.memory.score[s * width + b] / norm;
-                    self.insert_finished(s, b / places, b, None, score);
+                if self.memory.alive[first + b] == 1 {
+                    let score = self.memory.score[first + b] / norm;
+                    self.insert_finished(slot, b / places, b, (None, score));
                 }
             }
         }
         let m = &mut self.memory;
-        let order = &mut m.order[s * width..][..width];
-        let counts = &mut m.finished_count[s * groups..][..groups];
-        let scores = &m.finished_score[s * width..][..width];
+        let order = &mut m.order[first..][..width];
+        let counts = &mut m.finished_count[slot.first_group..][..groups];
+        let scores = &m.finished_score[first..][..width];
         let mut total = 0;
         for (group, &count) in counts.iter().enumerate() {
             let start = group * places;
@@ -407,8 +408,8 @@ impl Search<'_> {
             }
         }
         let text = |place: u32| {
-            let slot = s * width + place as usize;
-            &m.finished[slot * target..][..m.finished_len[slot] as usize]
+            let place = first + place as usize;
+            &m.finished[place * target..][..m.finished_len[place] as usize]
         };
         let mut kept = 0;
         for rank in 0..total {
@@ -423,24 +424,25 @@ impl Search<'_> {
 
     /// Streams the tokens that all active beams and the best finished hypothesis share. The final best hypothesis
     /// is one of these or continues one, because the rank of a finished hypothesis can only fall.
-    fn stream(&mut self, s: usize, on_token: &mut Option<OnToken<'_>>) {
+    fn stream(&mut self, slot: Slot<'_>, on_token: &mut Option<OnToken<'_>>) {
         if on_token.is_none() {
             return;
         }
+        let s = slot.s;
         let prompt = self.memory.prompt_len[s] as usize;
         let from = prompt + self.memory.emitted[s] as usize;
-        let certain = self.certain(s, from).len();
+        let certain = self.certain(slot, from).len();
         for place in from..from + certain {
             let token = Token {
                 sequence: 0,
                 index: (place - prompt) as u32,
-                id: self.certain(s, from)[place - from],
+                id: self.certain(slot, from)[place - from],
                 log_probability: None,
             };
             self.memory.emitted[s] += 1;
             if Self::emit(on_token, s, token) {
                 if self.memory.phase[s] == ACTIVE {
-                    self.end(s, Finish::Stopped);
+                    self.end(slot, Finish::Stopped);
                 }
                 return;
             }
@@ -448,26 +450,25 @@ impl Search<'_> {
     }
 
     /// The tokens from position `from` on that no later step can change.
-    fn certain(&self, s: usize, from: usize) -> &[u32] {
-        let (width, target, m) = (self.shape.width, self.shape.target, &self.memory);
-        let slots = s * width..(s + 1) * width;
+    fn certain(&self, slot: Slot<'_>, from: usize) -> &[u32] {
+        let Slot { s, first, groups, .. } = slot;
+        let (target, m) = (self.shape.target, &self.memory);
         let finished = |place: u32| {
-            let slot = s * width + place as usize;
-            &m.finished[slot * target..][..m.finished_len[slot] as usize]
+            let place = first + place as usize;
+            &m.finished[place * target..][..m.finished_len[place] as usize]
         };
         if m.phase[s] != ACTIVE {
-            return finished(m.order[slots.start]).get(from..).unwrap_or_default();
+            return finished(m.order[first]).get(from..).unwrap_or_default();
         }
-        let groups = self.shape.groups;
         let best = (0..groups)
-            .filter(|g| m.finished_count[s * groups + g] > 0)
-            .map(|g| m.order[slots.start + g * self.shape.group_width()])
+            .filter(|g| m.finished_count[slot.first_group + g] > 0)
+            .map(|g| m.order[first + g * slot.group_width()])
             .reduce(|best, place| {
-                let score = |place: u32| m.finished_score[slots.start + place as usize];
+                let score = |place: u32| m.finished_score[first + place as usize];
                 if score(place) > score(best) { place } else { best }
             });
-        let live = slots.filter(|&slot| m.alive[slot] == 1);
-        let live = live.map(|slot| &m.history[slot * target..][..m.len[s] as usize]);
+        let live = slot.sequences().filter(|&place| m.alive[place] == 1);
+        let live = live.map(|place| &m.history[place * target..][..m.len[s] as usize]);
         live.chain(best.map(finished))
             .map(|text| text.get(from..).unwrap_or_default())
             .reduce(|common, text| {

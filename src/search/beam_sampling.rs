@@ -10,29 +10,31 @@ use super::logits_processors::too_short;
 use super::options::SampleOptions;
 use super::score_rows::{below_infinity, exp, maximum, sum_exp};
 use super::search::Search;
+use super::slot::Slot;
 
 /// Scores whose mass is summed together while a draw searches for its position.
 const STRIDE: usize = 512;
 
 impl Search<'_> {
     /// Samples continuations of the sentence's beams into `candidate`, in the order of the draws. Returns their
-    /// number, which is below the length of `candidate` if the distribution has fewer continuations; `None` if a
+    /// number, which is below [`Slot::candidates`] if the distribution has fewer continuations; `None` if a
     /// score is NaN or `+inf`. Drawn scores become `-inf` in `rows`.
     pub(super) fn draw_candidates(
         &mut self,
-        s: usize,
+        slot: Slot<'_>,
         sample: &SampleOptions,
         rows: &mut [f32],
     ) -> Result<Option<usize>, SearchError> {
-        let (width, vocabulary) = (self.shape.width, self.shape.vocabulary);
+        let Slot { s, first, width, .. } = slot;
+        let vocabulary = self.shape.vocabulary;
         let m = &mut self.memory;
-        let (first, step) = (m.first_row[s], m.len[s] - m.prompt_len[s]);
+        let (first_row, step) = (m.first_row[s], m.len[s] - m.prompt_len[s]);
         // In the first step all beams share the row at the end of the prompt.
         let beams = if step == 0 { 1 } else { width };
-        let (alive, row, score) = (&*m.alive, &*m.row, &m.score[s * width..(s + 1) * width]);
-        let live = || (0..beams).filter(|&b| alive[s * width + b] == 1);
+        let (alive, row, score) = (&*m.alive, &*m.row, &m.score[slot.sequences()]);
+        let live = || (0..beams).filter(|&b| alive[first + b] == 1);
         let range = |b: usize| {
-            let start = (row[s * width + b] - first) as usize * vocabulary;
+            let start = (row[first + b] - first_row) as usize * vocabulary;
             start..start + vocabulary
         };
         let (mut best, mut exact_best) = (f32::NEG_INFINITY, f64::NEG_INFINITY);
@@ -65,7 +67,7 @@ impl Search<'_> {
         }
         let stream = u64::from(m.stream_low[s]) | u64::from(m.stream_high[s]) << 32;
         let mut count = 0;
-        while count < m.candidate.len() {
+        while count < slot.candidates() {
             let total: f64 = live().map(|b| number(masses[b])).sum();
             let goal = sample.draw(stream, count as u32, step) * total;
             // If no beam reaches the goal because of rounding, take the last beam with mass.

@@ -9,6 +9,7 @@ use super::error::SearchError;
 use super::options::{Strategy, tokens};
 use super::processor_order::{Hooks, OnToken};
 use super::search::{ACTIVE, Search};
+use super::slot::Slot;
 
 impl Search<'_> {
     /// Proposes `proposal` as the next tokens of a sentence, for the next step. Returns how many of the tokens are
@@ -65,10 +66,11 @@ impl Search<'_> {
         }
         tokens("draft", self.shape.vocabulary, proposal)?;
         let taken = proposal.len().min(self.draft_capacity(sentence));
-        let (target, m) = (self.shape.target, &mut self.memory);
+        let (target, first) = (self.shape.target, self.slot(s).first);
+        let m = &mut self.memory;
         if taken > 0 {
             // The sentence has one sequence, so this is its history.
-            let start = s * target + m.len[s] as usize;
+            let start = first * target + m.len[s] as usize;
             m.history[start..start + taken].copy_from_slice(&proposal[..taken]);
         }
         let before = core::mem::replace(&mut m.draft_len[s], taken as u32) as usize;
@@ -83,8 +85,11 @@ impl Search<'_> {
     #[must_use]
     pub fn draft_capacity(&self, sentence: u32) -> usize {
         let (s, m) = (sentence as usize, &self.memory);
-        let one = self.shape.width == 1 && !matches!(self.options.strategy, Strategy::Beam(_));
-        if !one || m.phase.get(s) != Some(&ACTIVE) || m.len[s] < m.prompt_len[s] {
+        if m.phase.get(s) != Some(&ACTIVE) || m.len[s] < m.prompt_len[s] {
+            return 0;
+        }
+        let Slot { width, options, .. } = self.slot(s);
+        if width > 1 || matches!(options.strategy, Strategy::Beam(_)) {
             return 0;
         }
         // The model never gets the last token, so the draft does not include it.
@@ -99,7 +104,7 @@ impl Search<'_> {
         if len == 0 {
             return &[];
         }
-        &m.history[s * self.shape.target + m.len[s] as usize..][..len]
+        &m.history[self.slot(s).first * self.shape.target + m.len[s] as usize..][..len]
     }
 
     /// The target of a sentence up to now: decoder start, prefix, and the chosen tokens of its first sequence.
@@ -107,18 +112,21 @@ impl Search<'_> {
     #[must_use]
     pub fn target(&self, sentence: u32) -> &[u32] {
         let (s, m) = (sentence as usize, &self.memory);
-        if self.prompt(sentence).is_empty() || matches!(self.options.strategy, Strategy::Beam(_)) {
+        if self.prompt(sentence).is_empty() {
             return &[];
         }
-        let slot = s * self.shape.width;
-        &m.history[slot * self.shape.target..][..m.sequence_len[slot] as usize]
+        let Slot { first, options, .. } = self.slot(s);
+        match options.strategy {
+            Strategy::Beam(_) => &[],
+            _ => &m.history[first * self.shape.target..][..m.sequence_len[first] as usize],
+        }
     }
 
-    /// Advances sentence `s` by the accepted tokens of its draft and one more. `rows` and `best` hold the row of
+    /// Advances a sentence by the accepted tokens of its draft and one more. `rows` and `best` hold the row of
     /// the sentence, followed by the rows of its draft. If `muted` returns true, no further tokens are taken.
     pub(super) fn step_draft(
         &mut self,
-        s: usize,
+        slot: Slot<'_>,
         rows: &mut [f32],
         best: Option<&[u32]>,
         hooks: &mut Hooks<'_>,
@@ -127,12 +135,12 @@ impl Search<'_> {
     ) -> Result<(), SearchError> {
         let places = rows.chunks_exact_mut(self.shape.vocabulary).enumerate();
         for (i, scores) in places {
-            let at = s * self.shape.target + self.memory.len[s] as usize;
+            let at = slot.first * self.shape.target + self.memory.len[slot.s] as usize;
             let proposal = self.memory.history[at];
             let best = best.map(|best| &best[i..=i]);
-            self.step_sequences(s, scores, best, hooks, on_token)?;
+            self.step_sequences(slot, scores, best, hooks, on_token)?;
             let right = self.memory.history[at] == proposal;
-            if !right || self.memory.phase[s] != ACTIVE || muted() {
+            if !right || self.memory.phase[slot.s] != ACTIVE || muted() {
                 break;
             }
         }

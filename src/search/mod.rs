@@ -2,7 +2,8 @@
 //!
 //! A [`Search`] is a state machine over logits and tokens. It contains no model and no loop. It returns the
 //! tokens to feed, takes the logits, and returns the next tokens to feed. Its memory is one slice from the
-//! caller, of [`words`]`(limits)` words; after [`Search::new`] it does not allocate.
+//! caller, of [`words`]`(limits)` words; after [`Search::new`] it does not allocate. Each sentence can have
+//! [options of its own](Search::admit_with).
 //!
 //! # The loop
 //!
@@ -103,6 +104,7 @@ mod random;
 mod score_rows;
 #[expect(clippy::module_inception, reason = "the state machine that the module is named after")]
 mod search;
+mod slot;
 mod state;
 mod teacher_forcing;
 mod timestamps;
@@ -123,5 +125,7 @@ pub use position_logits_processors::{
 };
 pub use processor_order::{Hooks, Observation, Observer, OnToken, Outcome, Token};
 pub use search::{Finish, Hypothesis, Progress, Request, RowInput, Rows, Search, words};
+pub(crate) use slot::SlotMemory;
+pub use slot::SlotOptions;
 pub use teacher_forcing::score_targets;
 pub use timestamps::Timestamps;

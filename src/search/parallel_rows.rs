@@ -16,6 +16,7 @@ use super::options::{SearchOptions, Strategy};
 use super::processor_order::{Hooks, OnToken, Pipeline};
 use super::score_rows::{Shift, TopK, argmax, below_infinity, log_softmax, normalizer};
 use super::search::{ACTIVE, NONE, Progress, Search};
+use super::slot::Slot;
 use super::state::{HEAD, Memory, Shape, result_words};
 
 /// Maximum number of tasks per step.
@@ -115,7 +116,9 @@ impl<'a> Search<'a> {
             return None;
         }
         let results = core::mem::take(&mut self.results);
-        results.fill(OPEN);
+        for result in results.chunks_mut(result_words(self.shape.candidates)).take(self.rows) {
+            result[0] = OPEN;
+        }
         Some(Scratch { results, scratch: core::mem::take(&mut self.scratch) })
     }
 
@@ -126,7 +129,7 @@ impl<'a> Search<'a> {
         self.prepared = true;
     }
 
-    /// Prepares the rows of `logits`, each as [`Self::advance`] would process it.
+    /// Prepares the rows of `logits`, the first rows of the step, each as [`Self::advance`] would process it.
     pub(crate) fn prepare(
         &self,
         parallelism: Parallelism<'_>,
@@ -135,13 +138,15 @@ impl<'a> Search<'a> {
     ) {
         let vocabulary = self.shape.vocabulary;
         let words = result_words(self.shape.candidates);
-        if parallelism.threads() < 2 || logits.len() != self.rows * vocabulary {
+        let all = logits.len() / vocabulary;
+        if parallelism.threads() < 2 || all > self.rows || !logits.len().is_multiple_of(vocabulary)
+        {
             return;
         }
         let own = self.own_scratch();
         let most = (buffers.scratch.len() / own.max(1)).clamp(1, TASKS);
-        let rows = self.rows.div_ceil(most).max(TASK.div_ceil(vocabulary));
-        let count = self.rows.div_ceil(rows);
+        let rows = all.div_ceil(most).max(TASK.div_ceil(vocabulary));
+        let count = all.div_ceil(rows);
         if count < 2 {
             return;
         }
@@ -162,11 +167,12 @@ impl<'a> Search<'a> {
         });
     }
 
-    /// Words of scratch per row under these options.
+    /// Words of scratch per row that are enough for every sentence.
     fn own_scratch(&self) -> usize {
-        match self.options.drawn() {
-            Some(_) => self.shape.scratch_words(),
-            None => self.shape.target.max(self.shape.source),
+        let sentences = self.memory.row_count.iter().zip(&self.slots);
+        match sentences.filter(|(rows, _)| **rows > 0).any(|(_, slot)| slot.drawn().is_some()) {
+            true => self.shape.scratch_words(),
+            false => self.shape.target.max(self.shape.source),
         }
     }
 
@@ -179,26 +185,28 @@ impl<'a> Search<'a> {
     ) -> Result<(), SearchError> {
         let m = &self.memory;
         let s = m.row_sentence[row] as usize;
-        let start = s * self.shape.width;
-        let mut slots = start..start + self.shape.width;
-        let slot = slots.find(|&slot| m.alive[slot] == 1 && m.row[slot] as usize == row);
-        let (Some(slot), ACTIVE) = (slot, m.phase[s]) else { return Ok(()) };
+        let slot = self.slot(s);
+        let mut places = slot.sequences();
+        let place = places.find(|&place| m.alive[place] == 1 && m.row[place] as usize == row);
+        let (Some(place), ACTIVE) = (place, m.phase[s]) else { return Ok(()) };
         if m.len[s] < m.prompt_len[s] {
             return Ok(());
         }
-        let sequence = slot - start;
-        if let Strategy::Beam(_) = self.options.strategy {
-            let keep = self.keeps_logits(s, &Hooks::default());
+        let (view, sequence) = (self.view(slot), place - slot.first);
+        if let Strategy::Beam(_) = slot.options.strategy {
+            let keep = self.keeps_logits(slot, &Hooks::default());
             let (max, log_sum) = normalize(keep, scores);
-            self.view().process(s, slot, scores, scratch)?;
+            view.process(place, scores, scratch)?;
             result[0] = SHAPED;
-            if self.shape.groups > 1 || self.options.drawn().is_some() {
+            if slot.groups > 1 || slot.options.drawn().is_some() {
                 return Ok(());
             }
             let (head, lists) = result.split_at_mut(HEAD);
             let (found, ids) = lists.split_at_mut(self.shape.candidates);
-            let mut best = TopK::new(bytemuck::cast_slice_mut(found), ids);
-            let shift = Shift { max, log_sum, offset: m.score[slot] };
+            let count = slot.candidates();
+            let mut best =
+                TopK::new(bytemuck::cast_slice_mut(&mut found[..count]), &mut ids[..count]);
+            let shift = Shift { max, log_sum, offset: m.score[place] };
             if best.scan(scores, shift, (sequence * self.shape.vocabulary) as u32) {
                 head[1] = best.sort() as u32;
                 head[0] = BEST;
@@ -207,11 +215,11 @@ impl<'a> Search<'a> {
             }
             return Ok(());
         }
-        self.view().process(s, slot, scores, scratch)?;
+        view.process(place, scores, scratch)?;
         result[0] = if below_infinity(scores) { SHAPED } else { NOT_FINITE };
         // All sequences share the first row, and each of them chooses its own token from it.
-        if result[0] == SHAPED && (self.shape.width == 1 || m.len[s] > m.prompt_len[s]) {
-            let chosen = self.view().choose(s, sequence, scores, scratch)?;
+        if result[0] == SHAPED && (slot.width == 1 || m.len[s] > m.prompt_len[s]) {
+            let chosen = view.choose(sequence, scores, scratch)?;
             result[0] = if chosen.is_some() { CHOSEN } else { EXHAUSTED };
             let (token, log_p) = chosen.unwrap_or_default();
             result[1] = token;
@@ -224,52 +232,50 @@ impl<'a> Search<'a> {
 /// The parts of a search that the work on one row reads.
 #[derive(Clone, Copy)]
 pub(super) struct View<'v, 'a> {
-    options: &'a SearchOptions,
+    slot: Slot<'v>,
     shape: Shape,
     memory: &'v Memory<'a>,
 }
 
 impl<'a> Search<'a> {
-    pub(super) fn view(&self) -> View<'_, 'a> {
-        View { options: self.options, shape: self.shape, memory: &self.memory }
+    pub(super) fn view<'v>(&'v self, slot: Slot<'v>) -> View<'v, 'a> {
+        View { slot, shape: self.shape, memory: &self.memory }
     }
 
     /// The view, and the scratch of the calling thread.
-    pub(super) fn split(&mut self) -> (View<'_, 'a>, &mut [u32]) {
-        let view = View { options: self.options, shape: self.shape, memory: &self.memory };
-        (view, self.scratch)
+    pub(super) fn split<'v>(&'v mut self, slot: Slot<'v>) -> (View<'v, 'a>, &'v mut [u32]) {
+        (View { slot, shape: self.shape, memory: &self.memory }, self.scratch)
     }
 }
 
 impl<'v, 'a> View<'v, 'a> {
-    /// The context that the processors of a sequence receive.
-    pub(super) fn context(self, s: usize, slot: usize) -> Context<'v> {
-        let m = self.memory;
+    /// The context that the processors of the sequence in slot `place` receive.
+    pub(super) fn context(self, place: usize) -> Context<'v> {
+        let (s, m) = (self.slot.s, self.memory);
         Context {
             sentence: s as u32,
             source: m.source(&self.shape, s),
-            history: &m.history[slot * self.shape.target..][..m.len[s] as usize],
+            history: &m.history[place * self.shape.target..][..m.len[s] as usize],
             prompt_len: m.prompt_len[s] as usize,
             max_length: m.max_len[s] as usize,
         }
     }
 
     /// The processors of a sentence.
-    pub(super) fn pipeline(self, s: usize) -> Pipeline<'a> {
-        let forced_bos = self.memory.forced_bos[s];
+    pub(super) fn pipeline(self) -> Pipeline<'v> {
+        let forced_bos = self.memory.forced_bos[self.slot.s];
         let forced_bos = (forced_bos != NONE).then_some(forced_bos);
-        Pipeline { options: self.options, forced_bos }
+        Pipeline { options: self.slot.options, forced_bos }
     }
 
     /// Applies the processors to a row if the caller has no rules.
     fn process(
         self,
-        s: usize,
-        slot: usize,
+        place: usize,
         scores: &mut [f32],
         scratch: &mut [u32],
     ) -> Result<(), SearchError> {
-        let (context, pipeline) = (self.context(s, slot), self.pipeline(s));
+        let (context, pipeline) = (self.context(place), self.pipeline());
         pipeline.restrict(&context, scores, scratch, &mut Hooks::default())?;
         pipeline.shape(&context, scores, scratch, &mut Hooks::default())
     }
@@ -277,19 +283,18 @@ impl<'v, 'a> View<'v, 'a> {
     /// The token of a sequence and its log-probability, if scores are computed; `None` if all tokens are banned.
     pub(super) fn choose(
         self,
-        s: usize,
         sequence: usize,
         scores: &[f32],
         scratch: &mut [u32],
     ) -> Result<Option<(u32, Option<f32>)>, SearchError> {
-        let m = self.memory;
-        if let Strategy::Sample(sample) = &self.options.strategy {
+        let (Slot { s, options, .. }, m) = (self.slot, self.memory);
+        if let Strategy::Sample(sample) = &options.strategy {
             let stream = u64::from(m.stream_low[s]) | u64::from(m.stream_high[s]) << 32;
             let step = m.len[s] - m.prompt_len[s];
             let drawn = draw(scores, sample.draw(stream, sequence as u32, step), scratch)?;
             return Ok(drawn.map(|(token, log_p)| (token as u32, Some(log_p))));
         }
-        if !self.options.scored() {
+        if !options.scored() {
             return Ok(argmax(scores).map(|token| (token as u32, None)));
         }
         Ok(most_probable(scores).map(|(token, log_p)| (token as u32, Some(log_p))))

@@ -6,6 +6,7 @@ use core::ops::ControlFlow;
 use super::error::SearchError;
 use super::options::{SearchLimits, SearchOptions, Strategy, tokens};
 use super::processor_order::{Hooks, OnToken, Token};
+use super::slot::{Slot, SlotOptions, reuse_memory};
 use super::state::{Memory, MemoryRanges, Shape};
 
 /// Marks a missing token, row or slot.
@@ -198,7 +199,11 @@ pub struct Hypothesis<'s> {
 /// A search over any number of sentences. See the [module](super) for the loop around it, and
 /// [`Session`](crate::Session) for the loop with a model.
 pub struct Search<'a> {
+    /// The options of sentences without their own.
     pub(super) options: &'a SearchOptions,
+    /// `[sentences]`: the options of each slot.
+    pub(super) slots: Vec<SlotOptions<'a>>,
+    pub(super) limits: SearchLimits,
     pub(super) shape: Shape,
     pub(super) memory: Memory<'a>,
     /// Scratch for processors and sampling.
@@ -226,7 +231,7 @@ impl fmt::Debug for Search<'_> {
 /// index does not fit in 32 bits.
 pub fn words(limits: &SearchLimits) -> Result<usize, SearchError> {
     limits.validate()?;
-    let shape = Shape::of_limits(limits);
+    let shape = Shape::new(limits);
     // Rows, sentences, lengths and candidates (slot times vocabulary plus token) are u32.
     let index = shape.width.checked_mul(shape.vocabulary);
     let rows = shape.width.checked_mul(shape.sentences);
@@ -238,7 +243,8 @@ pub fn words(limits: &SearchLimits) -> Result<usize, SearchError> {
 }
 
 impl<'a> Search<'a> {
-    /// Creates a search with all sentence slots free. `memory` has at least [`words`]`(limits)` words.
+    /// Creates a search with all sentence slots free. `memory` has at least [`words`]`(limits)` words. `options` are
+    /// those of every sentence without [its own](Self::admit_with). Allocates a pointer for each slot.
     ///
     /// # Errors
     /// As [`words`] and [`SearchOptions::validate`]; [`SearchError::Memory`] if `memory` is too short.
@@ -247,22 +253,35 @@ impl<'a> Search<'a> {
         limits: &SearchLimits,
         memory: &'a mut [u32],
     ) -> Result<Self, SearchError> {
+        Self::with_slots(options, limits, memory, Vec::new())
+    }
+
+    /// [`Self::new`] in the memory of `slots`, which does not grow if it has space for the slots of the limits.
+    pub(crate) fn with_slots(
+        options: &'a SearchOptions,
+        limits: &SearchLimits,
+        memory: &'a mut [u32],
+        mut slots: Vec<SlotOptions<'a>>,
+    ) -> Result<Self, SearchError> {
         let expected = words(limits)?;
         let found = memory.len();
         if found < expected {
             return Err(SearchError::Memory { expected, found });
         }
         options.validate(limits)?;
-        let shape = Shape::of_options(options, limits);
-        // Cannot fail: the memory of the limits has space for these options.
+        let shape = Shape::new(limits);
         let ranges = MemoryRanges::new(&shape).map_err(|_| SearchError::TooLarge)?;
         let mut memory = ranges.split(memory).map_err(|_| SearchError::TooLarge)?;
         memory.phase.fill(VACANT);
         memory.row_count.fill(0);
+        slots.clear();
+        slots.resize(shape.sentences, SlotOptions::Borrowed(options));
         let scratch = core::mem::take(&mut memory.scratch);
         let results = core::mem::take(&mut memory.prepared);
         Ok(Self {
             options,
+            slots,
+            limits: *limits,
             shape,
             memory,
             scratch,
@@ -274,6 +293,11 @@ impl<'a> Search<'a> {
         })
     }
 
+    /// The memory of the options of the slots, empty, for [`Self::with_slots`].
+    pub(crate) fn into_slots(self) -> Vec<SlotOptions<'static>> {
+        reuse_memory(self.slots)
+    }
+
     /// Starts a sentence in the lowest free slot and returns the slot. Its first row, with the decoder start, is
     /// the last of [`Self::rows`]. A prefix is fed one token per step, and the search ignores the logits of those
     /// steps; [`Self::skip_prompt`] skips them.
@@ -282,35 +306,84 @@ impl<'a> Search<'a> {
     /// [`SearchError::NoFreeSlot`], [`SearchError::PromptTooLong`], [`SearchError::Token`]; nothing
     /// is changed.
     pub fn admit(&mut self, request: &Request<'_>) -> Result<u32, SearchError> {
-        let Shape { sentences, width, groups, target, vocabulary, .. } = self.shape;
+        self.admit_valid(request, SlotOptions::Borrowed(self.options))
+    }
+
+    /// [`Self::admit`] with options of its own: sentences with different strategies, lengths and rules run side by side.
+    ///
+    /// ```
+    /// use simdformer::search::{BeamOptions, Hooks, Request, Search, SearchLimits, SearchOptions, Strategy, words};
+    ///
+    /// let greedy = SearchOptions { eos: vec![2], ..SearchOptions::default() };
+    /// let strategy = Strategy::Beam(BeamOptions { beams: 2, ..BeamOptions::default() });
+    /// let beams = SearchOptions { strategy, ..greedy.clone() };
+    /// let limits = SearchLimits {
+    ///     sentences: 2,
+    ///     sequences: 2,
+    ///     max_target_length: 8,
+    ///     vocabulary: 5,
+    ///     end_tokens: 1,
+    ///     source_tokens: 0,
+    /// };
+    /// let mut memory = vec![0; words(&limits)?];
+    /// let mut search = Search::new(&greedy, &limits, &mut memory)?;
+    /// search.admit(&Request::default())?;
+    /// search.admit_with(&Request::default(), &beams)?;
+    /// let mut logits = [0.0, 3.0, 0.0, 2.0, 0.0].repeat(2);
+    /// search.advance(&mut logits, &mut Hooks::default(), None)?;
+    /// // The greedy sentence has one row, the other one has two.
+    /// assert_eq!(search.rows().tokens, [1, 1, 3]);
+    /// # Ok::<(), simdformer::search::SearchError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Self::admit`]; options that are not [valid](SearchOptions::validate) under the limits of the search.
+    pub fn admit_with(
+        &mut self,
+        request: &Request<'_>,
+        options: impl Into<SlotOptions<'a>>,
+    ) -> Result<u32, SearchError> {
+        let options = options.into();
+        options.validate(&self.limits)?;
+        self.admit_valid(request, options)
+    }
+
+    /// [`Self::admit_with`] valid options.
+    pub(crate) fn admit_valid(
+        &mut self,
+        request: &Request<'_>,
+        options: SlotOptions<'a>,
+    ) -> Result<u32, SearchError> {
+        let Shape { sentences, target, vocabulary, .. } = self.shape;
         let s = self.memory.phase.iter().position(|&phase| phase == VACANT);
         let s = s.ok_or(SearchError::NoFreeSlot { sentences })?;
         let prompt = request.prefix.len() + 1;
-        let longest = request.longest(self.options, target, vocabulary)?;
-        let source = request.required_source(self.options, self.shape.source)?;
+        let longest = request.longest(&options, target, vocabulary)?;
+        let source = request.required_source(&options, self.shape.source)?;
         let m = &mut self.memory;
+        let slot = Slot::new(s, &options, &self.shape);
         m.phase[s] = ACTIVE;
         m.prompt_len[s] = prompt as u32;
         m.len[s] = 1;
         m.max_len[s] = longest as u32;
         m.stream_low[s] = request.stream as u32;
         m.stream_high[s] = (request.stream >> 32) as u32;
-        m.forced_bos[s] = request.forced_bos.or(self.options.forced_bos).unwrap_or(NONE);
+        m.forced_bos[s] = request.forced_bos.or(options.forced_bos).unwrap_or(NONE);
         m.source_len[s] = source.len() as u32;
         m.source[s * self.shape.source..][..source.len()].copy_from_slice(source);
         m.emitted[s] = 0;
         m.draft_len[s] = 0;
-        let slots = s * width..(s + 1) * width;
-        m.score[slots.clone()].fill(0.0);
-        m.sequence_len[slots.clone()].fill(prompt as u32);
-        m.alive[slots].fill(0);
-        m.alive[s * width] = 1;
-        m.parent[s * width] = NONE;
-        m.finished_count[s * groups..(s + 1) * groups].fill(0);
-        m.group_done[s * groups..(s + 1) * groups].fill(0);
-        let history = &mut m.history[s * width * target..][..prompt];
-        history[0] = self.options.start;
+        m.score[slot.sequences()].fill(0.0);
+        m.sequence_len[slot.sequences()].fill(prompt as u32);
+        m.alive[slot.sequences()].fill(0);
+        m.alive[slot.first] = 1;
+        m.parent[slot.first] = NONE;
+        m.finished_count[slot.first_group..][..slot.groups].fill(0);
+        m.group_done[slot.first_group..][..slot.groups].fill(0);
+        let history = &mut m.history[slot.first * target..][..prompt];
+        history[0] = options.start;
         history[1..].copy_from_slice(request.prefix);
+        self.slots[s] = options;
         self.add_rows(s);
         Ok(s as u32)
     }
@@ -412,13 +485,16 @@ impl<'a> Search<'a> {
             let start = self.memory.row_start[first] as usize;
             let count = (self.memory.row_count[s] + self.memory.draft_len[s]) as usize;
             let rows = &mut logits[start * vocabulary..(start + count) * vocabulary];
+            let options = self.slots[s].clone();
+            let slot = Slot::new(s, &options, &self.shape);
+            let best = best.filter(|_| options.need_argmax_only() && hooks.is_empty());
             let best = best.map(|best| &best[start..start + count]);
-            let step = match &self.options.strategy {
-                Strategy::Beam(beam) => self.step_beams(s, beam, rows, hooks, &mut on_token),
+            let step = match &options.strategy {
+                Strategy::Beam(beam) => self.step_beams(slot, beam, rows, hooks, &mut on_token),
                 _ if self.memory.draft_len[s] > 0 => {
-                    self.step_draft(s, rows, best, hooks, &mut on_token, muted)
+                    self.step_draft(slot, rows, best, hooks, &mut on_token, muted)
                 }
-                _ => self.step_sequences(s, rows, best, hooks, &mut on_token),
+                _ => self.step_sequences(slot, rows, best, hooks, &mut on_token),
             };
             if let Err(error) = step {
                 self.failed = Some(s as u32);
@@ -441,7 +517,7 @@ impl<'a> Search<'a> {
         if self.memory.phase.get(s) != Some(&ACTIVE) {
             return Err(SearchError::SourceId { expected: "an unfinished", found: sentence });
         }
-        self.end(s, Finish::Stopped);
+        self.end_slot(s, Finish::Stopped);
         if self.active() == 0 {
             self.make_rows();
         }
@@ -460,6 +536,7 @@ impl<'a> Search<'a> {
             });
         }
         self.memory.phase[sentence as usize] = VACANT;
+        self.slots[sentence as usize] = SlotOptions::Borrowed(self.options);
         Ok(())
     }
 
@@ -486,21 +563,22 @@ impl<'a> Search<'a> {
     /// ended before its prompt was fed completely. Beam search: best first and all different. Sampling: in the
     /// order of the sample numbers. Empty for an unfinished sentence and a free slot.
     pub fn hypotheses(&self, sentence: u32) -> impl ExactSizeIterator<Item = Hypothesis<'_>> {
-        let Shape { width, target, groups, .. } = self.shape;
-        let (s, m) = (sentence as usize, &self.memory);
-        let count = match (self.finish(sentence), &self.options.strategy) {
+        let (s, m, target) = (sentence as usize, &self.memory, self.shape.target);
+        let options = self.slots.get(s).map_or(self.options, |options| &**options);
+        let Slot { first, first_group, width, .. } = Slot::new(s, options, &self.shape);
+        let count = match (self.finish(sentence), &options.strategy) {
             (None, _) => 0,
-            (_, Strategy::Beam(_)) => m.finished_count[s * groups] as usize,
+            (_, Strategy::Beam(_)) => m.finished_count[first_group] as usize,
             _ => width,
         };
-        (0..count.min(self.options.num_return_sequences)).map(move |rank| {
+        (0..count.min(options.num_return_sequences)).map(move |rank| {
             let prompt = m.prompt_len[s] as usize;
-            let (slot, text, len, score) = if let Strategy::Beam(_) = self.options.strategy {
-                let slot = s * width + m.order[s * width + rank] as usize;
+            let (slot, text, len, score) = if let Strategy::Beam(_) = options.strategy {
+                let slot = first + m.order[first + rank] as usize;
                 (slot, &*m.finished, m.finished_len[slot], m.finished_score[slot])
             } else {
-                let slot = s * width + rank;
-                let scored = self.options.scored();
+                let slot = first + rank;
+                let scored = options.scored();
                 let score = if scored { m.score[slot] } else { f32::NAN };
                 (slot, &*m.history, m.sequence_len[slot], score)
             };
@@ -515,7 +593,7 @@ impl<'a> Search<'a> {
     fn stop_all(&mut self) {
         for s in 0..self.shape.sentences {
             if self.memory.phase[s] == ACTIVE {
-                self.end(s, Finish::Stopped);
+                self.end_slot(s, Finish::Stopped);
             }
         }
         self.make_rows();
@@ -532,21 +610,66 @@ impl<'a> Search<'a> {
         }
     }
 
+    /// The sentence in slot `s`.
+    pub(super) fn slot(&self, s: usize) -> Slot<'_> {
+        Slot::new(s, &self.slots[s], &self.shape)
+    }
+
     /// Finishes a sentence.
-    pub(super) fn end(&mut self, s: usize, finish: Finish) {
-        if let Strategy::Beam(beam) = &self.options.strategy {
-            self.end_beams(s, beam, finish);
+    pub(super) fn end(&mut self, slot: Slot<'_>, finish: Finish) {
+        if let Strategy::Beam(beam) = &slot.options.strategy {
+            self.end_beams(slot, beam, finish);
         }
-        self.memory.phase[s] = finish.code();
+        self.memory.phase[slot.s] = finish.code();
+    }
+
+    fn end_slot(&mut self, s: usize, finish: Finish) {
+        let options = self.slots[s].clone();
+        self.end(Slot::new(s, &options, &self.shape), finish);
+    }
+
+    /// Puts the rows of the sentences that need only the best token last, in a step in which others need logits. Only
+    /// before a draft of the step.
+    pub(crate) fn group_rows(&mut self, hooks: &Hooks<'_>) {
+        let lines = self.lines_with_logits(hooks);
+        if lines == 0 || lines == self.scored_rows {
+            return;
+        }
+        (self.rows, self.scored_rows) = (0, 0);
+        for last in [false, true] {
+            for s in 0..self.shape.sentences {
+                let argmax_only = self.slots[s].need_argmax_only() && hooks.is_empty();
+                if self.memory.row_count[s] > 0 && argmax_only == last {
+                    self.add_rows(s);
+                }
+            }
+        }
+    }
+
+    /// Lines of logits: a row, or a token of a draft.
+    pub(crate) fn lines(&self) -> usize {
+        self.scored_rows
+    }
+
+    /// Lines of logits (a row, or a token of a draft) of sentences that need more than the best token. After
+    /// [`Self::group_rows`], they are the first.
+    pub(crate) fn lines_with_logits(&self, hooks: &Hooks<'_>) -> usize {
+        let m = &self.memory;
+        let lines = m.row_count.iter().zip(&*m.draft_len).zip(&self.slots);
+        let lines = lines.filter(|((rows, _), options)| {
+            **rows > 0 && !(options.need_argmax_only() && hooks.is_empty())
+        });
+        lines.map(|((rows, drafted), _)| (rows + drafted) as usize).sum()
     }
 
     /// Appends the rows of a sentence. All sequences share one row until their first token is chosen.
     fn add_rows(&mut self, s: usize) {
-        let Shape { width, target, .. } = self.shape;
+        let target = self.shape.target;
+        let slots = self.slot(s).sequences();
         let m = &mut self.memory;
         let last = m.len[s] as usize - 1;
         m.first_row[s] = self.rows as u32;
-        for slot in s * width..(s + 1) * width {
+        for slot in slots {
             if m.alive[slot] == 1 {
                 let row = self.rows;
                 m.row[slot] = row as u32;

@@ -1,7 +1,7 @@
 //! The state of a search, in one slice of the caller's words.
 
 use super::logits_processors::scratch_words;
-use super::options::{SearchLimits, SearchOptions, Strategy};
+use super::options::SearchLimits;
 
 /// Maximum number of rows that are filtered at the same time. Each needs scratch of two words per score.
 const SCRATCHES: usize = 4;
@@ -14,14 +14,14 @@ pub(super) const fn result_words(candidates: usize) -> usize {
     candidates.saturating_mul(2).saturating_add(HEAD)
 }
 
-/// The dimensions that determine the size of the memory and the offsets in it.
+/// The dimensions that determine the size of the memory and the offsets in it: the maximum that the limits allow.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shape {
     /// Sentence slots.
     pub(super) sentences: usize,
     /// Sequence slots of one sentence.
     pub(super) width: usize,
-    /// Groups of beams.
+    /// Groups of beams of one sentence.
     pub(super) groups: usize,
     /// Candidates that one group examines in one step.
     pub(super) candidates: usize,
@@ -34,8 +34,7 @@ pub(super) struct Shape {
 }
 
 impl Shape {
-    /// The maximum that the limits allow.
-    pub(super) fn of_limits(limits: &SearchLimits) -> Self {
+    pub(super) fn new(limits: &SearchLimits) -> Self {
         Self {
             sentences: limits.sentences,
             width: limits.sequences,
@@ -44,21 +43,6 @@ impl Shape {
             target: limits.max_target_length,
             vocabulary: limits.vocabulary,
             source: limits.source_tokens,
-        }
-    }
-
-    /// The dimensions for these options, which were checked against the limits.
-    pub(super) fn of_options(options: &SearchOptions, limits: &SearchLimits) -> Self {
-        let width = options.sequences();
-        let groups = match &options.strategy {
-            Strategy::Beam(beam) => beam.groups,
-            _ => 1,
-        };
-        Self {
-            width,
-            groups,
-            candidates: candidates(options.eos.len(), width / groups),
-            ..Self::of_limits(limits)
         }
     }
 
@@ -71,16 +55,11 @@ impl Shape {
     fn scratches(&self) -> usize {
         SCRATCHES.min(self.sentences.saturating_mul(self.width))
     }
-
-    /// Beams of one group.
-    pub(super) fn group_width(&self) -> usize {
-        self.width / self.groups
-    }
 }
 
 /// The number of candidates. It leaves one continuation per beam even if every end token of every beam is among
 /// the best.
-fn candidates(end_tokens: usize, beams: usize) -> usize {
+pub(super) fn candidates(end_tokens: usize, beams: usize) -> usize {
     end_tokens.saturating_add(1).max(2).saturating_mul(beams)
 }
 

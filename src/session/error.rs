@@ -267,6 +267,12 @@ pub enum SourceError {
         /// The type.
         found: u32,
     },
+    /// The source has [options](crate::Source::options) that are invalid, or beyond the plan: a limit is named as in
+    /// [`crate::Limits`].
+    Options(SearchError),
+    /// A request of a queue has options that the queue lends: it shares them by
+    /// [`RequestQueue::options`](crate::RequestQueue::options).
+    LentOptions,
     /// The prefix or the forced first token is outside the target vocabulary, or leaves no position for new tokens.
     Target(SearchError),
     /// A logits processor of the caller failed because a score was NaN or `+inf`. Without such a processor the source
@@ -365,7 +371,10 @@ impl fmt::Display for SourceError {
                 f,
                 "token {index} is of type {found}, but the model has {types} (counted from 0)"
             ),
-            Self::Target(error) => error.fmt(f),
+            Self::Options(error) | Self::Target(error) => error.fmt(f),
+            Self::LentOptions => f.write_str(
+                "expected a request without options, which the queue shares; found lent options",
+            ),
             Self::NotFinite { position } => write!(
                 f,
                 "expected scores below +inf at position {position} of the target, found NaN or +inf"

@@ -1,7 +1,6 @@
 //! When a step uses the pruned argmax, and how undecided rows are completed.
 
 use crate::model::blocks::ExecContext;
-use crate::model::pass_input::Workspace;
 use crate::model::weights::Decoder;
 use crate::search::UNDECIDED;
 use simdformer_kernels::Error as KernelError;
@@ -50,15 +49,14 @@ impl PruningPolicy {
     }
 }
 
-/// Computes the logits of the undecided rows. Returns the number of undecided rows.
+/// Computes the logits of the undecided rows of the hidden states `x`. Returns the number of undecided rows.
 pub(super) fn fallback_logits(
     decoder: &Decoder,
     run: &ExecContext<'_>,
     best: &mut [u32],
-    work: &mut Workspace<'_>,
+    (x, rounded): (&[f32], &mut [f32]),
     logits: &mut [f32],
 ) -> Result<usize, KernelError> {
-    let Workspace { x, rounded, .. } = work;
     let undecided = best.iter().filter(|&&token| token == UNDECIDED).count();
     if undecided > MAX_SINGLE_ROWS {
         best.fill(UNDECIDED);

@@ -10,6 +10,7 @@ use crate::config::Side;
 use crate::kv::HandleGenerations;
 use crate::memory::Buffer;
 use crate::model::Model;
+use crate::search::SlotMemory;
 use crate::trace::TraceObserver;
 use core::fmt;
 use core::ops::Deref;
@@ -156,6 +157,8 @@ pub struct Session<'a> {
     pub(super) buffer: Buffer<'a>,
     /// The buffer of the decoding loop; see `generate/decode_loop.rs`.
     pub(crate) decode_loop: Buffer<'a>,
+    /// Memory for the options of each slot of the decoding loop; empty.
+    pub(crate) slots: SlotMemory<'a>,
     pub(super) threads: Threads<'a>,
     pub(super) cancel: Option<Cancel>,
     pub(super) pruning_policy: PruningPolicy,
@@ -235,11 +238,13 @@ impl<'a> Session<'a> {
         buffer: Buffer<'a>,
         decode_loop: Buffer<'a>,
     ) -> Result<Self, SessionError> {
+        let slots = Vec::with_capacity(if plan.decodes { plan.limits.sentences } else { 0 });
         let mut session = Self {
             model,
             plan,
             buffer,
             decode_loop,
+            slots: SlotMemory::Owned(slots),
             threads: Threads::Serial,
             cancel: None,
             pruning_policy: PruningPolicy::default(),

@@ -65,6 +65,16 @@ pub(crate) enum Output<'o> {
     Logits(Option<OnThreads<'o>>),
     /// The best token of each row that is not banned, or the logits of the row.
     Argmax(Banned<'o>),
+    /// The logits of the first `logits` rows, at least one and not all, and a call with them; [`Self::Argmax`] for the
+    /// others.
+    Split {
+        /// Rows.
+        logits: usize,
+        /// The call.
+        then: OnThreads<'o>,
+        /// Of all rows.
+        banned: Banned<'o>,
+    },
 }
 
 /// Where the tokens of a pass find the keys of their hypotheses.
@@ -374,25 +384,42 @@ impl DecoderPass<'_> {
         self.threads.run(|parallelism| {
             let run = model.run(parallelism);
             decoder.run((&run, cancel), pass, caches, work, observer)?;
-            let (banned, then) = match output {
+            let rows = best.tokens.len();
+            // Rows whose logits the caller needs, and who needs the best tokens of the others.
+            let (first, banned, then) = match output {
                 Output::Hidden => return Ok(()),
-                Output::Logits(then) => (None, then),
-                Output::Argmax(banned) => (Some(banned).filter(|_| !T::ENABLED), None),
+                Output::Logits(then) => (rows, None, then),
+                Output::Argmax(banned) => (0, Some(banned).filter(|_| !T::ENABLED), None),
+                Output::Split { logits, then, banned } => {
+                    (logits, Some(banned).filter(|_| !T::ENABLED), Some(then))
+                }
             };
+            let (width, vocabulary) = (work.x.len() / rows, logits.len() / rows);
+            best.tokens.fill(UNDECIDED);
             match pruning_policy.select(decoder.has_pruning_table(), banned) {
                 Some(banned) => {
-                    decoder.best(&run, work.x, banned, best)?;
-                    let undecided = fallback_logits(decoder, &run, best.tokens, work, logits)?;
-                    pruning_policy.record(undecided, best.tokens.len());
+                    let (scored, x) = work.x.split_at(first * width);
+                    let (scores, logits) = logits.split_at_mut(first * vocabulary);
+                    if first > 0 {
+                        decoder.logits(&run, scored, work.rounded, scores)?;
+                    }
+                    let mut best = Best {
+                        tokens: &mut best.tokens[first..],
+                        values: &mut best.values[first..],
+                        scratch: best.scratch,
+                    };
+                    let banned = |row, token| banned(first + row, token);
+                    decoder.best(&run, x, &banned, &mut best)?;
+                    let tokens = best.tokens;
+                    let undecided =
+                        fallback_logits(decoder, &run, tokens, (x, work.rounded), logits)?;
+                    pruning_policy.record(undecided, rows - first);
                 }
-                None => {
-                    best.tokens.fill(UNDECIDED);
-                    decoder.logits(&run, work.x, work.rounded, logits)?;
-                }
+                None => decoder.logits(&run, work.x, work.rounded, logits)?,
             }
             observer.logits(&run, pass.rows(), logits)?;
             if let Some(then) = then {
-                then(parallelism, logits);
+                then(parallelism, &mut logits[..first * vocabulary]);
             }
             Ok(())
         })

@@ -4,6 +4,7 @@ use super::error::SessionError;
 use super::session::{ModelRef, Session};
 use crate::kv::{HandleGenerations, HypothesisId, SourceId};
 use crate::memory::Buffer;
+use crate::search::SlotMemory;
 use crate::trace::{Block, Place, Probe, Stage, TraceObserver, View};
 use std::sync::Mutex;
 
@@ -62,6 +63,7 @@ impl Session<'_> {
             plan: self.plan.clone(),
             buffer: Buffer::Borrowed(self.buffer.floats_mut()),
             decode_loop: Buffer::Borrowed(self.decode_loop.floats_mut()),
+            slots: SlotMemory::Borrowed(self.slots.vec_mut()),
             threads: self.threads.clone(),
             cancel: self.cancel.clone(),
             pruning_policy: self.pruning_policy,
