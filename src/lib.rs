@@ -4,6 +4,20 @@
 //! # Quick start
 //!
 //! ```
+//! use simdformer::Engine;
+//!
+//! # if !std::path::Path::new("models/fr-en").exists() { return Ok(()) } // not in the published package
+//! let engine = Engine::open("models/fr-en")?;
+//! let found = engine.generate(&[6, 11, 0])?;
+//! println!("{:?}, score {}", found.tokens(), found.score());
+//! # assert!(!found.tokens().is_empty());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! An [`Engine`] owns a model and plans sessions for what its calls need. A program with its own scheduler uses a
+//! [`Session`] below it:
+//!
+//! ```
 //! use simdformer::search::Hooks;
 //! use simdformer::{Event, Limits, Model, Session, Source};
 //!
@@ -41,7 +55,8 @@
 //! | admit a sentence while others are decoded | `examples/first_hour/admit.rs` | [`search::Search`], [`Session::step`] |
 //! | requests that arrive while others are decoded | [`Session::serve`] | [`RequestQueue`] |
 //! | speculative decoding | `text/src/command/generate/drafts.rs` | [`Session::generate_drafted`], [`Session::verify`], [`Drafter`] |
-//! | one session on each core, over one list of sources | [`SessionPool`] | [`SessionPool::generate`] |
+//! | a list of sources on all cores, or one source | [`Engine`] | [`Engine::generate`], [`Engine::stream`], [`Engine::encode`] |
+//! | one session on each core, with limits of your own | [`SessionPool`] | [`SessionPool::generate`] |
 //! | a service whose threads share the weights | `examples/first_hour/service.rs` | [`ModelRef`]: a session that owns an `Arc` |
 //! | a custom architecture, weights from memory | `examples/first_hour/by_hand.rs` | [`Model::from_fn`], [`config::Config::transformer`] |
 //! | attention weights of one head | `examples/first_hour/one_head.rs` | [`Session::align`] |
@@ -96,7 +111,7 @@
 //! | `train` | with the feature `train`: loss, backward pass, optimizer step, in planned memory |
 //! | [`kernels`] | the SIMD kernels |
 //!
-//! The model, the plan, the session and the drafters are at the root of the crate.
+//! The engine, the model, the plan, the session and the drafters are at the root of the crate.
 
 pub mod atomic_file;
 mod blake2b;
@@ -104,6 +119,7 @@ mod cancel;
 pub mod checkpoint;
 mod checksum;
 pub mod config;
+mod engine;
 mod fixed_thread_count;
 mod generate;
 mod input_features;
@@ -121,6 +137,9 @@ pub mod trace;
 pub mod train;
 
 pub use cancel::Cancel;
+pub use engine::{
+    Engine, EngineBuilder, EngineReport, Generation, Input, OneOfMany, Request, Workload,
+};
 pub use generate::{
     DecodeStats, DraftContext, DraftRequest, Drafter, Event, Generated, ModelDrafter, PromptLookup,
     ReferenceDrafter, RequestQueue, SessionPool, Source, Stop,

@@ -41,6 +41,7 @@ mod determinism;
 mod determinism_forks;
 mod display;
 mod documents;
+mod engine;
 mod error_chains;
 mod error_texts;
 mod events;

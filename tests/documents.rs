@@ -261,23 +261,11 @@ fn the_commands_on_the_pages_exist() {
 /// model.
 #[test]
 fn the_first_program_of_the_readme_runs() -> Result<(), Box<dyn std::error::Error>> {
-    use simdformer::search::Hooks;
-    use simdformer::{Event, Limits, Model, Session, Source};
+    use simdformer::Engine;
 
-    let model = Model::open("models/fr-en")?;
-    // At most 8 sentences at a time, each with at most 64 source and 64 target tokens.
-    let mut session = Session::new(&model, Limits::new(8, 64, 64))?;
-    println!("the session uses {} bytes, allocated once", session.plan().bytes());
-
-    let options = session.search_options(); // from generation_config.json
-    let sources = [Source::new(&[6, 11, 0]), Source::new(&[9, 14, 32, 0])];
-    session.generate(&sources, &options, &mut Hooks::default(), &mut |event| {
-        if let Event::Done(done) = event {
-            for hypothesis in done.hypotheses() {
-                println!("{}: {:?} ({})", done.source, hypothesis.tokens, hypothesis.score);
-            }
-        }
-    })?;
+    let engine = Engine::open("models/fr-en")?;
+    let found = engine.generate(&[6, 11, 0])?;
+    println!("{:?}, score {}", found.tokens(), found.score());
 
     let squeezed = |text: &str| text.split_whitespace().collect::<String>();
     let shown = rust("README.md").swap_remove(0).replace("# Ok(()) }", "");

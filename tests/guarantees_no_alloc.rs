@@ -20,9 +20,9 @@ use simdformer::search::{
     BeamOptions, Hooks, LogitsProcessor, SampleOptions, SearchOptions, Strategy, Timestamps,
 };
 use simdformer::{
-    DecodeStats, DraftContext, Dtype, Event, Features, HypothesisId, Limits, LoadOptions, Model,
-    PromptLookup, ReferenceDrafter, RequestQueue, Session, SessionError, SessionPool, Source,
-    SourceId, StepRow, Stop, Threads,
+    DecodeStats, DraftContext, Dtype, Engine, Event, Features, HypothesisId, Limits, LoadOptions,
+    Model, PromptLookup, ReferenceDrafter, RequestQueue, Session, SessionError, SessionPool,
+    Source, SourceId, StepRow, Stop, Threads, Workload,
 };
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -537,6 +537,58 @@ fn check_features(what: &str, checkpoint: &Checkpoint, pools: &Pools) {
     let _ = pools;
 }
 
+/// An engine with fixed limits: calls that stream, and calls of a session.
+fn check_engine(checkpoint: &Checkpoint, pools: &Pools) {
+    let model = Arc::new(Model::load(checkpoint, Isa::best()).expect("a model"));
+    let mut random = Random(5);
+    let ids: Vec<Vec<u32>> =
+        (0..20).map(|i| random.ids(5 * i % 15, model.config().source_vocab)).collect();
+    let sources: Vec<Source<'_>> = ids.iter().map(|ids| Source::new(ids)).collect();
+    let limits = Limits { beams: BEAMS, ..Limits::new(4, 14, TARGET) };
+    let executor = Threads::Shared(Arc::new(ThreadPool::new(3).expect("threads")));
+    let builder = Engine::builder(model).sessions(3).limits(limits).threads(executor);
+    let mut engine = builder.build().expect("an engine");
+    let greedy = SearchOptions { max_new_tokens: Some(9), ..engine.search_options() };
+    let beam = BeamOptions { beams: BEAMS, ..BeamOptions::default() };
+    let beam = SearchOptions { strategy: Strategy::Beam(beam), ..greedy.clone() };
+    let run = |engine: &Engine| {
+        let (events, before) = (AtomicUsize::new(0), counting::calls());
+        for _ in 0..*CALLS {
+            for options in [&greedy, &beam] {
+                let stats = engine.stream(&sources, options, &|event: Event<'_>| {
+                    events.fetch_add(1, Ordering::Relaxed);
+                    match event {
+                        Event::Refused { .. } => ControlFlow::Break(Stop::Source),
+                        _ => ControlFlow::Continue(()),
+                    }
+                });
+                assert!(stats.is_ok_and(|stats| stats.rows > 0));
+            }
+            let length = engine.with_session(&Workload::encode(1, 1), |session| {
+                session.encoder_output(&[sources[1].tokens]).map(<[f32]>::len)
+            });
+            assert!(length.is_ok_and(|length| length.is_ok()));
+        }
+        assert!(events.into_inner() > 40);
+        counting::calls() - before
+    };
+    // The order of the sources is allocated in the first call.
+    assert!(run(&engine) > 0);
+    assert_eq!(run(&engine), 0, "an engine on an executor");
+    engine.set_threads(Threads::Serial);
+    run(&engine);
+    assert_eq!(run(&engine), 0, "an engine on one thread");
+    #[cfg(feature = "rayon")]
+    for pool in &pools.pools {
+        engine.set_threads(Threads::Rayon);
+        pool.install(|| run(&engine));
+        assert_eq!(pool.install(|| run(&engine)), 0, "an engine in a pool of rayon");
+    }
+    #[cfg(not(feature = "rayon"))]
+    let _ = pools;
+    assert_eq!(engine.report().plans, 1);
+}
+
 /// Several sessions over one list of sources, some of them refused, on the threads of each kind.
 fn check_session_pool(checkpoint: &Checkpoint, pools: &Pools) {
     let model = Model::load(checkpoint, Isa::best()).expect("a model");
@@ -643,6 +695,7 @@ fn main() {
     cases.push(Case { cache: Dtype::F16, ..halves });
     check(&cases, &pools);
     check_session_pool(&large, &pools);
+    check_engine(&large, &pools);
     #[cfg(target_os = "linux")]
     idle_threads_sleep();
     // The counter works.

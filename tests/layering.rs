@@ -9,7 +9,7 @@ use std::fs;
 use std::path::Path;
 
 /// The modules of `src`. A module may import from those before it.
-const MODULES: [&str; 20] = [
+const MODULES: [&str; 21] = [
     "cancel",
     "fixed_thread_count",
     "json_object",
@@ -29,6 +29,7 @@ const MODULES: [&str; 20] = [
     "trace",
     "session",
     "generate",
+    "engine",
     "train",
 ];
 

@@ -93,6 +93,20 @@ impl Config {
     }
 }
 
+impl SearchOptions {
+    /// Drops a maximum length beyond `longest` tokens of a target, which then limits the target itself. A search without
+    /// an end token keeps a maximum, because it would not end.
+    pub(crate) fn fit_length(&mut self, longest: usize) {
+        let sets_length = self.set_a_length();
+        // The decoder start is not counted as a new token.
+        self.max_new_tokens = self.max_new_tokens.filter(|&new| new < longest);
+        self.max_length = self.max_length.filter(|&length| length <= longest);
+        if sets_length && self.eos.is_empty() && !self.set_a_length() {
+            self.max_length = Some(longest);
+        }
+    }
+}
+
 impl Session<'_> {
     /// The search options of the checkpoint, adapted to the plan of this session.
     ///
@@ -115,14 +129,7 @@ impl Session<'_> {
     /// ```
     pub fn search_options(&self) -> SearchOptions {
         let mut options = self.model().config().search_options();
-        let longest = self.plan().search.max_target_length;
-        let sets_length = options.set_a_length();
-        // The decoder start is not counted as a new token.
-        options.max_new_tokens = options.max_new_tokens.filter(|&new| new < longest);
-        options.max_length = options.max_length.filter(|&length| length <= longest);
-        if sets_length && options.eos.is_empty() && !options.set_a_length() {
-            options.max_length = Some(longest);
-        }
+        options.fit_length(self.plan().search.max_target_length);
         options
     }
 }

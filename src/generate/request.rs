@@ -70,7 +70,7 @@ impl<'s> Source<'s> {
     }
 
     /// Number of encoder positions.
-    pub(super) const fn positions(&self) -> usize {
+    pub(crate) const fn positions(&self) -> usize {
         match &self.features {
             Some(features) => features.positions(),
             None => self.tokens.len(),

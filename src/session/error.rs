@@ -48,6 +48,17 @@ pub enum SessionError {
         /// Bytes requested.
         bytes: usize,
     },
+    /// The sessions of a call have more bytes than the [limit of the engine](crate::EngineBuilder::bytes), also with one
+    /// slot.
+    BytesBeyondLimit {
+        /// The limit.
+        expected_at_most: usize,
+        /// The bytes of one slot.
+        found: usize,
+    },
+    /// A call of an [`Engine`](crate::Engine) was made inside of another one (by a callback), for whose sessions it would
+    /// wait for ever.
+    InUse,
     /// The caller's buffer is too short.
     Buffer {
         /// Floats needed.
@@ -276,7 +287,8 @@ pub enum SourceError {
     /// The prefix or the forced first token is outside the target vocabulary, or leaves no position for new tokens.
     Target(SearchError),
     /// A logits processor of the caller failed because a score was NaN or `+inf`. Without such a processor the source
-    /// ends with [`Finish::NotFinite`](crate::search::Finish::NotFinite), and the other sources continue.
+    /// ends with [`Finish::NotFinite`](crate::search::Finish::NotFinite), and the other sources continue;
+    /// [`Engine::generate`](crate::Engine::generate) makes this error of it.
     NotFinite {
         /// The position of the token to choose.
         position: usize,
@@ -411,6 +423,13 @@ impl fmt::Display for SessionError {
             Self::OutOfMemory { bytes } => {
                 write!(f, "the system does not give the {bytes} bytes that were planned")
             }
+            Self::BytesBeyondLimit { expected_at_most, found } => write!(
+                f,
+                "the engine may plan {expected_at_most} bytes; one source at a time needs {found}"
+            ),
+            Self::InUse => f.write_str(
+                "expected a call outside of the callbacks of another call, whose sessions it needs; found one inside",
+            ),
             Self::Buffer { expected, found } => {
                 write!(f, "the session takes a buffer of {expected} floats; found {found}")
             }

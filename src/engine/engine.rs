@@ -1,0 +1,514 @@
+//! [`Engine`]: a model, its threads, and sessions that are planned for what calls need.
+
+use super::idle_sessions::{EngineReport, IdleSessions, Taken, Wanted};
+use super::plan_rule::{PlanRule, Workload, fit_search, search_workload};
+use super::request::{Generation, Input};
+use crate::cancel::Cancel;
+use crate::config::Side;
+use crate::generate::{DecodeStats, Event, SessionPool, Source, Stop};
+use crate::model::{IntoControlFlow, Model, ModelError};
+use crate::search::{Finish, SearchOptions};
+use crate::session::{Limits, Plan, Session, SessionError, SourceError, Threads};
+use core::fmt;
+use core::ops::ControlFlow;
+use simdformer_kernels::Dtype;
+use std::borrow::Cow;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// A model, its threads, and the sessions in which it runs. The engine chooses their limits: it plans sessions for the first
+/// call, and again when a call needs more. The results do not depend on what was planned before.
+///
+/// ```
+/// # if !std::path::Path::new("models/fr-en").exists() { return Ok(()) } // not in the published package
+/// let engine = simdformer::Engine::open("models/fr-en")?;
+/// let found = engine.generate(&[6, 11, 0])?;
+/// println!("{:?}, score {}", found.tokens(), found.score());
+/// # assert!(!found.tokens().is_empty());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # One source or many
+///
+/// [`generate`](Self::generate) and [`encode`](Self::encode) take one source or a list; a source that cannot be run is an
+/// error in its place, and the others have their results. [`stream`](Self::stream) reports each token while the model
+/// decodes. A list runs in one session on each thread, one source in one session on all threads.
+///
+/// # Memory
+///
+/// Sessions grow between calls, never within one: [`report`](Self::report) counts how often. They have as many
+/// [slots](EngineBuilder::slots) as the longest list needed, and the lengths of the longest source and target.
+/// [`EngineBuilder::bytes`] limits their memory; then fewer sources are decoded at the same time.
+/// [`EngineBuilder::limits`] plans them once, after which [`stream`](Self::stream) and [`with_session`](Self::with_session)
+/// do not allocate.
+///
+/// # Threads of the caller
+///
+/// All methods take `&self`. Calls at the same time have sessions of their own; with fixed limits, or if the limit of bytes
+/// does not suffice, a call waits until another one has ended. A clone shares the model and the sessions, and can have a
+/// [`Cancel`] of its own.
+#[derive(Clone)]
+pub struct Engine {
+    model: Arc<Model>,
+    sessions: Arc<IdleSessions>,
+    rule: PlanRule,
+    /// Fixed limits.
+    limits: Option<Limits>,
+    threads: Threads<'static>,
+    cancel: Cancel,
+}
+
+/// How an [`Engine`] plans; [`Engine::builder`].
+pub struct EngineBuilder {
+    model: Arc<Model>,
+    rule: PlanRule,
+    limits: Option<Limits>,
+    threads: Threads<'static>,
+}
+
+impl EngineBuilder {
+    /// The threads that compute; without this call the calling thread.
+    #[must_use]
+    pub fn threads(self, threads: Threads<'static>) -> Self {
+        Self { threads, ..self }
+    }
+
+    /// The most sources that a session decodes at the same time, at least 1 (32).
+    #[must_use]
+    pub fn slots(mut self, slots: usize) -> Self {
+        self.rule.slots = slots.max(1);
+        self
+    }
+
+    /// The most sessions of a call, each on one thread, at least 1; without this call as many as there are threads. One
+    /// session on all threads takes the least memory, and more time for a list.
+    #[must_use]
+    pub fn sessions(mut self, sessions: usize) -> Self {
+        self.rule.sessions = Some(sessions.max(1));
+        self
+    }
+
+    /// The dtype of the KV cache, see [`Limits::cache`].
+    #[must_use]
+    pub fn cache(mut self, cache: Option<Dtype>) -> Self {
+        self.rule.cache = cache;
+        self
+    }
+
+    /// The most bytes of all sessions. Fewer sources are decoded at the same time if their sessions would have more.
+    #[must_use]
+    pub fn bytes(mut self, bytes: usize) -> Self {
+        self.rule.bytes = Some(bytes);
+        self
+    }
+
+    /// Plans [`sessions`](Self::sessions) sessions of these limits at once, and never again. What does not fit them is an
+    /// error. Slots, the dtype of the cache and the limit of bytes have no effect.
+    #[must_use]
+    pub fn limits(self, limits: Limits) -> Self {
+        Self { limits: Some(limits), ..self }
+    }
+
+    /// The engine. Without fixed limits it plans nothing yet.
+    ///
+    /// # Errors
+    /// With fixed limits, as [`Session::new`].
+    pub fn build(self) -> Result<Engine, SessionError> {
+        let Self { model, rule, limits, threads } = self;
+        let sessions = match limits {
+            None => IdleSessions::default(),
+            Some(limits) => {
+                let count = rule.sessions.unwrap_or(threads.count());
+                IdleSessions::fixed(SessionPool::new(&model, limits, count)?)
+            }
+        };
+        let (sessions, cancel) = (Arc::new(sessions), Cancel::new());
+        Ok(Engine { model, sessions, rule, limits, threads, cancel })
+    }
+}
+
+impl Engine {
+    /// The engine of a checkpoint directory, on the calling thread.
+    ///
+    /// # Errors
+    /// As [`Model::open`].
+    pub fn open(directory: impl AsRef<Path>) -> Result<Self, ModelError> {
+        Ok(Self::from(Model::open(directory)?))
+    }
+
+    /// An engine of a model, or of an `Arc` of it, with settings of your own. [`Model::open_with`] chooses the instruction
+    /// set and the dtypes of the weights.
+    ///
+    /// ```
+    /// use simdformer::kernels::ThreadPool;
+    /// use simdformer::{Engine, Model, Quantization, Threads, WeightDtypes};
+    /// use std::sync::Arc;
+    ///
+    /// # if !std::path::Path::new("models/fr-en").exists() { return Ok(()) } // not in the published package
+    /// let model = Model::open_with("models/fr-en", WeightDtypes::all(Quantization::W8A8))?;
+    /// let threads = Threads::Shared(Arc::new(ThreadPool::new(2)?));
+    /// let engine = Engine::builder(model).threads(threads).bytes(64 << 20).build()?;
+    /// let found = engine.generate(&[vec![6, 11, 0], vec![], vec![9, 14, 32, 0]])?;
+    /// assert!(found[0].is_ok() && found[2].is_ok());
+    /// assert_eq!(found[1].as_ref().unwrap_err().to_string(), "source 1: expected at least one token, found none");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn builder(model: impl Into<Arc<Model>>) -> EngineBuilder {
+        let rule = PlanRule { slots: 32, sessions: None, cache: None, bytes: None };
+        EngineBuilder { model: model.into(), rule, limits: None, threads: Threads::Serial }
+    }
+
+    /// Uses `threads` for later calls of this engine, not of its clones. The results stay the same.
+    pub fn set_threads(&mut self, threads: Threads<'static>) {
+        self.threads = threads;
+    }
+
+    /// As [`EngineBuilder::sessions`], for later calls of this engine, not of its clones. No effect with fixed limits.
+    pub fn set_sessions(&mut self, sessions: usize) {
+        self.rule.sessions = Some(sessions.max(1));
+    }
+
+    /// As [`EngineBuilder::slots`], for later calls of this engine, not of its clones. No effect with fixed limits.
+    pub fn set_slots(&mut self, slots: usize) {
+        self.rule.slots = slots.max(1);
+    }
+
+    /// Ends later calls of this engine, not of its clones, with [`SessionError::Cancelled`] when `cancel` is set, as
+    /// [`Session::set_cancel`](crate::Session::set_cancel).
+    pub fn set_cancel(&mut self, cancel: Cancel) {
+        self.cancel = cancel;
+    }
+
+    /// The flag that ends the calls of this engine.
+    #[must_use]
+    pub fn cancel(&self) -> &Cancel {
+        &self.cancel
+    }
+
+    /// The model.
+    #[must_use]
+    pub fn model(&self) -> &Arc<Model> {
+        &self.model
+    }
+
+    /// The most sources that are decoded at the same time.
+    #[must_use]
+    pub fn slots(&self) -> usize {
+        let threads = self.threads.count();
+        match self.limits {
+            Some(limits) => limits.sentences,
+            None => {
+                let sessions = self.rule.sessions.unwrap_or(threads).min(threads);
+                self.rule.slots.saturating_mul(sessions)
+            }
+        }
+    }
+
+    /// What was planned, of all clones.
+    #[must_use]
+    pub fn report(&self) -> EngineReport {
+        self.sessions.report()
+    }
+
+    /// The plan of each session of the last call; `None` before the first call, and during one.
+    #[must_use]
+    pub fn plan(&self) -> Option<Plan> {
+        self.sessions.plan()
+    }
+
+    /// The plan that one new session for `work` would have.
+    ///
+    /// # Errors
+    /// As [`Plan::new`].
+    pub fn plan_for(&self, work: &Workload) -> Result<Plan, SessionError> {
+        let limits = self.limits;
+        Plan::new(
+            &self.model,
+            limits.unwrap_or_else(|| self.rule.sessions(&self.model, work, 1).limits),
+        )
+    }
+
+    /// The search options of the checkpoint, [`Config::search_options`](crate::config::Config::search_options). With fixed
+    /// limits, a maximum length beyond them is omitted, as [`Session::search_options`] does.
+    #[must_use]
+    pub fn search_options(&self) -> SearchOptions {
+        let mut options = self.model.config().search_options();
+        if let Some(limits) = self.limits {
+            options.fit_length(limits.target_tokens + 1);
+        }
+        options
+    }
+
+    /// `options` as a call searches with them, and what one source needs. `prompt` is the number of tokens that a target
+    /// begins with, the decoder start included.
+    ///
+    /// A maximum length that the positions of the model do not allow is omitted: then a target ends at the last position.
+    /// A target has at most 256 tokens if neither the options nor the model set a maximum. With fixed limits the options
+    /// are those of the caller.
+    #[must_use]
+    pub fn fit<'o>(
+        &self,
+        options: &'o SearchOptions,
+        prompt: usize,
+    ) -> (Cow<'o, SearchOptions>, Workload) {
+        match self.limits {
+            Some(limits) => {
+                (Cow::Borrowed(options), search_workload(options, limits.target_tokens))
+            }
+            None => fit_search(self.model.config(), options, prompt),
+        }
+    }
+
+    /// The targets of one source or of many under the options of the checkpoint, or their own. [`Input`] lists what can
+    /// be asked for.
+    ///
+    /// # Errors
+    /// For one source, all that can be wrong with it. For many, only what concerns all of them: invalid options, no
+    /// memory, a [cancelled](Self::set_cancel) call. What concerns one source is an error in its place, a
+    /// [`SessionError::Source`] with its index; scores that are NaN or `+inf` are one, too.
+    ///
+    /// ```
+    /// # if !std::path::Path::new("models/fr-en").exists() { return Ok(()) } // not in the published package
+    /// let engine = simdformer::Engine::open("models/fr-en")?;
+    /// let one = engine.generate(&[6, 11, 0])?;
+    /// let many = engine.generate(&[vec![6, 11, 0], vec![9, 14, 32, 0]])?;
+    /// assert_eq!(many[0].as_ref(), Ok(&one));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn generate<I: Input + ?Sized>(
+        &self,
+        input: &I,
+    ) -> Result<I::Output<Generation>, SessionError> {
+        self.generate_with(input, &self.search_options())
+    }
+
+    /// As [`generate`](Self::generate), with `options` for what has none of its own.
+    ///
+    /// # Errors
+    /// As [`generate`](Self::generate).
+    pub fn generate_with<I: Input + ?Sized>(
+        &self,
+        input: &I,
+        options: &SearchOptions,
+    ) -> Result<I::Output<Generation>, SessionError> {
+        let asked = input.asked();
+        let results: Vec<Option<Result<Generation, SessionError>>> = vec![None; asked.len()];
+        let results = Mutex::new(results);
+        // The sources of each set of options.
+        let mut groups: Vec<(&SearchOptions, Vec<usize>)> = Vec::new();
+        for (index, (_, own)) in asked.iter().enumerate() {
+            let own = own.unwrap_or(options);
+            match groups.iter_mut().find(|(known, _)| *known == own) {
+                Some((_, indices)) => indices.push(index),
+                None => groups.push((own, vec![index])),
+            }
+        }
+        for (options, mut indices) in groups {
+            while !indices.is_empty() {
+                let sources: Vec<Source<'_>> =
+                    indices.iter().map(|&index| asked[index].0).collect();
+                let ended = self.generate_group(&sources, &indices, options, &results);
+                match ended {
+                    Ok(()) => break,
+                    // The others are run again without it.
+                    Err(SessionError::Source { index, error }) => {
+                        let index = indices[index];
+                        let mut results = lock(&results);
+                        results[index] = Some(Err(SessionError::Source { index, error }));
+                        indices.retain(|&index| results[index].is_none());
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        let results = results.into_inner().unwrap_or_else(PoisonError::into_inner);
+        I::output(
+            results
+                .into_iter()
+                .map(|one| one.unwrap_or_else(|| unreachable!("every source has a result")))
+                .collect(),
+        )
+    }
+
+    /// Runs `sources`, which have these `indices` in `results`, under equal options.
+    fn generate_group(
+        &self,
+        sources: &[Source<'_>],
+        indices: &[usize],
+        options: &SearchOptions,
+        results: &Mutex<Vec<Option<Result<Generation, SessionError>>>>,
+    ) -> Result<(), SessionError> {
+        let failed = |source: usize, error| {
+            let index = indices[source];
+            lock(results)[index] = Some(Err(SessionError::Source { index, error }));
+        };
+        let on_event = |event: Event<'_>| {
+            match event {
+                Event::Refused { source, error: SessionError::Source { error, .. } } => {
+                    failed(source, self.of_model(error));
+                    return ControlFlow::Break(Stop::Source);
+                }
+                Event::Done(done) if done.finish == Finish::NotFinite => {
+                    let chosen = done.hypotheses().next().map_or(0, |best| best.tokens.len());
+                    let position = 1 + sources[done.source].prefix.len() + chosen;
+                    failed(done.source, SourceError::NotFinite { position });
+                }
+                Event::Done(done) => {
+                    let found = Generation::new(done.finish, done.hypotheses());
+                    lock(results)[indices[done.source]] = Some(Ok(found));
+                }
+                _ => (),
+            }
+            ControlFlow::Continue(())
+        };
+        self.stream(sources, options, &on_event).map(drop)
+    }
+
+    /// The error of a source that is longer than the model reads names the positions of the model, not of the plan.
+    pub(super) fn of_model(&self, error: &SourceError) -> SourceError {
+        match error {
+            SourceError::BeyondPlan { limit, found, .. } if self.limits.is_none() => {
+                let positions = self.positions(Side::Encoder);
+                SourceError::BeyondPlan { limit, expected_at_most: positions, found: *found }
+            }
+            error => error.clone(),
+        }
+    }
+
+    fn positions(&self, side: Side) -> usize {
+        self.model.config().max_positions(side).unwrap_or(usize::MAX)
+    }
+
+    /// Decodes `sources` under `options` and calls `on_event` with each [`Event`], from all threads. It answers as in
+    /// [`Session::generate`]; [`SessionPool::generate`] says how sessions share the sources.
+    ///
+    /// Does not allocate with fixed limits, except that several sessions keep four bytes for each source of the longest
+    /// list.
+    ///
+    /// # Errors
+    /// As [`Session::generate`]; the sessions [cannot be planned](Self::with_session).
+    ///
+    /// # Panics
+    /// If `on_event` panics, when all sessions have ended. The engine can be used again.
+    ///
+    /// ```
+    /// use simdformer::{Engine, Event, Source};
+    ///
+    /// # if !std::path::Path::new("models/fr-en").exists() { return Ok(()) } // not in the published package
+    /// let engine = Engine::open("models/fr-en")?;
+    /// let sources = [Source::new(&[6, 11, 0]), Source::new(&[9, 14, 32, 0])];
+    /// engine.stream(&sources, &engine.search_options(), &|event: Event<'_>| {
+    ///     if let Event::Token { source, token } = event {
+    ///         println!("source {source}: token {}", token.id);
+    ///     }
+    /// })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn stream<A: IntoControlFlow<Stop>>(
+        &self,
+        sources: &[Source<'_>],
+        options: &SearchOptions,
+        on_event: &(dyn Fn(Event<'_>) -> A + Sync),
+    ) -> Result<DecodeStats, SessionError> {
+        let (options, work) = self.fit_sources(sources, options);
+        self.take(&work)?.generate(sources, &options, on_event)
+    }
+
+    /// `options` as [`stream`](Self::stream) searches with them, and what `sources` need.
+    #[must_use]
+    pub fn fit_sources<'o>(
+        &self,
+        sources: &[Source<'_>],
+        options: &'o SearchOptions,
+    ) -> (Cow<'o, SearchOptions>, Workload) {
+        let prefix = sources.iter().map(|source| source.prefix.len()).max().unwrap_or(0);
+        let (options, work) = self.fit(options, 1 + prefix);
+        (options, work.with_sources(sources.len(), self.longest(sources)))
+    }
+
+    /// The positions of the longest source. One that the model cannot read is refused: nothing is planned for it.
+    pub(super) fn longest(&self, sources: &[Source<'_>]) -> usize {
+        let most = self.positions(Side::Encoder);
+        let lengths = sources.iter().map(Source::positions).filter(|&length| length <= most);
+        lengths.max().unwrap_or(1)
+    }
+
+    /// Calls `run` with a session that is planned for `work`, on all threads: for hooks, drafts, given targets, a queue of
+    /// requests, or a loop of the caller. The session has the content of its last call.
+    ///
+    /// # Errors
+    /// As [`Plan::new`]; the system [cannot allocate](SessionError::OutOfMemory) the session; one slot has [more
+    /// bytes](SessionError::BytesBeyondLimit) than the engine may plan; the call is [made inside](SessionError::InUse) of
+    /// another one for which it would wait.
+    ///
+    /// ```
+    /// use simdformer::{Engine, SourceId, StepRow, Workload};
+    ///
+    /// # if !std::path::Path::new("models/fr-en").exists() { return Ok(()) } // not in the published package
+    /// let engine = Engine::open("models/fr-en")?;
+    /// // One source of 3 tokens, and up to 2 tokens of its target.
+    /// let logits = engine.with_session(&Workload::targets(1, 3, 2), |session| {
+    ///     let mut source = [SourceId::default()];
+    ///     session.clear();
+    ///     session.encode(&[&[6, 11, 0]], &mut source)?;
+    ///     let hypothesis = session.start(source[0])?;
+    ///     let token = session.model().config().tokens.decoder_start.unwrap_or(0);
+    ///     Ok::<_, simdformer::SessionError>(session.step(&[StepRow { hypothesis, token }])?.to_vec())
+    /// })??;
+    /// assert!(logits.iter().any(|logit| logit.is_finite()));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn with_session<R>(
+        &self,
+        work: &Workload,
+        run: impl FnOnce(&mut Session<'static>) -> R,
+    ) -> Result<R, SessionError> {
+        Ok(run(self.take(work)?.session()))
+    }
+
+    /// Sessions that do `work`.
+    pub(super) fn take(&self, work: &Workload) -> Result<Taken<'_>, SessionError> {
+        let (model, rule) = (&self.model, &self.rule);
+        let sessions = rule.sessions(model, work, self.threads.count());
+        let wanted = Wanted { model, rule, sessions, exact_target: work.ends_targets() };
+        let mut taken = self.sessions.take(&wanted)?;
+        taken.set_threads(self.threads.clone());
+        taken.set_cancel(self.cancel.clone());
+        Ok(taken)
+    }
+}
+
+/// The value of a mutex. After a panic of a callback, which reaches the caller, nothing reads the value.
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl<M: Into<Arc<Model>>> From<M> for Engine {
+    /// An engine with the settings of [`Engine::builder`].
+    fn from(model: M) -> Self {
+        let EngineBuilder { model, rule, limits, threads } = Self::builder(model);
+        let (sessions, cancel) = Default::default();
+        Self { model, sessions, rule, limits, threads, cancel }
+    }
+}
+
+impl fmt::Debug for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Engine")
+            .field("slots", &self.slots())
+            .field("threads", &self.threads)
+            .field("limits", &self.limits)
+            .field("report", &self.report())
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for EngineBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EngineBuilder")
+            .field("rule", &self.rule)
+            .field("limits", &self.limits)
+            .field("threads", &self.threads)
+            .finish_non_exhaustive()
+    }
+}

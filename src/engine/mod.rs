@@ -1,0 +1,21 @@
+//! The front door for token ids: a model with sessions that are planned for what calls need.
+//!
+//! | file | contents |
+//! |---|---|
+//! | `engine.rs` | [`Engine`], its settings, and the calls that generate targets |
+//! | `encode.rs` | [`Engine::encode`]: hidden states of the encoder |
+//! | `request.rs` | one source or many in, owned results out |
+//! | `plan_rule.rs` | the only rule for lengths, slots and memory |
+//! | `idle_sessions.rs` | the sessions between calls, and how they grow |
+
+mod encode;
+#[expect(clippy::module_inception, reason = "the struct that the module is named after")]
+mod engine;
+mod idle_sessions;
+mod plan_rule;
+mod request;
+
+pub use engine::{Engine, EngineBuilder};
+pub use idle_sessions::EngineReport;
+pub use plan_rule::Workload;
+pub use request::{Generation, Input, OneOfMany, Request};

@@ -1,0 +1,239 @@
+//! The rule for lengths, slots and memory: what a call needs, and the limits of the sessions that do it.
+
+use crate::config::{Config, Side};
+use crate::model::Model;
+use crate::search::SearchOptions;
+use crate::session::{Limits, Plan, SessionError};
+use simdformer_kernels::Dtype;
+use std::borrow::Cow;
+
+/// The tokens of a target if neither the options nor the model set a maximum.
+const LONGEST_TARGET: usize = 256;
+/// The source tokens that are encoded in one call, if the sources of all slots have more. More would make no call
+/// faster, and the memory of the activations grows with it.
+const BATCH_TOKENS: usize = 4096;
+
+/// What a call needs of the sessions of an [`Engine`](super::Engine): the number of sources and the lengths of the longest.
+/// The engine chooses the limits of its sessions from it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Workload {
+    sources: usize,
+    source_tokens: usize,
+    target_tokens: usize,
+    /// Whether the end of the plan is the end of a target, so that a longer plan would change results.
+    exact_target: bool,
+    sequences: usize,
+    end_tokens: usize,
+    draft_tokens: usize,
+}
+
+impl Workload {
+    /// Sources that are only encoded, of at most `source_tokens` tokens.
+    #[must_use]
+    pub const fn encode(sources: usize, source_tokens: usize) -> Self {
+        Self::targets(sources, source_tokens, 1)
+    }
+
+    /// Sources with given targets: at most `target_tokens` tokens are fed to the only hypothesis of each.
+    #[must_use]
+    pub const fn targets(sources: usize, source_tokens: usize, target_tokens: usize) -> Self {
+        Self {
+            sources,
+            source_tokens,
+            target_tokens,
+            exact_target: false,
+            sequences: 1,
+            end_tokens: 1,
+            draft_tokens: 0,
+        }
+    }
+
+    /// The same for `sources` sources, of which the longest has `source_tokens` tokens.
+    #[must_use]
+    pub const fn with_sources(self, sources: usize, source_tokens: usize) -> Self {
+        Self { sources, source_tokens, ..self }
+    }
+
+    /// The same with drafts: a step verifies at most `draft_tokens` tokens.
+    #[must_use]
+    pub const fn with_drafts(self, draft_tokens: usize) -> Self {
+        Self { draft_tokens, ..self }
+    }
+
+    /// Whether the end of the plan is the end of a target.
+    pub(super) const fn ends_targets(&self) -> bool {
+        self.exact_target
+    }
+
+    /// The most tokens that are fed to a hypothesis, decoder start and prefix included.
+    #[must_use]
+    pub const fn target_tokens(&self) -> usize {
+        self.target_tokens
+    }
+}
+
+/// The options that fit a model, and what a source needs whose target begins with at most `prompt` tokens (the decoder
+/// start included): targets as long as the options ask for, or else of [`LONGEST_TARGET`] tokens, but no longer than the
+/// positions of the model.
+pub(super) fn fit_search<'o>(
+    config: &Config,
+    options: &'o SearchOptions,
+    prompt: usize,
+) -> (Cow<'o, SearchOptions>, Workload) {
+    let prompt = prompt.max(1);
+    let target_tokens = match (options.max_new_tokens, options.max_length) {
+        (Some(new), _) => new.saturating_add(prompt),
+        (None, Some(length)) => length.max(prompt + 1),
+        (None, None) => LONGEST_TARGET,
+    };
+    let positions = config.max_positions(Side::Decoder).unwrap_or(usize::MAX);
+    let target_tokens = target_tokens.min(positions).max(prompt + 1);
+    let mut fitted = Cow::Borrowed(options);
+    let longest = target_tokens.saturating_add(1);
+    if options.max_new_tokens.is_some_and(|new| new >= longest)
+        || options.max_length.is_some_and(|length| length > longest)
+    {
+        fitted.to_mut().fit_length(longest);
+    }
+    let work = search_workload(&fitted, target_tokens);
+    (fitted, work)
+}
+
+/// What a source needs under options that fit `target_tokens`.
+pub(super) fn search_workload(options: &SearchOptions, target_tokens: usize) -> Workload {
+    Workload {
+        exact_target: !options.set_a_length(),
+        sequences: options.sequences(),
+        end_tokens: options.eos.len().max(1),
+        ..Workload::targets(1, 1, target_tokens)
+    }
+}
+
+/// The settings of an engine that the rule reads.
+#[derive(Clone, Debug)]
+pub(super) struct PlanRule {
+    /// The most sources that a session decodes at the same time.
+    pub(super) slots: usize,
+    /// The most sessions at the same time; `None` for one on each thread.
+    pub(super) sessions: Option<usize>,
+    /// The dtype of the KV cache.
+    pub(super) cache: Option<Dtype>,
+    /// The most bytes of all sessions.
+    pub(super) bytes: Option<usize>,
+}
+
+/// Sessions of equal limits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Sessions {
+    pub(super) count: usize,
+    pub(super) limits: Limits,
+}
+
+impl Sessions {
+    /// Whether these sessions do the work of `wanted`. If `exact_target` is set, not with a longer target.
+    pub(super) fn cover(&self, wanted: &Self, exact_target: bool) -> bool {
+        let (had, want) = (&self.limits, &wanted.limits);
+        wanted.count <= self.count
+            && want.sentences <= had.sentences
+            && want.source_tokens <= had.source_tokens
+            && want.beams <= had.beams
+            && want.end_tokens <= had.end_tokens
+            && want.draft_tokens <= had.draft_tokens
+            && want.target_tokens <= had.target_tokens
+            && (!exact_target || want.target_tokens == had.target_tokens)
+    }
+
+    /// Bytes of the planned memory.
+    pub(super) fn bytes(&self, model: &Model) -> Result<usize, SessionError> {
+        let one = Plan::new(model, self.limits)?.bytes();
+        one.checked_mul(self.count).ok_or(SessionError::TooLarge)
+    }
+}
+
+impl PlanRule {
+    /// The sessions for `work` on `threads` threads. Several sessions on one thread each take less time for a list than one
+    /// session on all threads, because their threads meet only at the end of the list (on two cores, two have 1.99 times the
+    /// throughput of one on one core: `benches/results/intel-amx.md`). So there are as many sessions as threads, but no
+    /// more than sources.
+    pub(super) fn sessions(&self, model: &Model, work: &Workload, threads: usize) -> Sessions {
+        let sources = work.sources.max(1);
+        let count = self.sessions.unwrap_or(threads).min(threads).clamp(1, sources);
+        let slots = sources.div_ceil(count).clamp(1, self.slots.max(1));
+        let target_tokens = match model.config().decoder {
+            Some(_) => work.target_tokens.max(1),
+            None => 0,
+        };
+        Sessions { count, limits: self.limits(work, slots, work.source_tokens, target_tokens) }
+    }
+
+    /// The sessions that replace `had`: for `wanted`, and as many and as long as before.
+    pub(super) fn grown(&self, had: &Sessions, wanted: &Sessions, exact_target: bool) -> Sessions {
+        let (old, new) = (&had.limits, &wanted.limits);
+        let work = Workload {
+            sequences: old.beams.max(new.beams),
+            end_tokens: old.end_tokens.max(new.end_tokens),
+            draft_tokens: old.draft_tokens.max(new.draft_tokens),
+            ..Workload::targets(1, 1, 1)
+        };
+        let target_tokens = match exact_target {
+            true => new.target_tokens,
+            false => old.target_tokens.max(new.target_tokens),
+        };
+        let slots = old.sentences.max(new.sentences);
+        let source_tokens = old.source_tokens.max(new.source_tokens);
+        let limits = self.limits(&work, slots, source_tokens, target_tokens);
+        Sessions { count: had.count.max(wanted.count), limits }
+    }
+
+    /// The sessions of `wanted`, with fewer slots or fewer of them if they have more than `bytes` bytes.
+    ///
+    /// # Errors
+    /// As [`Plan::new`]; one slot has [more bytes](SessionError::BytesBeyondLimit).
+    pub(super) fn within(
+        &self,
+        bytes: usize,
+        mut wanted: Sessions,
+        model: &Model,
+    ) -> Result<Sessions, SessionError> {
+        loop {
+            let found = wanted.bytes(model)?;
+            if found <= bytes {
+                return Ok(wanted);
+            }
+            let Limits { sentences, source_tokens, .. } = wanted.limits;
+            if sentences > 1 {
+                let slots = sentences.div_ceil(2);
+                wanted.limits.sentences = slots;
+                wanted.limits.batch_tokens = batch_tokens(slots, source_tokens);
+            } else if wanted.count > 1 {
+                wanted.count = wanted.count.div_ceil(2);
+            } else {
+                return Err(SessionError::BytesBeyondLimit { expected_at_most: bytes, found });
+            }
+        }
+    }
+
+    /// The source is not rounded up: the caches of a longer plan are further apart, which cost 3 % of the throughput of the
+    /// demo model at 32 tokens. New maxima become rare soon.
+    fn limits(
+        &self,
+        work: &Workload,
+        slots: usize,
+        source_tokens: usize,
+        target_tokens: usize,
+    ) -> Limits {
+        let source_tokens = source_tokens.max(1);
+        Limits {
+            beams: work.sequences,
+            end_tokens: work.end_tokens,
+            draft_tokens: work.draft_tokens,
+            cache: self.cache,
+            batch_tokens: batch_tokens(slots, source_tokens),
+            ..Limits::new(slots, source_tokens, target_tokens)
+        }
+    }
+}
+
+fn batch_tokens(slots: usize, source_tokens: usize) -> usize {
+    slots.saturating_mul(source_tokens).min(BATCH_TOKENS.max(source_tokens))
+}

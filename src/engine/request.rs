@@ -1,0 +1,207 @@
+//! What an engine is asked for, and what it gives back: one source or many, owned results.
+
+use crate::generate::Source;
+use crate::search::{Finish, Hypothesis, SearchOptions};
+use crate::session::SessionError;
+
+/// A source that owns its tokens, and how its target is searched: what a service keeps of a request.
+///
+/// ```
+/// use simdformer::{Engine, Request};
+///
+/// # if !std::path::Path::new("models/fr-en").exists() { return Ok(()) } // not in the published package
+/// let engine = Engine::open("models/fr-en")?;
+/// let mut short = engine.search_options();
+/// short.max_new_tokens = Some(2);
+/// let requests = [
+///     Request::new([6, 11, 0]),
+///     Request { options: Some(short), ..Request::new([9, 14, 32, 0]) },
+/// ];
+/// let found = engine.generate(&requests)?;
+/// assert_eq!(found[1].as_ref().map(|found| found.tokens().len()), Ok(2));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Request {
+    /// As [`Source::tokens`].
+    pub tokens: Vec<u32>,
+    /// As [`Source::prefix`].
+    pub prefix: Vec<u32>,
+    /// The options of its search; `None` for those of the call.
+    pub options: Option<SearchOptions>,
+    /// As [`Source::stream`].
+    pub stream: u64,
+    /// As [`Source::forced_bos`].
+    pub forced_bos: Option<u32>,
+}
+
+impl Request {
+    /// A request of token ids; all other fields have their defaults.
+    pub fn new(tokens: impl Into<Vec<u32>>) -> Self {
+        Self { tokens: tokens.into(), ..Self::default() }
+    }
+}
+
+/// The target of a source.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Generation {
+    /// Why it ended.
+    pub finish: Finish,
+    /// The tokens of each hypothesis and its score, as in [`Hypothesis`]: best first, samples in the order of their
+    /// numbers. At least one.
+    pub hypotheses: Vec<(Vec<u32>, f32)>,
+}
+
+impl Generation {
+    pub(super) fn new<'h>(
+        finish: Finish,
+        hypotheses: impl Iterator<Item = Hypothesis<'h>>,
+    ) -> Self {
+        let hypotheses = hypotheses.map(|one| (one.tokens.to_vec(), one.score)).collect();
+        Self { finish, hypotheses }
+    }
+
+    /// The tokens of the best hypothesis, or of the first sample.
+    #[must_use]
+    pub fn tokens(&self) -> &[u32] {
+        self.hypotheses.first().map_or(&[], |(tokens, _)| tokens)
+    }
+
+    /// The score of the best hypothesis, or of the first sample; NaN if scores were not asked for.
+    #[must_use]
+    pub fn score(&self) -> f32 {
+        self.hypotheses.first().map_or(f32::NAN, |&(_, score)| score)
+    }
+}
+
+/// A source and the options of its search, if it has its own.
+pub(super) type SourceWithOptions<'i> = (Source<'i>, Option<&'i SearchOptions>);
+
+mod sealed {
+    /// What can be asked for.
+    pub trait Sealed {}
+}
+
+/// One source of a call with many: token ids, a [`Source`] or a [`Request`].
+pub trait OneOfMany: sealed::Sealed {
+    #[doc(hidden)]
+    fn asked(&self) -> (Source<'_>, Option<&SearchOptions>);
+}
+
+/// The input of [`Engine::generate`](crate::Engine::generate) and [`Engine::encode`](crate::Engine::encode).
+///
+/// - One source: a slice, an array or a vector of token ids, a [`Source`], a [`Request`]. The output is its result.
+/// - Many: a slice, an array or a vector of these. The output is a vector with the result of each, in their order; a
+///   source that failed is an error in its place.
+pub trait Input: sealed::Sealed {
+    /// What a call gives, if each source gives an `R`.
+    type Output<R>;
+
+    #[doc(hidden)]
+    fn asked(&self) -> Vec<(Source<'_>, Option<&SearchOptions>)>;
+
+    #[doc(hidden)]
+    fn output<R>(results: Results<R>) -> Result<Self::Output<R>, SessionError>;
+}
+
+/// The result of each source.
+pub(super) type Results<R> = Vec<Result<R, SessionError>>;
+
+macro_rules! one {
+    ($([$($generic:tt)*] $input:ty, |$self:ident| $asked:expr;)*) => {$(
+        impl<$($generic)*> sealed::Sealed for $input {}
+
+        impl<$($generic)*> Input for $input {
+            type Output<R> = R;
+
+            fn asked(&self) -> Vec<SourceWithOptions<'_>> {
+                let $self = self;
+                vec![$asked]
+            }
+
+            fn output<R>(results: Results<R>) -> Result<R, SessionError> {
+                results.into_iter().next().expect("the result of one source")
+            }
+        }
+    )*};
+}
+
+one! {
+    [] [u32], |tokens| (Source::new(tokens), None);
+    [const N: usize] [u32; N], |tokens| (Source::new(tokens), None);
+    [] Vec<u32>, |tokens| (Source::new(tokens), None);
+    [] Source<'_>, |source| (*source, None);
+    [] Request, |request| request.source();
+}
+
+impl Request {
+    fn source(&self) -> SourceWithOptions<'_> {
+        let Self { tokens, prefix, options, stream, forced_bos } = self;
+        let (stream, forced_bos) = (*stream, *forced_bos);
+        (Source { prefix, stream, forced_bos, ..Source::new(tokens) }, options.as_ref())
+    }
+}
+
+impl sealed::Sealed for &[u32] {}
+
+impl OneOfMany for &[u32] {
+    fn asked(&self) -> SourceWithOptions<'_> {
+        (Source::new(self), None)
+    }
+}
+
+impl<const N: usize> sealed::Sealed for &[u32; N] {}
+
+impl<const N: usize> OneOfMany for &[u32; N] {
+    fn asked(&self) -> SourceWithOptions<'_> {
+        (Source::new(*self), None)
+    }
+}
+
+impl<const N: usize> OneOfMany for [u32; N] {
+    fn asked(&self) -> SourceWithOptions<'_> {
+        (Source::new(self), None)
+    }
+}
+
+impl OneOfMany for Vec<u32> {
+    fn asked(&self) -> SourceWithOptions<'_> {
+        (Source::new(self), None)
+    }
+}
+
+impl OneOfMany for Source<'_> {
+    fn asked(&self) -> SourceWithOptions<'_> {
+        (*self, None)
+    }
+}
+
+impl OneOfMany for Request {
+    fn asked(&self) -> SourceWithOptions<'_> {
+        self.source()
+    }
+}
+
+macro_rules! many {
+    ($([$($generic:tt)*] $input:ty;)*) => {$(
+        impl<T: OneOfMany $($generic)*> sealed::Sealed for $input {}
+
+        impl<T: OneOfMany $($generic)*> Input for $input {
+            type Output<R> = Results<R>;
+
+            fn asked(&self) -> Vec<SourceWithOptions<'_>> {
+                self.iter().map(OneOfMany::asked).collect()
+            }
+
+            fn output<R>(results: Results<R>) -> Result<Results<R>, SessionError> {
+                Ok(results)
+            }
+        }
+    )*};
+}
+
+many! {
+    [] [T];
+    [, const N: usize] [T; N];
+    [] Vec<T>;
+}
