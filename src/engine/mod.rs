@@ -1,4 +1,4 @@
-//! The front door for token ids: a model with sessions that are planned for what calls need.
+//! Token ids in, token ids out: a model with sessions that are planned for what calls need.
 //!
 //! | file | contents |
 //! |---|---|
