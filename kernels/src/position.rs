@@ -69,14 +69,10 @@ fn write(
     mut out: MatrixMut<'_>,
 ) -> Result<(), Error> {
     let (rows, d) = (out.rows(), out.columns());
-    let (row_stride, column_stride) = (out.row_stride(), out.column_stride());
     let half = d / 2;
-    let shared = out.shared();
-    let write_column = |column: usize, value: &dyn Fn(usize) -> f32| {
-        debug_assert!(column < d);
+    let mut write_column = |column: usize, value: &dyn Fn(usize) -> f32| {
         for row in 0..rows {
-            // SAFETY: `row < rows` and `column < d`, so this is an element of the view.
-            unsafe { *shared.as_ptr().add(row * row_stride + column * column_stride) = value(row) };
+            *out.at_mut(row, column) = value(row);
         }
     };
     // Without rows there is nothing to write, however many columns there are.

@@ -173,18 +173,10 @@ impl RelativeBuckets {
         if heads == 0 {
             return Ok(());
         }
-        let (row, column) = (gradient.row_stride(), gradient.column_stride());
-        let to = gradient.shared();
-        let add = |bucket: usize, head: usize, sum: Option<f32>| {
-            let at = to.as_ptr().wrapping_add(bucket * row + head * column);
-            // SAFETY: the checks above: every bucket has a row and every head a column. `gradient` is borrowed
-            // exclusively.
-            unsafe { at.write(sum.map_or(0.0, |sum| at.read() + sum)) };
-        };
         if write == WriteMode::Store {
             for bucket in 0..self.buckets {
                 for head in 0..heads {
-                    add(bucket, head, None);
+                    *gradient.at_mut(bucket, head) = 0.0;
                 }
             }
         }
@@ -201,7 +193,7 @@ impl RelativeBuckets {
             for head in 0..heads {
                 let run = &d_table[head * distances..][start..end];
                 in_default_mode(|| {
-                    add(current, head, Some(run.iter().fold(0.0, |sum, x| sum + x)))
+                    *gradient.at_mut(current, head) += run.iter().fold(0.0, |sum, x| sum + x);
                 });
             }
             start = end;

@@ -5,7 +5,7 @@ use crate::error::Error;
 use crate::matrix::{Matrix, MatrixMut};
 use crate::parallel::{Exec, work_to_share};
 use crate::row_prefetch::PrefetchRow;
-use crate::simd::{SimdF32, SimdOp};
+use crate::simd::{SimdF32, SimdOp, array_of};
 use crate::sync_ptr::SharedMut;
 use core::ops::Range;
 
@@ -88,16 +88,12 @@ impl<'a> RowPtrs<'a> {
     /// The addresses of `R` rows from `row` on.
     #[inline(always)]
     pub(crate) fn rows<const R: usize>(self, row: usize) -> [*mut f32; R] {
-        core::array::from_fn(|i| self.row(row + i))
+        array_of!(i in R => self.row(row + i))
     }
 
     /// `R` rows from `row` on, to prefetch.
     #[inline(always)]
     pub(crate) fn next<S: SimdF32, const R: usize>(self, s: S, row: usize) -> [PrefetchRow; R] {
-        let mut next = [PrefetchRow::new(s, self.row(row), self.large); R];
-        for i in 1..R {
-            next[i].at = self.row(row + i);
-        }
-        next
+        array_of!(i in R => PrefetchRow::new(s, self.row(row + i), self.large))
     }
 }

@@ -1,9 +1,7 @@
 //! The product in a gated feed-forward block, `activation(gate) * inner` (Shazeer 2020, "GLU Variants Improve
 //! Transformer"): its recomputation from its inputs, and its gradient.
 
-use super::Activation;
-use super::derivative::ActivationDerivative;
-use super::{Map, with_activation};
+use super::{Activation, with_activation};
 use crate::error::Error;
 use crate::matrix::{Matrix, MatrixMut};
 use crate::parallel::Exec;
@@ -30,7 +28,7 @@ simd_op!(
             // have these rows of `len` floats; `for_rows` gives each task its own rows.
             unsafe {
                 if BACKWARD {
-                    with_activation!(activation, f => map_row::<S, 2, 1>(
+                    with_activation!(activation, F => map_row::<S, 2, 1>(
                         s,
                         len,
                         [gate, inner],
@@ -38,18 +36,18 @@ simd_op!(
                         #[inline(always)]
                         |at| {
                             let (g, d) = (at.load(s, gate), at.load(s, hidden));
-                            let d_gate = f.times_derivative(s, g, s.mul(d, at.load(s, inner)));
-                            [d_gate, s.mul(d, f.map(s, g))]
+                            let d_gate = F.times_derivative(s, g, s.mul(d, at.load(s, inner)));
+                            [d_gate, s.mul(d, F.map(s, g))]
                         },
                     ));
                 } else {
-                    with_activation!(activation, f => map_row::<S, 1, 1>(
+                    with_activation!(activation, F => map_row::<S, 1, 1>(
                         s,
                         len,
                         [hidden],
                         &[],
                         #[inline(always)]
-                        |at| [s.mul(f.map(s, at.load(s, gate)), at.load(s, inner))],
+                        |at| [s.mul(F.map(s, at.load(s, gate)), at.load(s, inner))],
                     ));
                 }
             }

@@ -44,85 +44,6 @@ pub enum Activation {
     Sigmoid,
 }
 
-/// An activation as a type, so that the `match` over [`Activation`] is outside of loops.
-pub(crate) trait Map: Copy {
-    /// Implementations are `#[inline(always)]`.
-    fn map<S: SimdF32>(self, s: S, x: S::F32) -> S::F32;
-}
-
-#[derive(Clone, Copy)]
-struct Identity;
-#[derive(Clone, Copy)]
-struct Relu;
-#[derive(Clone, Copy)]
-struct Gelu;
-#[derive(Clone, Copy)]
-struct GeluTanh;
-#[derive(Clone, Copy)]
-struct Silu;
-#[derive(Clone, Copy)]
-struct Tanh;
-#[derive(Clone, Copy)]
-struct Sigmoid;
-
-impl Map for Identity {
-    #[inline(always)]
-    fn map<S: SimdF32>(self, _: S, x: S::F32) -> S::F32 {
-        x
-    }
-}
-
-impl Map for Relu {
-    #[inline(always)]
-    fn map<S: SimdF32>(self, s: S, x: S::F32) -> S::F32 {
-        // If one argument is NaN, `max` returns the second.
-        s.max(s.splat(0.0), x)
-    }
-}
-
-impl Map for Gelu {
-    #[inline(always)]
-    fn map<S: SimdF32>(self, s: S, x: S::F32) -> S::F32 {
-        let half = s.splat(0.5);
-        let erf = math::erf(s, s.mul(x, s.splat(core::f32::consts::FRAC_1_SQRT_2)));
-        // Below -5.56 the second factor is exactly 0. The first factor must be finite, or the product would be NaN.
-        s.mul(s.max(s.splat(-8.0), x), s.mul_add(erf, half, half))
-    }
-}
-
-impl Map for GeluTanh {
-    #[inline(always)]
-    fn map<S: SimdF32>(self, s: S, x: S::F32) -> S::F32 {
-        // (1 + tanh u) / 2 = sigmoid(2u), with 2u = x (c + 0.044715 c x^2), c = 2 sqrt(2/pi).
-        const C: f32 = 1.595_769_2;
-        let factor = s.mul_add(s.mul(x, x), s.splat(C * 0.044_715), s.splat(C));
-        // The sigmoid is exactly 0 for x <= -10.1.
-        math::times_sigmoid(s, s.max(s.splat(-12.0), x), s.mul(x, factor))
-    }
-}
-
-impl Map for Silu {
-    #[inline(always)]
-    fn map<S: SimdF32>(self, s: S, x: S::F32) -> S::F32 {
-        // The sigmoid is exactly 0 for x <= -87.4.
-        math::times_sigmoid(s, s.max(s.splat(-90.0), x), x)
-    }
-}
-
-impl Map for Tanh {
-    #[inline(always)]
-    fn map<S: SimdF32>(self, s: S, x: S::F32) -> S::F32 {
-        math::tanh(s, x)
-    }
-}
-
-impl Map for Sigmoid {
-    #[inline(always)]
-    fn map<S: SimdF32>(self, s: S, x: S::F32) -> S::F32 {
-        math::sigmoid(s, x)
-    }
-}
-
 impl Activation {
     /// Every activation.
     pub const ALL: [Self; 7] = [
@@ -134,28 +55,49 @@ impl Activation {
         Self::Tanh,
         Self::Sigmoid,
     ];
+
+    /// The function of a vector. Where `self` is a constant ([`with_activation`]), the others are not compiled.
+    #[inline(always)]
+    pub(crate) fn map<S: SimdF32>(self, s: S, x: S::F32) -> S::F32 {
+        match self {
+            Self::Identity => x,
+            // If one argument is NaN, `max` returns the second.
+            Self::Relu => s.max(s.splat(0.0), x),
+            Self::Gelu => {
+                let half = s.splat(0.5);
+                let erf = math::erf(s, s.mul(x, s.splat(core::f32::consts::FRAC_1_SQRT_2)));
+                // Below -5.56 the second factor is exactly 0. The first factor must be finite, or the product would be NaN.
+                s.mul(s.max(s.splat(-8.0), x), s.mul_add(erf, half, half))
+            }
+            Self::GeluTanh => {
+                // (1 + tanh u) / 2 = sigmoid(2u), with 2u = x (c + 0.044715 c x^2), c = 2 sqrt(2/pi).
+                const C: f32 = 1.595_769_2;
+                let factor = s.mul_add(s.mul(x, x), s.splat(C * 0.044_715), s.splat(C));
+                // The sigmoid is exactly 0 for x <= -10.1.
+                math::times_sigmoid(s, s.max(s.splat(-12.0), x), s.mul(x, factor))
+            }
+            // The sigmoid is exactly 0 for x <= -87.4.
+            Self::Silu => math::times_sigmoid(s, s.max(s.splat(-90.0), x), x),
+            Self::Tanh => math::tanh(s, x),
+            Self::Sigmoid => math::sigmoid(s, x),
+        }
+    }
 }
 
-/// Evaluates `$run` with `$f` bound to the type of `$activation`.
+/// Evaluates an expression with a constant equal to `activation`, so that the `match` over [`Activation`] is outside of
+/// loops.
 macro_rules! with_activation {
-    ($activation:expr, $f:ident => $run:expr) => {{
-        use $crate::activation::{Activation, Gelu, GeluTanh, Identity, Relu, Sigmoid, Silu, Tanh};
-        macro_rules! as_type {
-            ($value:expr) => {{
-                let $f = $value;
-                $run
-            }};
-        }
+    (@each [$($value:ident)*] $activation:expr, $F:ident => $run:expr) => {
         match $activation {
-            Activation::Identity => as_type!(Identity),
-            Activation::Relu => as_type!(Relu),
-            Activation::Gelu => as_type!(Gelu),
-            Activation::GeluTanh => as_type!(GeluTanh),
-            Activation::Silu => as_type!(Silu),
-            Activation::Tanh => as_type!(Tanh),
-            Activation::Sigmoid => as_type!(Sigmoid),
+            $($crate::activation::Activation::$value => {
+                const $F: $crate::activation::Activation = $crate::activation::Activation::$value;
+                $run
+            })*
         }
-    }};
+    };
+    ($activation:expr, $F:ident => $run:expr) => {
+        with_activation!(@each [Identity Relu Gelu GeluTanh Silu Tanh Sigmoid] $activation, $F => $run)
+    };
 }
 #[cfg(feature = "train")]
 pub(crate) use with_activation;
@@ -174,13 +116,13 @@ simd_op!(
     ) {
         // SAFETY: the contract of this function.
         unsafe {
-            with_activation!(activation, f => map_slice(
+            with_activation!(activation, F => map_slice(
                 s,
                 from,
                 to,
                 len,
                 #[inline(always)]
-                |x| f.map(s, x),
+                |x| F.map(s, x),
             ));
         }
     }

@@ -11,7 +11,7 @@ use super::online_softmax::{
 use super::panels::{KvFormat, ONE_QUERY_STEPS};
 use crate::gemm::{Panels, Rows, Tile, multiply, multiply_one};
 use crate::prefetch::Prefetch;
-use crate::simd::{CACHE_LINE_F32, MAX_PANEL, SimdF32, SimdOp, simd_op, vector_groups};
+use crate::simd::{CACHE_LINE_F32, MAX_PANEL, SimdF32, SimdOp, array_of, simd_op, vector_groups};
 use core::ops::Range;
 
 /// Most rows that share one pass over their common keys and values.
@@ -285,11 +285,10 @@ impl<N: KvFormat, const MR: usize> Queries<'_, N, MR> {
         lines: *mut f32,
     ) {
         let slots = &self.slots[block.key..block.key + block.len];
-        let mut from = [core::ptr::null(); G];
-        for (g, from) in from.iter_mut().enumerate() {
+        let from = array_of!(g in G => {
             let first = (v + g) * S::LANES;
-            *from = self.panel::<S>(slots[first], block.key + first);
-        }
+            self.panel::<S>(slots[first], block.key + first)
+        });
         let next = match slots.get((v + G) * S::LANES) {
             Some(&slot) => self.panel::<S>(slot, block.key + (v + G) * S::LANES),
             None => after,

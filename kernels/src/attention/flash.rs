@@ -9,19 +9,19 @@
 //! limits (on the causal diagonal) masks the scores past each limit. Past the smallest limit it multiplies values row
 //! by row. So the value of a hidden key is never read for a query, and `0 * NaN` cannot occur.
 
-#[cfg(feature = "train")]
-use super::dropout::drop_once;
 use super::head_views::HeadRows;
 use super::one_head::{HeadKv, HeadQuery, RowsOut, add_unhidden, fill_fully_masked, fill_rows};
 use super::online_softmax::{
     Factors, KEY_BLOCK, KeyBlock, Running, WeightLines, exponentials, mask_scores,
 };
 use super::panels::{KvFormat, ONE_QUERY_STEPS, add_visible, line_by_line, tile_prefetched};
+#[cfg(feature = "train")]
+use crate::dropout::drop_weights;
 use crate::gemm::{Panels, Rows, multiply_one};
 use crate::math::{exp_nonpositive, exp_shift};
 use crate::parallel::share;
 use crate::prefetch::{CacheLevel, prefetch_rows};
-use crate::simd::{MAX_MR, SimdF32, SimdOp, simd_op, tile_heights, vector_groups};
+use crate::simd::{MAX_MR, SimdF32, SimdOp, array_of, simd_op, tile_heights, vector_groups};
 use crate::softmax::FullyMasked;
 use core::mem::MaybeUninit;
 
@@ -301,10 +301,9 @@ simd_op!(
         scores: &mut Scores,
     ) {
         // Visible keys of this block for each query. Limits never decrease from row to row.
-        let mut seen = [0; MR];
-        for (i, n) in seen.iter_mut().enumerate() {
-            *n = head.query.limit(row + i).saturating_sub(block.key).min(block.len);
-        }
+        let seen = array_of!(i in MR => {
+            head.query.limit(row + i).saturating_sub(block.key).min(block.len)
+        });
         let max_seen = seen[MR - 1];
         if max_seen == 0 && block.key > 0 {
             return;
@@ -345,7 +344,7 @@ simd_op!(
             let (queries, keys) = ((row, MR), (block.key, max_seen));
             let lines = scores.lines.0.as_mut_ptr();
             // SAFETY: there is a line of `KEY_BLOCK` floats for each query of the tile.
-            unsafe { s.call_noinline(drop_once(drops, queries, keys, lines, KEY_BLOCK)) };
+            unsafe { s.call_noinline(drop_weights(drops, queries, keys, lines, KEY_BLOCK)) };
         }
         let Some(bias) = head.query.hiding_bias() else {
             let mut v = 0;

@@ -36,8 +36,6 @@ mod cache;
 mod cached;
 mod decode;
 mod decode_group;
-#[cfg(feature = "train")]
-mod dropout;
 mod flash;
 mod head_views;
 mod kv_f16;

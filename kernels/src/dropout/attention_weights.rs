@@ -1,8 +1,10 @@
-//! Dropout of attention weights. Their matrix is never stored; the dropout is applied to one tile at a time.
+//! Dropout of attention weights. Their matrix is never stored; the dropout is applied to one tile at a time, by separate
+//! functions, so that calls without dropout do not contain their code.
 
 use super::mask::{DECISIONS, Dropout, Share};
 use super::philox::{GROUP, Philox};
 use crate::error::Error;
+use crate::simd::simd_op;
 use core::mem::MaybeUninit;
 use core::ops::Range;
 
@@ -71,7 +73,7 @@ pub(crate) struct HeadDrops {
     head: u32,
 }
 
-/// The decisions of [`HeadDrops::decide`]: `[queries][ceil(keys / 8)][8]`.
+/// The decisions of [`decide_drops`]: `[queries][ceil(keys / 8)][8]`.
 #[repr(align(64))]
 pub(crate) struct DropMask([MaybeUninit<[[u64; 2]; GROUP]>; GROUPS]);
 
@@ -81,119 +83,129 @@ impl DropMask {
     }
 }
 
+/// The place after a place, `(row, block)`, in rows of `blocks` blocks.
+#[inline(always)]
+const fn after((row, block): (usize, usize), blocks: usize) -> (usize, usize) {
+    if block + 1 == blocks { (row + 1, 0) } else { (row, block + 1) }
+}
+
 impl HeadDrops {
-    /// Computes the decisions for the weights of `queries`, at most 8, and of the `keys` keys from `key` on. `keys` is
-    /// at most 256, and `key` is a multiple of 8.
+    /// Computes the group of blocks from `place` on, in rows of `blocks` blocks; the place `(0, 0)` is that of `query` and
+    /// `key`. Sets `place` to the first one after the group.
     #[inline(always)]
-    pub(crate) fn decide(
+    fn group(
         &self,
-        queries: Range<usize>,
-        (key, keys): (usize, usize),
-        to: &mut DropMask,
-    ) {
-        let blocks = keys.div_ceil(DECISIONS);
-        let groups = (queries.len() * blocks).div_ceil(GROUP);
-        debug_assert!(groups <= GROUPS && key.is_multiple_of(DECISIONS));
-        let (mut query, mut block) = (queries.start, 0);
-        for to in to.0.iter_mut().take(groups) {
-            let (mut c0, mut c1) = ([0; GROUP], [0; GROUP]);
-            for i in 0..GROUP {
-                (c0[i], c1[i]) = ((key / DECISIONS + block) as u64, query as u64);
-                block += 1;
-                if block == blocks {
-                    (query, block) = (query + 1, 0);
-                }
-            }
-            let mut words = [[0; 2]; GROUP];
-            self.philox.group(c0, c1, [self.sentence, self.head], &mut words);
-            to.write(words);
+        (query, key): (usize, usize),
+        place: &mut (usize, usize),
+        blocks: usize,
+    ) -> [[u64; 2]; GROUP] {
+        debug_assert!(key.is_multiple_of(DECISIONS));
+        // The array first contains the counters, then the blocks computed from them, to save stack.
+        let mut words = [[0; 2]; GROUP];
+        for words in &mut words {
+            *words = [(key / DECISIONS + place.1) as u64, (query + place.0) as u64];
+            *place = after(*place, blocks);
         }
+        let (mut c0, mut c1) = ([0; GROUP], [0; GROUP]);
+        for i in 0..GROUP {
+            [c0[i], c1[i]] = words[i];
+        }
+        self.philox.group(c0, c1, [self.sentence, self.head], &mut words);
+        words
     }
 
-    /// Decides and drops in one step, a group of blocks at a time. The weights of query `query + i` and the `keys`
-    /// keys from `key` on, a multiple of 8, are at `lines[i * stride]`. The elements after them, up to a multiple of 8
-    /// keys, get unspecified values.
+    /// Applies a block of decisions: each weight becomes 0 or is divided by the probability that it is not dropped.
     ///
     /// # Safety
-    /// The lines of `queries` queries are valid for reads and writes up to a multiple of 8 keys.
+    /// `weights` is valid for reads and writes of [`DECISIONS`] floats.
     #[inline(always)]
-    pub(crate) unsafe fn drop_from(
-        &self,
-        (query, queries): (usize, usize),
-        (key, keys): (usize, usize),
-        lines: *mut f32,
-        stride: usize,
-    ) {
-        let blocks = keys.div_ceil(DECISIONS);
-        let total = queries * blocks;
-        let (mut row, mut block) = (0, 0);
-        let mut done = 0;
-        while done < total {
-            let first = (row, block);
-            // The array first contains the counters, then the blocks computed from them, to save stack.
-            let mut words = [[0; 2]; GROUP];
-            for words in &mut words {
-                *words = [(key / DECISIONS + block) as u64, (query + row) as u64];
-                block += 1;
-                if block == blocks {
-                    (row, block) = (row + 1, 0);
-                }
-            }
-            let (mut c0, mut c1) = ([0; GROUP], [0; GROUP]);
-            for i in 0..GROUP {
-                [c0[i], c1[i]] = words[i];
-            }
-            self.philox.group(c0, c1, [self.sentence, self.head], &mut words);
-            (row, block) = first;
-            for words in words.iter().take(total - done) {
-                let line = lines.wrapping_add(row * stride + block * DECISIONS);
-                // SAFETY: the caller's contract. Two 64-bit words have the size of eight 16-bit numbers and sufficient
-                // alignment.
-                let (decisions, line) = unsafe {
-                    let words: *const [u64; 2] = words;
-                    (&*words.cast::<[u16; DECISIONS]>(), &mut *line.cast::<[f32; DECISIONS]>())
-                };
-                for i in 0..DECISIONS {
-                    line[i] = self.share.apply(line[i], decisions[i]);
-                }
-                block += 1;
-                if block == blocks {
-                    (row, block) = (row + 1, 0);
-                }
-            }
-            done += GROUP;
-        }
-    }
-
-    /// Applies the decisions `from` to weights or to their gradients: each becomes 0 or is divided by the probability
-    /// that it is not dropped. Those of query `i` start at `lines[i * stride]`. The elements after them, up to a
-    /// multiple of 8 keys, get unspecified values.
-    ///
-    /// # Safety
-    /// [`HeadDrops::decide`] has written the decisions for this number of queries and keys, and the lines are valid
-    /// for reads and writes up to a multiple of 8 keys.
-    #[inline(always)]
-    pub(crate) unsafe fn apply(
-        &self,
-        from: &DropMask,
-        (queries, keys): (usize, usize),
-        lines: *mut f32,
-        stride: usize,
-    ) {
-        let blocks = keys.div_ceil(DECISIONS);
-        let words: *const [u16; DECISIONS] = from.0.as_ptr().cast();
-        for query in 0..queries {
-            for block in 0..blocks {
-                // SAFETY: the caller's contract. Two 64-bit words have the size of eight 16-bit numbers and sufficient
-                // alignment.
-                let (decisions, line) = unsafe {
-                    let line = lines.add(query * stride + block * DECISIONS);
-                    (*words.add(query * blocks + block), &mut *line.cast::<[f32; DECISIONS]>())
-                };
-                for i in 0..DECISIONS {
-                    line[i] = self.share.apply(line[i], decisions[i]);
-                }
-            }
+    unsafe fn apply(&self, block: &[u64; 2], weights: *mut f32) {
+        let block: *const [u64; 2] = block;
+        // SAFETY: the caller's contract. Two 64-bit words have the size of eight 16-bit numbers and sufficient alignment.
+        let (decisions, weights) = unsafe {
+            (&*block.cast::<[u16; DECISIONS]>(), &mut *weights.cast::<[f32; DECISIONS]>())
+        };
+        for i in 0..DECISIONS {
+            weights[i] = self.share.apply(weights[i], decisions[i]);
         }
     }
 }
+
+simd_op!(
+    /// Computes the decisions for the weights of `queries`, at most 8, and of keys, given as the first, a multiple of 8,
+    /// and their number, at most 256.
+    pub(crate) fn decide_drops<S: SimdF32>(
+        _s: S,
+        drops: HeadDrops,
+        queries: Range<usize>,
+        keys: (usize, usize),
+        to: &mut DropMask,
+    ) {
+        let blocks = keys.1.div_ceil(DECISIONS);
+        let groups = (queries.len() * blocks).div_ceil(GROUP);
+        debug_assert!(groups <= GROUPS);
+        let mut place = (0, 0);
+        for to in to.0.iter_mut().take(groups) {
+            to.write(drops.group((queries.start, keys.0), &mut place, blocks));
+        }
+    }
+);
+
+simd_op!(
+    /// Applies the decisions `from` to weights or to their gradients, of `size = (queries, keys)`. Those of query `i` start
+    /// at `lines[i * stride]`. The elements after them, up to a multiple of 8 keys, get unspecified values.
+    ///
+    /// # Safety
+    /// [`decide_drops`] has written the decisions for this number of queries and keys, and the lines are valid for reads
+    /// and writes up to a multiple of 8 keys.
+    pub(crate) unsafe fn apply_drops<S: SimdF32>(
+        _s: S,
+        drops: HeadDrops,
+        from: &DropMask,
+        size: (usize, usize),
+        lines: *mut f32,
+        stride: usize,
+    ) {
+        let ((queries, keys), words) = (size, from.0.as_ptr().cast::<[u64; 2]>());
+        let blocks = keys.div_ceil(DECISIONS);
+        for query in 0..queries {
+            for block in 0..blocks {
+                // SAFETY: the contract of this function.
+                unsafe {
+                    let line = lines.add(query * stride + block * DECISIONS);
+                    drops.apply(&*words.add(query * blocks + block), line);
+                }
+            }
+        }
+    }
+);
+
+simd_op!(
+    /// Decides and drops in one step, a group of blocks at a time, with little stack. Queries and keys are given as the
+    /// first and their number; the first key is a multiple of 8. The weights of query `i` start at `lines[i * stride]`. The
+    /// elements after them, up to a multiple of 8 keys, get unspecified values.
+    ///
+    /// # Safety
+    /// The lines of the queries are valid for reads and writes up to a multiple of 8 keys.
+    pub(crate) unsafe fn drop_weights<S: SimdF32>(
+        _s: S,
+        drops: HeadDrops,
+        queries: (usize, usize),
+        keys: (usize, usize),
+        lines: *mut f32,
+        stride: usize,
+    ) {
+        let blocks = keys.1.div_ceil(DECISIONS);
+        let (mut place, mut left) = ((0, 0), queries.1 * blocks);
+        while left > 0 {
+            let mut at = place;
+            let group = drops.group((queries.0, keys.0), &mut place, blocks);
+            for block in group.iter().take(left) {
+                // SAFETY: the contract of this function.
+                unsafe { drops.apply(block, lines.wrapping_add(at.0 * stride + at.1 * DECISIONS)) };
+                at = after(at, blocks);
+            }
+            left = left.saturating_sub(GROUP);
+        }
+    }
+);

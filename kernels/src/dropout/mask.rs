@@ -117,35 +117,32 @@ simd_op!(
                     unsafe { core::slice::from_raw_parts(blocks.as_ptr().cast::<u16>(), CHUNK) };
                 let decisions = &decisions[skipped..skipped + count];
                 let out = &mut out[done..done + count];
-                match (x, write) {
-                    (None, WriteMode::Store) => {
-                        for (x, &decision) in out.iter_mut().zip(decisions) {
-                            *x = share.apply(*x, decision);
-                        }
-                    }
-                    (None, WriteMode::Add) => {
-                        for (x, &decision) in out.iter_mut().zip(decisions) {
-                            *x += share.apply(*x, decision);
-                        }
-                    }
-                    (Some(x), WriteMode::Store) => {
-                        let x = &x[done..done + count];
-                        for ((out, &x), &decision) in out.iter_mut().zip(x).zip(decisions) {
-                            *out = share.apply(x, decision);
-                        }
-                    }
-                    (Some(x), WriteMode::Add) => {
-                        let x = &x[done..done + count];
-                        for ((out, &x), &decision) in out.iter_mut().zip(x).zip(decisions) {
-                            *out += share.apply(x, decision);
-                        }
-                    }
+                let x = x.map(|x| &x[done..done + count]);
+                match write {
+                    WriteMode::Store => drop_each(share, x, decisions, out, |out, x| *out = x),
+                    WriteMode::Add => drop_each(share, x, decisions, out, |out, x| *out += x),
                 }
                 done += count;
             }
         }
     }
 );
+
+/// Writes each element of `x`, or of `out` without `x`, after its decision.
+#[inline(always)]
+fn drop_each(
+    share: Share,
+    x: Option<&[f32]>,
+    decisions: &[u16],
+    out: &mut [f32],
+    write: impl Fn(&mut f32, f32),
+) {
+    let each = out.iter_mut().zip(decisions);
+    match x {
+        Some(x) => each.zip(x).for_each(|((out, &d), &x)| write(out, share.apply(x, d))),
+        None => each.for_each(|(out, &d)| write(out, share.apply(*out, d))),
+    }
+}
 
 impl Share {
     #[inline(always)]

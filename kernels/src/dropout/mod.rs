@@ -26,7 +26,7 @@ mod mask;
 mod philox;
 
 pub use attention_weights::WeightDropout;
-pub(crate) use attention_weights::{DropMask, HeadDrops};
+pub(crate) use attention_weights::{DropMask, HeadDrops, apply_drops, decide_drops, drop_weights};
 pub use init_and_shuffle::{normal, permutation, uniform};
 pub use mask::{Dropout, dropout};
 pub use philox::Philox;

@@ -43,7 +43,7 @@ use crate::dtype::Dtype;
 use crate::matrix::{Matrix, MatrixMut};
 use crate::parallel::{Workers, share, work_to_share};
 use crate::prefetch::{CacheLevel, PerPeriod, PerStep, Sparse};
-use crate::simd::{MAX_MR, MAX_PANEL, SimdF32, SimdOp, simd_op, tile_heights};
+use crate::simd::{MAX_MR, MAX_PANEL, SimdF32, SimdOp, array_of, simd_op, tile_heights};
 use core::mem::MaybeUninit;
 use core::ops::Range;
 
@@ -272,10 +272,7 @@ impl GemmRange<'_> {
         let (row, depth) = (self.rows.start, self.weight.depth());
         let rows = Rows::of(&self.a, row, 0);
         let first = self.weight.address(panel, 0);
-        let mut at = [first; P];
-        for p in 1..P {
-            at[p] = first.wrapping_add(p * depth * S::PANEL);
-        }
+        let at = array_of!(p in P => first.wrapping_add(p * depth * S::PANEL));
         let panels = Panels { at, step: S::PANEL, vector: S::LANES };
         let zero = [[[s.splat(0.0); NV]; 1]; P];
         // SAFETY: `row` and the panels are inside the ranges of this task, which the shapes of both views cover. No
@@ -283,12 +280,12 @@ impl GemmRange<'_> {
         unsafe {
             let sums = match target {
                 PrefetchTarget::Sparse if const { S::MAY_PREFER_HW_PREFETCH && P > 1 } => {
-                    let prefetch = at.map(|at| Sparse::sparse(at, S::PANEL));
+                    let prefetch = array_of!(p in P => Sparse::sparse(at[p], S::PANEL));
                     multiply(F32Operand(s), zero, depth, rows, panels, prefetch)
                 }
                 PrefetchTarget::LaterStep if const { S::PREFETCHES && P > 1 } => {
-                    let prefetch = at.map(|at| {
-                        let at = at.wrapping_add(ROW_PREFETCH_STEPS * S::PANEL);
+                    let prefetch = array_of!(p in P => {
+                        let at = at[p].wrapping_add(ROW_PREFETCH_STEPS * S::PANEL);
                         PerStep::running(at, NV, S::LANES)
                     });
                     multiply(F32Operand(s), zero, depth, rows, panels, prefetch)

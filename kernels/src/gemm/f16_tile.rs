@@ -12,7 +12,9 @@ use crate::dtype::Dtype;
 use crate::parallel::share;
 use crate::prefetch::{CacheLevel, PerPeriod, PerStep, Sparse, strong_hw_prefetcher};
 use crate::simd::half::{Bf16, F16, F16Load, LowRegister};
-use crate::simd::{CACHE_LINE_F32, MAX_LANES, MAX_MR, SimdF32, simd_op, tile_heights};
+use crate::simd::{
+    CACHE_LINE_F32, MAX_LANES, MAX_MR, SimdF32, SimdOp, array_of, simd_op, tile_heights,
+};
 use core::marker::PhantomData;
 
 /// Independent chains of additions that use the full FMA throughput of a CPU.
@@ -180,7 +182,9 @@ simd_op!(
                 let local = share(range.rows.len(), tiles, tile);
                 let row = range.rows.start + local.start;
                 done = tile_heights!(local.len(), [1 2 3 4 5 6], MR if MR <= max_rows::<S>() => {
-                    range.f16_tile::<S, L, MR, NV>(s, (row, panel), most)
+                    let tile = f16_tile::<L, MR, NV>(&range, (row, panel), most);
+                    // One function with all tiles would take several times as long to compile.
+                    if const { MR > 1 } { s.call_noinline(tile) } else { tile.run(s) }
                 });
             }
             panel += done;
@@ -193,46 +197,47 @@ const fn max_rows<S: SimdF32>() -> usize {
     if S::REGISTERS > 16 { MAX_MR } else { MAX_MR - 1 }
 }
 
-impl GemmRange<'_> {
-    /// Whether an outer cache may hold the weights from one call to the next.
-    #[inline(always)]
-    fn in_cache(&self) -> bool {
-        let weight = self.weight;
-        weight.dtype().words(weight.depth()) * weight.columns() <= CACHED_WORDS
-    }
-
+simd_op!(
     /// Computes a tile of as many panels as are needed for enough chains of additions, but at most `most`. Returns the
     /// number of panels.
-    #[inline(always)]
     fn f16_tile<S: SimdF32, L: F16Load, const MR: usize, const NV: usize>(
-        &self,
         s: S,
-        (row, panel): (usize, usize),
+        range: &GemmRange<'_>,
+        at: (usize, usize),
         most: usize,
     ) -> usize {
         // This is for x86-64. Four panels would take all of the 16 registers: the sums and as many vectors of weights.
         // On other CPUs a vector is two registers, or a panel is four vectors.
         if const { S::MAY_PREFER_HW_PREFETCH && L::HALF_VECTORS && MR == 1 }
             && strong_hw_prefetcher(s)
-            && self.in_cache()
+            && range.in_cache()
         {
-            self.half_width::<S, MR, NV>(s, (row, panel));
+            range.half_width::<S, MR, NV>(s, at);
             1
         } else if const { S::PREFETCHES && MR * NV <= CHAINS / 4 } && most >= 3 {
-            self.panels::<S, L, 3, MR, NV>(s, (row, panel));
+            range.panels::<S, L, 3, MR, NV>(s, at);
             3
         } else if const { MR == 1 || S::PREFETCHES && MR * NV < CHAINS } && most >= 2 {
             // Registers: the sums, the weights of a panel and an element.
             if const { 2 * MR * NV + NV + 1 >= S::REGISTERS - 1 } {
-                self.panels::<S, LowRegister<L>, 2, MR, NV>(s, (row, panel));
+                range.panels::<S, LowRegister<L>, 2, MR, NV>(s, at);
             } else {
-                self.panels::<S, L, 2, MR, NV>(s, (row, panel));
+                range.panels::<S, L, 2, MR, NV>(s, at);
             }
             2
         } else {
-            self.panels::<S, L, 1, MR, NV>(s, (row, panel));
+            range.panels::<S, L, 1, MR, NV>(s, at);
             1
         }
+    }
+);
+
+impl GemmRange<'_> {
+    /// Whether an outer cache may hold the weights from one call to the next.
+    #[inline(always)]
+    fn in_cache(&self) -> bool {
+        let weight = self.weight;
+        weight.dtype().words(weight.depth()) * weight.columns() <= CACHED_WORDS
     }
 
     /// Computes a tile of one panel in vectors of half the width, which doubles the number of chains. `multiply` treats
@@ -278,16 +283,10 @@ impl GemmRange<'_> {
     ) {
         let Self { a, weight, store, .. } = self;
         let rows = Rows::of(a, row, 0);
-        let mut at = [weight.address(panel, 0); P];
-        for (p, at) in at.iter_mut().enumerate() {
-            *at = weight.address(panel + p, 0);
-        }
+        let at = array_of!(p in P => weight.address(panel + p, 0));
         // One step of `k` is half of the words of two rows.
         let words = S::PANEL / 2;
-        let mut weights = [at[0].cast(); P];
-        for (to, &at) in weights.iter_mut().zip(&at) {
-            *to = at.cast();
-        }
+        let weights = array_of!(p in P => at[p].cast());
         let panels = Panels { at: weights, step: 2 * S::PANEL, vector: 2 * S::LANES };
         let operand = F16Operand::<S, L, 2>::new(s);
         let zero = [[[s.splat(0.0); NV]; MR]; P];
@@ -299,29 +298,25 @@ impl GemmRange<'_> {
             let sums = match PrefetchTarget::select(s, reads) {
                 PrefetchTarget::Sparse if const { S::MAY_PREFER_HW_PREFETCH && MR == 1 && P > 1 } =>
                 {
-                    let mut prefetch = [Sparse::sparse(at[0], words); P];
-                    for p in 1..P {
-                        prefetch[p] = Sparse::sparse(at[p], words);
-                    }
+                    let prefetch = array_of!(p in P => Sparse::sparse(at[p], words));
                     multiply(operand, zero, weight.depth(), rows, panels, prefetch)
                 }
                 // One line in two steps. When weights come from memory, requesting a line twice would not make it
                 // arrive later.
                 _ if const { S::PREFETCHES && S::PANEL == CACHE_LINE_F32 } && cached => {
                     let (apart, cache) = (CACHE_LINE_F32, CacheLevel::L1);
-                    let mut prefetch = [PerPeriod::<2> { at: at[0], apart, count: 1, cache }; P];
-                    for (prefetch, at) in prefetch.iter_mut().zip(at) {
-                        prefetch.at = at.wrapping_add(PREFETCH_WORDS);
-                    }
+                    let prefetch = array_of!(p in P => {
+                        let at = at[p].wrapping_add(PREFETCH_WORDS);
+                        PerPeriod::<2> { at, apart, count: 1, cache }
+                    });
                     multiply(operand, zero, weight.depth(), rows, panels, prefetch)
                 }
                 _ => {
                     let count = if S::PREFETCHES { words.div_ceil(CACHE_LINE_F32) } else { 0 };
-                    let mut prefetch = [PerStep::new(at[0], words, count, CACHE_LINE_F32); P];
-                    for (prefetch, at) in prefetch.iter_mut().zip(at) {
-                        let at = at.wrapping_add(PREFETCH_WORDS);
-                        *prefetch = PerStep::new(at, words, count, CACHE_LINE_F32);
-                    }
+                    let prefetch = array_of!(p in P => {
+                        let at = at[p].wrapping_add(PREFETCH_WORDS);
+                        PerStep::new(at, words, count, CACHE_LINE_F32)
+                    });
                     multiply(operand, zero, weight.depth(), rows, panels, prefetch)
                 }
             };

@@ -51,8 +51,8 @@ pub use weight_source::PackSource;
 
 pub(crate) use f16_tile::F16Operand;
 pub(crate) use int8::{
-    Columns, Int8Panels, Integers, LEVELS, MIN_AMAX, PANEL, QuantizeColumns, Rounding, Row, Single,
-    magnitude, round,
+    Columns, Int8Panels, Integers, LEVELS, MIN_AMAX, PANEL, Rounding, Row, Single, magnitude,
+    quantize_columns, round,
 };
 pub(crate) use microkernel::{F32Operand, Panels, Rows, Tile, TileOperand, multiply, multiply_one};
 pub(crate) use unpack::Column;

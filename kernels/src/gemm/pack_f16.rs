@@ -19,11 +19,10 @@ use super::weight_source::PackSource;
 use crate::dtype::Dtype;
 use crate::error::Error;
 use crate::isa::Isa;
-use crate::isa::auto_vectorize::AutoVectorize;
 use crate::matrix::Matrix;
 use crate::parallel::{Workers, share};
-use crate::simd::MAX_PANEL;
 use crate::simd::half::{narrow_bf16, narrow_f16};
+use crate::simd::{MAX_PANEL, simd_op};
 use crate::sync_ptr::SharedMut;
 use core::ops::Range;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -161,7 +160,7 @@ impl PanelPart<'_> {
         if let Some(matrix) = self.block.as_f32() {
             // SAFETY: `columns` returns columns of the block.
             let block = unsafe { matrix.columns_unchecked(columns.start, columns.len()) };
-            return self.isa.run(Search { block, dtype });
+            return self.isa.dispatch(has_too_large(block, dtype));
         }
         let rows = 0..self.block.shape()[0];
         let of_row = |row| columns.clone().map(move |column| self.block.at(row, column));
@@ -194,23 +193,15 @@ impl PanelPart<'_> {
             // SAFETY: `rows` and `part` are of the block, and `rows_f32` has `ROWS` rows.
             unsafe { block.pack_rows(isa, rows, part.clone(), (first, true), &mut rows_f32) };
             let (rows_f32, to) = (&rows_f32[..padded], to.as_mut_ptr().cast());
-            isa.run(Round { rows_f32, dtype, isa, columns: (first, count), to });
+            // SAFETY: the panel has these rows, of which `to` has all that remain.
+            isa.dispatch(unsafe { round_pairs(rows_f32, dtype, isa, (first, count), to) });
         }
     }
 }
 
-/// Searches a block for a value that is too large.
-struct Search<'a> {
-    block: Matrix<'a>,
-    dtype: Dtype,
-}
-
-impl AutoVectorize for Search<'_> {
-    type Output = bool;
-
-    #[inline(always)]
-    fn run(self) -> bool {
-        let Self { block, dtype } = self;
+simd_op!(
+    /// Whether a block has a value that is too large.
+    fn has_too_large<S: SimdF32>(_s: S, block: Matrix<'_>, dtype: Dtype) -> bool {
         // Transposed if necessary, so that the inner loop reads contiguous memory.
         let block = if block.column_stride() == 1 { block } else { block.transposed() };
         let (row, column) = (block.row_stride(), block.column_stride());
@@ -233,27 +224,23 @@ impl AutoVectorize for Search<'_> {
         }
         found
     }
-}
+);
 
-/// Rounds rows of a panel into the packed matrix.
-struct Round<'a> {
-    /// `[even number of rows][panel]`.
-    rows_f32: &'a [f32],
-    dtype: Dtype,
-    isa: Isa,
-    /// The first column and the number of columns.
-    columns: (usize, usize),
-    /// Destination: row 0 of these rows in the panel.
-    to: *mut u16,
-}
-
-impl AutoVectorize for Round<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run(self) {
-        let Self { rows_f32, dtype, isa, columns: (first, count), to } = self;
-        let (width, lanes) = (isa.panel(), isa.lanes());
+simd_op!(
+    /// Rounds `rows_f32`, `[even number of rows][panel]`, into the packed matrix: the columns `columns`, given as the first
+    /// and their number. `to` is row 0 of these rows in the panel.
+    ///
+    /// # Safety
+    /// `to` is valid for writes of the columns of these rows, and no other thread uses them.
+    unsafe fn round_pairs<S: SimdF32>(
+        _s: S,
+        rows_f32: &[f32],
+        dtype: Dtype,
+        isa: Isa,
+        columns: (usize, usize),
+        to: *mut u16,
+    ) {
+        let (width, lanes, (first, count)) = (isa.panel(), isa.lanes(), columns);
         for (pair, rows) in rows_f32.chunks_exact(2 * width).enumerate() {
             let (even, odd) = rows.split_at(width);
             let to = to.wrapping_add(2 * pair * width);
@@ -261,7 +248,7 @@ impl AutoVectorize for Round<'_> {
                 for column in first..first + count {
                     let positions = F16Column::of_column(isa, dtype, 0, column);
                     for (k, row) in [even, odd].into_iter().enumerate() {
-                        // SAFETY: `column < width`, and the caller reserved both rows of this pair.
+                        // SAFETY: the contract of this function; `column` is one of the columns.
                         unsafe {
                             *to.add(positions.row(k)) = match dtype {
                                 Dtype::F16 => narrow_f16(row[column]),
@@ -272,7 +259,7 @@ impl AutoVectorize for Round<'_> {
                 }
                 continue;
             }
-            // SAFETY: all `width` columns of the panel, and the caller reserved both rows of this pair.
+            // SAFETY: the contract of this function, for all columns of the panel.
             let to = unsafe { core::slice::from_raw_parts_mut(to, 2 * width) };
             if dtype == Dtype::F16 {
                 // Vectors of the two rows alternate.
@@ -290,4 +277,4 @@ impl AutoVectorize for Round<'_> {
             }
         }
     }
-}
+);

@@ -12,7 +12,7 @@ use crate::isa::Isa;
 use crate::matrix::Matrix;
 use crate::parallel::Workers;
 use crate::prefetch::PerStep;
-use crate::simd::{CACHE_LINE_F32, MAX_MR, SimdF32, simd_op, tile_heights};
+use crate::simd::{CACHE_LINE_F32, MAX_MR, SimdF32, array_of, simd_op, tile_heights};
 use core::ops::Range;
 
 /// Steps between the prefetch of a row of a panel and its use.
@@ -95,10 +95,7 @@ impl UnpackedPanels<'_> {
         let Self { a, b, store, .. } = self;
         let rows = Rows::of(a, 0, 0);
         let (first, step) = (b.as_ptr().wrapping_add(panel * S::PANEL), b.row_stride());
-        let mut at = [first; P];
-        for p in 1..P {
-            at[p] = first.wrapping_add(p * S::PANEL);
-        }
+        let at = array_of!(p in P => first.wrapping_add(p * S::PANEL));
         let panels = Panels { at, step, vector: S::LANES };
         let ahead = first.wrapping_add(PREFETCH_STEPS.wrapping_mul(step));
         // The panels may be unaligned, so they may touch one more line.

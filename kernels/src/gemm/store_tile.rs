@@ -8,7 +8,7 @@ use super::packing::PackedMatrix;
 use crate::activation::{Activation, map_activation};
 use crate::matrix::{Matrix, MatrixMut};
 use crate::prefetch::CacheLevel;
-use crate::simd::{MAX_MR, MAX_PANEL, SimdF32, simd_op};
+use crate::simd::{MAX_MR, MAX_PANEL, SimdF32, array_of, simd_op};
 use core::mem::MaybeUninit;
 use core::ops::Range;
 
@@ -271,12 +271,8 @@ pub(super) unsafe fn load_line<S: SimdF32, const NV: usize>(
     s: S,
     from: *const f32,
 ) -> [S::F32; NV] {
-    let mut line = [s.splat(0.0); NV];
-    for (v, to) in line.iter_mut().enumerate() {
-        // SAFETY: `# Safety` of this function.
-        *to = unsafe { s.load(from.add(v * S::LANES)) };
-    }
-    line
+    // SAFETY: `# Safety` of this function.
+    unsafe { array_of!(v in NV => s.load(from.add(v * S::LANES))) }
 }
 
 /// As [`load_line`], or the first `count` floats of one vector.

@@ -178,16 +178,10 @@ fn check(
 
 /// Writes zeros.
 fn clear(matrix: &mut MatrixMut<'_>) {
-    let (row_stride, column_stride) = (matrix.row_stride(), matrix.column_stride());
-    let (rows, columns) = (matrix.rows(), matrix.columns());
-    let first = matrix.shared().as_ptr();
-    if columns == 0 {
-        return;
-    }
+    let rows = if matrix.columns() == 0 { 0 } else { matrix.rows() };
     for row in 0..rows {
-        for column in 0..columns {
-            // SAFETY: `row` and `column` are inside the view, which is borrowed exclusively.
-            unsafe { first.add(row * row_stride + column * column_stride).write(0.0) };
+        for column in 0..matrix.columns() {
+            *matrix.at_mut(row, column) = 0.0;
         }
     }
 }

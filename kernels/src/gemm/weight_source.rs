@@ -4,9 +4,9 @@ use super::packing::pack_block;
 use crate::dtype::Dtype;
 use crate::error::{Error, ViewShape};
 use crate::isa::Isa;
-use crate::isa::auto_vectorize::AutoVectorize;
 use crate::matrix::Matrix;
 use crate::simd::half::{widen_bf16, widen_f16};
+use crate::simd::simd_op;
 use core::fmt;
 use core::ops::Range;
 
@@ -162,30 +162,32 @@ impl<'a> PackSource<'a> {
                 } else {
                     (rows, columns, [panel, 1])
                 };
-                isa.run(Widen { dtype, data, width, lines, part, to: &mut to[first..], steps });
+                isa.dispatch(widen_lines(
+                    dtype,
+                    (data, width),
+                    lines,
+                    part,
+                    &mut to[first..],
+                    steps,
+                ));
             }
         }
     }
 }
 
-/// Widens `part` of each of `lines` of `data`, whose lines have `width` values.
-struct Widen<'a> {
-    dtype: Dtype,
-    data: &'a [u16],
-    width: usize,
-    lines: Range<usize>,
-    part: Range<usize>,
-    to: &'a mut [f32],
-    /// Distance in `to` from one line to the next, and from one value of a line to the next.
-    steps: [usize; 2],
-}
-
-impl AutoVectorize for Widen<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run(self) {
-        let Self { dtype, data, width, lines, part, to, steps: [line_step, step] } = self;
+simd_op!(
+    /// Widens `part` of each of `lines` of `values`: the data, and the length of a line. In `to`, `steps` is the distance
+    /// from one line to the next, and from one value of a line to the next.
+    fn widen_lines<S: SimdF32>(
+        _s: S,
+        dtype: Dtype,
+        values: (&[u16], usize),
+        lines: Range<usize>,
+        part: Range<usize>,
+        to: &mut [f32],
+        steps: [usize; 2],
+    ) {
+        let ((data, width), [line_step, step]) = (values, steps);
         for (i, line) in lines.enumerate() {
             let from = &data[line * width..][part.clone()];
             let values = to[i * line_step..].iter_mut().step_by(step).zip(from);
@@ -196,7 +198,7 @@ impl AutoVectorize for Widen<'_> {
             }
         }
     }
-}
+);
 
 impl fmt::Debug for PackSource<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

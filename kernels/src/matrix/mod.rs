@@ -158,11 +158,17 @@ impl<'a> Matrix<'a> {
     /// # Panics
     /// The element is outside the matrix.
     pub fn at(&self, row: usize, column: usize) -> f32 {
+        // SAFETY: it is an element of the view.
+        unsafe { self.element(row, column).read() }
+    }
+
+    /// The address of an element, which is checked to be inside.
+    fn element(&self, row: usize, column: usize) -> NonNull<f32> {
         let ([rows, columns], [row_stride, column_stride]) = (self.shape, self.strides);
         let inside = row < rows && column < columns;
         assert!(inside, "element ({row}, {column}) of a {rows} x {columns} matrix");
         // SAFETY: the assertion above: it is an element of the view.
-        unsafe { self.first.add(row * row_stride + column * column_stride).read() }
+        unsafe { self.first.add(row * row_stride + column * column_stride) }
     }
 
     /// Rows and columns.
@@ -287,6 +293,12 @@ impl<'a> MatrixMut<'a> {
     pub(crate) const unsafe fn columns_unchecked(self, first: usize, count: usize) -> Self {
         // SAFETY: the caller's contract.
         Self { view: unsafe { self.view.columns_unchecked(first, count) }, ..self }
+    }
+
+    /// An element, as [`Matrix::at`].
+    pub(crate) fn at_mut(&mut self, row: usize, column: usize) -> &mut f32 {
+        // SAFETY: it is an element of the view, which is borrowed exclusively.
+        unsafe { self.view.element(row, column).as_mut() }
     }
 
     /// A pointer to the elements that threads can share; each thread writes its own elements.

@@ -12,7 +12,7 @@ use crate::parallel::Exec;
 use crate::row_prefetch::PrefetchRow;
 use crate::row_tasks::{RowPtrs, for_rows};
 use crate::rows::{RowVector, UNROLL, fold_parts, map_row};
-use crate::simd::{SimdF32, simd_op};
+use crate::simd::{SimdF32, array_of, simd_op};
 use core::ops::Range;
 
 /// The largest number of columns for which two rows are processed in parallel, if the registers can hold the sums of
@@ -285,10 +285,7 @@ impl<'a> NormRows<'a> {
         prefetch: &[PrefetchRow],
     ) {
         let (x, out) = (self.input.normalized().rows::<R>(row), self.out.rows::<R>(row));
-        let mut of_row = [[s.splat(0.0); 3]; R];
-        for row in 0..R {
-            of_row[row] = terms[row].splat(s);
-        }
+        let of_row = array_of!(row in R => terms[row].splat(s));
         // SAFETY: the caller's contract.
         unsafe {
             map_row::<S, R, UNROLL>(
@@ -298,12 +295,10 @@ impl<'a> NormRows<'a> {
                 prefetch,
                 #[inline(always)]
                 |at| {
-                    let mut y = [s.splat(0.0); R];
-                    for row in 0..R {
+                    array_of!(row in R => {
                         let z = standard_score::<S, CENTERED>(s, at.load(s, x[row]), of_row[row]);
-                        y[row] = self.parameters.affine::<S, BIAS>(s, at, z);
-                    }
-                    y
+                        self.parameters.affine::<S, BIAS>(s, at, z)
+                    })
                 },
             );
         }
@@ -403,16 +398,14 @@ unsafe fn means<S: SimdF32, const R: usize>(
     input: &InputRows<'_>,
     row: usize,
 ) -> [f32; R] {
-    let mut means = [0.0; R];
-    let mut origin = [s.splat(0.0); R];
-    for i in 0..R {
-        // SAFETY: the rows are not empty.
-        means[i] = unsafe {
+    // SAFETY: the rows are not empty.
+    let mut means = unsafe {
+        array_of!(i in R => {
             let x = *input.x.row(row + i);
             input.add.map_or(x, |[residual, _]| x + *residual.row(row + i))
-        };
-        origin[i] = s.splat(means[i]);
-    }
+        })
+    };
+    let origin = array_of!(i in R => s.splat(means[i]));
     // SAFETY: the caller's contract.
     let total: [_; R] = unsafe {
         input.fold(
@@ -443,10 +436,7 @@ unsafe fn terms_about<S: SimdF32, const R: usize>(
     prefetch: [PrefetchRow; R],
 ) -> [Terms; R] {
     let len = parameters.columns();
-    let mut means = [s.splat(0.0); R];
-    for row in 0..R {
-        means[row] = s.splat(mean[row]);
-    }
+    let means = array_of!(row in R => s.splat(mean[row]));
     // One part at a time, because each has two sums.
     let [total, squares] = fold_parts::<S, R, 2, 1>(
         s,
@@ -462,18 +452,15 @@ unsafe fn terms_about<S: SimdF32, const R: usize>(
         },
     );
     let inverse = 1.0 / len as f32;
-    let mut terms = [Terms { mean: 0.0, scale: 0.0, shift: 0.0, f32_safe: false }; R];
-    for row in 0..R {
+    array_of!(row in R => {
         let correction = total[row] * inverse;
         let variance = (squares[row] - total[row] * correction) * inverse;
         // Rounding can give a small negative number.
         let variance = if variance < 0.0 { 0.0 } else { variance } + parameters.eps;
         let scale = 1.0 / math::sqrt(variance);
         let shift = -correction * scale;
-        terms[row] =
-            Terms { mean: mean[row], scale, shift, f32_safe: F32_SAFE.contains(&variance) };
-    }
-    terms
+        Terms { mean: mean[row], scale, shift, f32_safe: F32_SAFE.contains(&variance) }
+    })
 }
 
 /// The terms of `R` rows of a root-mean-square normalization.

@@ -5,8 +5,8 @@
 
 use super::error_bound::{self, MAX_DEPTH};
 use crate::error::{Error, Expected};
-use crate::gemm::{Columns, Int8Panels, PANEL, QuantizeColumns};
-use crate::isa::auto_vectorize::AutoVectorize;
+use crate::gemm::{Columns, Int8Panels, PANEL, quantize_columns};
+use crate::simd::simd_op;
 use crate::{Isa, PackedMatrix};
 use core::fmt;
 
@@ -65,8 +65,8 @@ impl<'a> PruningTable<'a> {
         let panel_len = Int8Panels::panel_len(depth, COLUMN_STATISTICS);
         for (index, panel) in data.chunks_exact_mut(panel_len).enumerate() {
             let first = index * PANEL;
-            isa.run(QuantizeColumns { from: weight, first, panel, places: 0..PANEL });
-            isa.run(ColumnBounds { weight, first, panel });
+            isa.dispatch(quantize_columns(weight, first, panel, 0..PANEL));
+            isa.dispatch(column_bounds(weight, first, panel));
         }
         Self::from_built(depth, columns, data)
     }
@@ -134,20 +134,14 @@ impl Columns for PackedMatrix<'_> {
     }
 }
 
-/// Writes the bounds of a panel whose values and scales are written.
-struct ColumnBounds<'b, 'a> {
-    weight: &'b PackedMatrix<'a>,
-    /// The first column of the panel.
-    first: usize,
-    panel: &'b mut [f32],
-}
-
-impl AutoVectorize for ColumnBounds<'_, '_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run(self) {
-        let Self { weight, first, panel } = self;
+simd_op!(
+    /// Writes the bounds of a panel whose values and scales are written. `first` is the first column of the panel.
+    fn column_bounds<S: SimdF32>(
+        _s: S,
+        weight: &PackedMatrix<'_>,
+        first: usize,
+        panel: &mut [f32],
+    ) {
         let depth = weight.depth();
         let count = (weight.columns() - first).min(PANEL);
         let (words, statistics) = panel.split_at_mut(depth.div_ceil(4) * PANEL);
@@ -169,4 +163,4 @@ impl AutoVectorize for ColumnBounds<'_, '_> {
         *errors =
             core::array::from_fn(|j| error_bound::column_error(error_squares[j], norms[j], depth));
     }
-}
+);

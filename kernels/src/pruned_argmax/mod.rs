@@ -109,11 +109,11 @@ pub fn argmax(
     };
     let (panels, workers) = (pruning_table.panels().panels(), parallelism.workers());
     workers.for_each(PARTS, &|part| {
-        isa.dispatch_bytes(scan::Scan { job: &job, part, panels: share(panels, PARTS, part) });
+        isa.dispatch_bytes(scan::scan(&job, part, share(panels, PARTS, part)));
     });
     let (columns, values) = (SharedMut::new(columns), SharedMut::new(&mut values[..count]));
     workers.for_each(count, &|row| {
-        let (column, value) = isa.dispatch(rescore::Rescore { job: &job, x: &x, row });
+        let (column, value) = isa.dispatch(rescore::rescore(&job, &x, row));
         // SAFETY: one element for each row, and each task has its own row.
         unsafe {
             columns.part(row, 1)[0] = column;

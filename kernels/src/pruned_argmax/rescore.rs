@@ -4,7 +4,7 @@ use super::product::{CANDIDATES, Candidate, PARTS};
 use super::scan::ScanTask;
 use crate::Matrix;
 use crate::gemm::Column;
-use crate::simd::{MAX_LANES, SimdF32, SimdOp};
+use crate::simd::{MAX_LANES, SimdF32, simd_op};
 
 /// The column that [`argmax`](super::argmax) returns for a row that it cannot decide.
 pub const UNDECIDED: u32 = u32::MAX;
@@ -12,20 +12,17 @@ pub const UNDECIDED: u32 = u32::MAX;
 /// Candidates that are computed together. The first group usually excludes the rest.
 const GROUP: usize = 8;
 
-/// The largest element of a row and its column.
-pub(super) struct Rescore<'d, 'a> {
-    pub(super) job: &'d ScanTask<'a>,
-    pub(super) x: &'d Matrix<'d>,
-    pub(super) row: usize,
-}
-
-impl SimdOp for Rescore<'_, '_> {
-    type Output = (u32, f32);
-
-    #[inline(always)]
-    fn run<S: SimdF32>(self, s: S) -> (u32, f32) {
+simd_op!(
+    /// The largest element of row `row` of `x` and its column.
+    pub(super) fn rescore<S: SimdF32>(
+        s: S,
+        job: &ScanTask<'_>,
+        x: &Matrix<'_>,
+        row: usize,
+    ) -> (u32, f32) {
         let mut buffer = [Candidate::default(); PARTS * CANDIDATES];
-        let candidates = self.gather(&mut buffer);
+        let row = RescoredRow { job, x, row };
+        let candidates = row.gather(&mut buffer);
         candidates.sort_unstable_by(|a, b| b.upper.total_cmp(&a.upper));
         let mut best = (UNDECIDED, f32::NEG_INFINITY);
         for group in candidates.chunks(GROUP.min(S::LANES)) {
@@ -33,7 +30,7 @@ impl SimdOp for Rescore<'_, '_> {
             if group[0].upper < best.1 {
                 break;
             }
-            let values = self.elements(s, group);
+            let values = row.elements(s, group);
             for (candidate, value) in group.iter().zip(values) {
                 if value.is_nan() {
                     return (UNDECIDED, f32::NAN);
@@ -45,9 +42,16 @@ impl SimdOp for Rescore<'_, '_> {
         }
         if best.1.is_finite() { best } else { (UNDECIDED, f32::NAN) }
     }
+);
+
+/// A row whose candidates are computed.
+struct RescoredRow<'d, 'a> {
+    job: &'d ScanTask<'a>,
+    x: &'d Matrix<'d>,
+    row: usize,
 }
 
-impl Rescore<'_, '_> {
+impl RescoredRow<'_, '_> {
     /// The candidates of all parts whose upper bound is not below the best lower bound.
     fn gather<'r>(&self, buffer: &'r mut [Candidate]) -> &'r mut [Candidate] {
         let lower_bound = self.job.rows.best(self.row).get();

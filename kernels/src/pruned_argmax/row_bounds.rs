@@ -3,7 +3,7 @@
 use super::error_bound;
 use crate::error::Error;
 use crate::gemm::{LEVELS, Rounding, Row, magnitude, round};
-use crate::isa::auto_vectorize::AutoVectorize;
+use crate::simd::simd_op;
 use crate::{Isa, Matrix, QuantizedActivations};
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -61,7 +61,7 @@ impl<'a> BoundedRows<'a> {
         let (bounds, _) = bounds.as_chunks_mut();
         for (row, (bounds, best)) in bounds.iter_mut().zip(&mut *best).enumerate() {
             let [scale, norm_factor, error_factor, lowest] =
-                isa.run(RowStatistics(Row::new(x, row)));
+                isa.dispatch(row_statistics(Row::new(x, row)));
             (*bounds, *best) = ([scale, norm_factor, error_factor], lowest);
         }
         let quantized = QuantizedActivations::quantize_for_panels(isa, *x, words)?;
@@ -82,19 +82,14 @@ impl<'a> BoundedRows<'a> {
     }
 }
 
-/// The statistics of a row, whose quantized values are those of [`QuantizedActivations`]: both use [`Rounding`] and
-/// round to the nearest integer.
-struct RowStatistics(Row);
-
 /// Independent partial sums.
 const LANES: usize = 16;
 
-impl AutoVectorize for RowStatistics {
-    type Output = [f32; ROW_STATISTICS];
-
-    #[inline(always)]
-    fn run(self) -> [f32; ROW_STATISTICS] {
-        let (row, depth) = (self.0, self.0.depth);
+simd_op!(
+    /// The statistics of a row, whose quantized values are those of [`QuantizedActivations`]: both use [`Rounding`] and
+    /// round to the nearest integer.
+    fn row_statistics<S: SimdF32>(_s: S, row: Row) -> [f32; ROW_STATISTICS] {
+        let depth = row.depth;
         // Zeros after the last element do not change the sums.
         let (mut largest, mut squares) = ([0i32; LANES], [0.0f32; LANES]);
         for first in (0..depth).step_by(LANES) {
@@ -131,4 +126,4 @@ impl AutoVectorize for RowStatistics {
             f32::NEG_INFINITY,
         ]
     }
-}
+);

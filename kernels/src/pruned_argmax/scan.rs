@@ -18,8 +18,8 @@ use super::row_bounds::BoundedRows;
 use crate::gemm::{Integers, PANEL, Panels, Rows, Single, multiply_one};
 use crate::parallel::share;
 use crate::prefetch::PerStep;
-use crate::simd::int8::{Int8Dot, Int8Op, MAX_MR, SimdI32};
-use crate::simd::{CACHE_LINE_F32, MAX_LANES, SimdF32, simd_op, tile_heights};
+use crate::simd::int8::{Int8Dot, MAX_MR, SimdI32};
+use crate::simd::{CACHE_LINE_F32, MAX_LANES, SimdF32, array_of, simd_op, tile_heights};
 use crate::sync_ptr::SharedMut;
 use core::mem::MaybeUninit;
 use core::ops::Range;
@@ -89,34 +89,36 @@ impl ScanTask<'_> {
     }
 }
 
-/// One part of the columns.
-pub(super) struct Scan<'s, 'a> {
-    pub(super) job: &'s ScanTask<'a>,
-    pub(super) part: usize,
-    pub(super) panels: Range<usize>,
-}
-
-impl Int8Op for Scan<'_, '_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<B: Int8Dot, const NV: usize, const TV: usize>(self, b: B) {
+simd_op!(
+    /// Scans the panels `panels` as part `part` of the columns.
+    pub(super) fn scan<B: Int8Dot, const NV: usize, const TV: usize>(
+        b: B,
+        job: &ScanTask<'_>,
+        part: usize,
+        panels: Range<usize>,
+    ) {
         const {
             assert!(NV * <B::Floats as SimdF32>::LANES == PANEL, "NV vectors are a panel");
             assert!(B::ROWS <= MAX_MR && MAX_MR == 12);
         }
-        let rows = self.job.rows.quantized.rows();
-        let tiles = self.job.rows.quantized.tiles();
-        for panel in self.panels.clone() {
+        let (rows, tiles) = (job.rows.quantized.rows(), job.rows.quantized.tiles());
+        let scan = Scan { job, part };
+        for panel in panels {
             for tile in 0..tiles {
                 let range = share(rows, tiles, tile);
-                let next = self.prefetch(panel + 1, tile, tiles);
+                let next = scan.prefetch(panel + 1, tile, tiles);
                 tile_heights!(range.len(), [1 2 3 4 5 6 7 8 9 10 11 12], MR if MR <= B::ROWS => {
-                    self.tile::<B, MR, NV>(b, panel, range, next)
+                    scan.tile::<B, MR, NV>(b, panel, range, next)
                 });
             }
         }
     }
+);
+
+/// One part of the columns.
+struct Scan<'s, 'a> {
+    job: &'s ScanTask<'a>,
+    part: usize,
 }
 
 impl Scan<'_, '_> {
@@ -141,15 +143,10 @@ impl Scan<'_, '_> {
         let (s, first, lanes) = (b.sums().floats(), rows.start, <B::Floats as SimdF32>::LANES);
         let (weights, statistics) = self.job.product.pruning_table.panel(panel);
         let steps = weights.len() / PANEL;
-        let mut sums = [[b.sums().zero(); NV]; MR];
-        for v in 0..NV {
-            let offsets = &statistics[ColumnStatistic::Offset as usize][v * lanes..][..lanes];
-            // SAFETY: the slice has LANES words.
-            let offset = unsafe { Single(b).start(offsets.as_ptr().cast()) };
-            for line in &mut sums {
-                line[v] = offset;
-            }
-        }
+        let offsets = statistics[ColumnStatistic::Offset as usize].as_ptr();
+        // SAFETY: there are PANEL offsets, which are NV vectors.
+        let sums =
+            unsafe { [array_of!(v in NV => Single(b).start(offsets.add(v * lanes).cast())); MR] };
         let words = self.job.rows.quantized.words(rows);
         let row_words = const { <Single<B> as Integers>::WORDS };
         assert!(words.len() == MR * steps * row_words);

@@ -6,12 +6,13 @@ use super::build::ColumnStatistic;
 use super::error_bound::{TAKEN, TAKEN_BY_BIAS};
 use super::product::{CANDIDATES, Candidate, PARTS, Product};
 use super::row_bounds::{BoundedRows, ROW_STATISTICS};
-use super::scan::{Scan, ScanTask};
+use super::scan::{ScanTask, scan};
 use crate::gemm::{Integers, PANEL, Single};
 use crate::isa::Isa;
 use crate::parallel::share;
 use crate::simd::SimdF32;
-use crate::simd::int8::{ActivationEncoding, Int8Dot, Int8Op, SimdI32};
+use crate::simd::int8::{Int8Dot, Int8Op, SimdI32};
+use crate::simd::u8_activations::ActivationEncoding;
 use crate::sync_ptr::SharedMut;
 use crate::{
     Epilogue, Matrix, MatrixMut, PackedMatrix, Parallelism, Quantization, QuantizedActivations,
@@ -345,7 +346,7 @@ fn a_scan_rounds_no_more_often_than_the_bound_allows_for() {
                 counts: SharedMut::new(&mut counts),
                 lists: SharedMut::new(&mut lists),
             };
-            isa.dispatch_bytes(Scan { job: &job, part: 0, panels: 0..1 });
+            isa.dispatch_bytes(scan(&job, 0, 0..1));
             // SAFETY: the scan has finished, and no other reference to the list exists.
             let (count, list) = unsafe { job.list(0, 0) };
             assert_eq!(*count, 1);

@@ -134,6 +134,23 @@ pub fn attention(
     out: &mut [f64],
     weights: &mut [f64],
 ) -> Result<(), Error> {
+    attention_times(qkv, sequence, options, &|_, _, _| 1.0, out, weights)
+}
+
+/// The factor of the weight of a query head, a query and a key: 1, or with dropout 0 or one over the probability that
+/// the weight is not dropped.
+pub type Factor<'a> = &'a dyn Fn(usize, usize, usize) -> f64;
+
+/// [`attention`] with the weights multiplied by `factor` before they multiply the values, except those of a query without
+/// a valid key.
+pub(super) fn attention_times(
+    qkv: Qkv<'_>,
+    sequence: Sequence,
+    options: &AttentionOptions<'_>,
+    factor: Factor<'_>,
+    out: &mut [f64],
+    weights: &mut [f64],
+) -> Result<(), Error> {
     let Qkv { query, key, value } = qkv;
     let (heads, head_dim) = (query.heads(), query.head_dim());
     let Sequence { query_start, query_len, key_start, key_len, padded_len } = sequence;
@@ -170,6 +187,7 @@ pub fn attention(
                 if !(uniform || any && !hidden(j)) {
                     continue;
                 }
+                let weight = if uniform { weight } else { weight * factor(head, i, j) };
                 let values = value.row(key_start + j, head / group).unwrap_or(&[]);
                 for (sum, &v) in mean.iter_mut().zip(values) {
                     *sum += weight * f64::from(v);

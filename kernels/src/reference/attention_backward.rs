@@ -1,6 +1,7 @@
 //! The gradients of attention, one score at a time.
 
-use super::attention::{attention, check_product, hidden, score};
+pub use super::attention::Factor;
+use super::attention::{attention, attention_times, check_product, hidden, score};
 use crate::attention::{AttentionOptions, Heads, Qkv, Sequence};
 use crate::error::Error;
 use crate::softmax::FullyMasked;
@@ -19,10 +20,6 @@ pub struct Gradients<'a> {
     pub scores: &'a mut [f64],
 }
 
-/// The factor of the weight of a query head, a query and a key: 1, or with dropout 0 or one over the probability that
-/// the weight is not dropped.
-pub type Factor<'a> = &'a dyn Fn(usize, usize, usize) -> f64;
-
 /// [`attention`] of one sequence, with the weights multiplied by `factor` before they multiply the values. `weights`
 /// gets the weights without the factors. No dropout is applied to a query without a valid key.
 ///
@@ -36,28 +33,7 @@ pub fn attention_dropped(
     out: &mut [f64],
     weights: &mut [f64],
 ) -> Result<(), Error> {
-    attention(qkv, sequence, options, out, weights)?;
-    let Qkv { query, key, value } = qkv;
-    let (heads, head_dim) = (query.heads(), query.head_dim());
-    let Sequence { query_len, key_start, padded_len, .. } = sequence;
-    let group = heads / key.heads().max(1);
-    for head in 0..heads {
-        for i in 0..query_len {
-            if nothing_to_weigh(&qkv, sequence, options, head, i) {
-                continue;
-            }
-            let row = &weights[(head * query_len + i) * padded_len..][..padded_len];
-            let mean = &mut out[(i * heads + head) * head_dim..][..head_dim];
-            mean.fill(0.0);
-            for j in (0..padded_len).filter(|&j| !hidden(sequence, options, head, i, j)) {
-                let values = value.row(key_start + j, head / group).unwrap_or(&[]);
-                for (sum, &v) in mean.iter_mut().zip(values) {
-                    *sum += row[j] * factor(head, i, j) * f64::from(v);
-                }
-            }
-        }
-    }
-    Ok(())
+    attention_times(qkv, sequence, options, factor, out, weights)
 }
 
 /// Whether query `i` has no valid key with a score above minus infinity in query head `head`.

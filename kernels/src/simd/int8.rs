@@ -7,22 +7,11 @@
 
 use crate::arch::scalar::Scalar;
 use crate::simd::quantize::Round;
+use crate::simd::u8_activations::ActivationEncoding;
 use crate::simd::vector::SimdF32;
 
 /// The largest MR of any instruction set.
 pub(crate) const MAX_MR: usize = 12;
-
-/// How activations are stored, in words of four consecutive elements.
-#[derive(Clone, Copy)]
-#[allow(dead_code, reason = "each architecture has some of them")]
-pub(crate) enum ActivationEncoding {
-    /// 8-bit elements plus 128. 16-bit elements plus 32,768, as a high and a low byte.
-    Unsigned,
-    /// 8-bit elements, signed. 16-bit elements as `256 * high + low`.
-    Signed,
-    /// 16-bit elements: a word with the first and the third, then a word with the second and the fourth.
-    Pairs,
-}
 
 /// Vectors of i32, which hold sums of int8 products. All sums are modulo `2^32`.
 ///

@@ -1,5 +1,25 @@
-//! The macros that choose a constant by a number: [`tile_heights`] the rows of a tile, [`vector_groups`] the vectors that
-//! are processed together.
+//! The macros that choose a constant by a number, [`tile_heights`] the rows of a tile and [`vector_groups`] the vectors
+//! that are processed together, and [`array_of`], which makes an array of constant length.
+
+/// An array, given the element at an index. It is a plain loop: in functions with many tiles, some closures of
+/// `core::array::from_fn` are not inlined.
+///
+/// ```text
+/// let at = array_of!(p in P => first.wrapping_add(p * panel));
+/// ```
+macro_rules! array_of {
+    ($i:ident in $len:expr => $element:expr) => {{
+        let mut all = {
+            let $i = 0;
+            [$element; $len]
+        };
+        for $i in 1..$len {
+            all[$i] = $element;
+        }
+        all
+    }};
+}
+pub(crate) use array_of;
 
 /// Evaluates an expression with a constant equal to `rows`, which is one of the listed heights. After `if`, a condition
 /// on the constant; the other heights are not compiled:

@@ -14,9 +14,10 @@ mod ladders;
 pub(crate) mod matrix_unit;
 pub(crate) mod quantize;
 mod reduce;
+pub(crate) mod u8_activations;
 pub(crate) mod vector;
 
-pub(crate) use ladders::{tile_heights, vector_groups};
+pub(crate) use ladders::{array_of, tile_heights, vector_groups};
 pub(crate) use reduce::{MOST_PARTS, sum_of_parts};
 #[cfg(feature = "train")]
 pub(crate) use reduce::{MOST_VECTORS, VIRTUAL, sum_by_halving, sum_of_lanes};

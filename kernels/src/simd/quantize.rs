@@ -3,7 +3,7 @@
 
 use crate::simd::vector::SimdF32;
 
-/// Quantizes floats to words in an [`ActivationEncoding`](crate::simd::int8::ActivationEncoding).
+/// Quantizes floats to words in an [`ActivationEncoding`](crate::simd::u8_activations::ActivationEncoding).
 ///
 /// The integers are the nearest to the elements, ties to even. The caller scales the elements so that they fit.
 /// Elements `4 i..4 i + 4` are word [`word_of`]`(i)` of a vector: narrowing works within each 128 bits, and this order
@@ -18,7 +18,7 @@ pub(crate) trait Round: SimdF32 {
     fn larger(self, so_far: Self::Magnitudes, x: Self::F32) -> Self::Magnitudes;
     /// The largest lane of four vectors.
     fn largest(self, of: [Self::Magnitudes; 4]) -> i32;
-    /// 8-bit elements plus 128.
+    /// 8-bit elements plus [`U8_OFFSET`](crate::simd::u8_activations::U8_OFFSET).
     fn bytes(self, x: [Self::F32; 4]) -> Self::F32;
     /// 16-bit elements plus 32,768: the high bytes, and the low bytes.
     fn digits(self, x: [Self::F32; 4]) -> [Self::F32; 2];

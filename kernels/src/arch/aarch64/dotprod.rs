@@ -4,7 +4,8 @@
 //! assembly are.
 
 use crate::arch::aarch64::VectorPair;
-use crate::simd::int8::{ActivationEncoding, Int8Dot, Int8Op, SimdI32};
+use crate::simd::int8::{Int8Dot, Int8Op, SimdI32};
+use crate::simd::u8_activations::ActivationEncoding;
 use core::arch::aarch64::{
     float32x4_t, int8x16_t, int32x4_t, vaddq_s32, vcvtq_f32_s32, vdupq_n_s32, vget_low_s8,
     vld1q_s32, vmull_high_s8, vmull_s8, vpadalq_s16, vpaddq_s32, vreinterpretq_s8_s32, vshlq_n_s32,

@@ -1,8 +1,9 @@
 //! Int8 products in plain Rust.
 
 use crate::arch::scalar::Scalar;
-use crate::simd::int8::{ActivationEncoding, Int8Dot, Int8Op, SimdI32};
+use crate::simd::int8::{Int8Dot, Int8Op, SimdI32};
 use crate::simd::quantize::Round;
+use crate::simd::u8_activations::ActivationEncoding;
 use crate::simd::vector::SimdF32;
 
 /// [`Int8Dot::dot`]. A separate function, because inlined it would add 32 multiplications for each vector of every tile.

@@ -7,7 +7,8 @@
 //! of a row.
 
 use crate::arch::x86_64::features::{compiled_for_v3, compiled_for_v4};
-use crate::simd::int8::{ActivationEncoding, Int8Dot, Int8Op, SimdI32};
+use crate::simd::int8::{Int8Dot, Int8Op, SimdI32};
+use crate::simd::u8_activations::ActivationEncoding;
 use core::arch::x86_64::{
     __m256i, __m512i, _mm256_madd_epi16, _mm256_set1_epi32, _mm256_slli_epi16, _mm256_srai_epi16,
     _mm512_madd_epi16, _mm512_set1_epi32, _mm512_slli_epi16, _mm512_srai_epi16,

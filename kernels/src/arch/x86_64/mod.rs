@@ -40,8 +40,6 @@ macro_rules! asm_load {
 
 #[cfg(vectors = "x86_64")]
 pub(crate) mod amx;
-#[cfg(test)]
-pub(crate) mod amx_emulator;
 pub(crate) mod amx_tile;
 #[cfg(vectors = "x86_64")]
 mod avx2;

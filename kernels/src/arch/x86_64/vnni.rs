@@ -2,7 +2,8 @@
 //! multiply-adds in int8 as in f32.
 
 use crate::arch::x86_64::features::{CachedCpuFlag, compiled_for_v3, compiled_for_v4};
-use crate::simd::int8::{ActivationEncoding, Int8Dot, Int8Op, SimdI32};
+use crate::simd::int8::{Int8Dot, Int8Op, SimdI32};
+use crate::simd::u8_activations::ActivationEncoding;
 use core::arch::x86_64::{
     __cpuid, __cpuid_count, __m256i, __m512i, _mm256_dpbusd_avx_epi32, _mm256_set1_epi32,
     _mm512_dpbusd_epi32, _mm512_set1_epi32,

@@ -1,13 +1,12 @@
 //! A tile of keys against a block of queries. The weights contribute to the gradient of the values, the gradients of
 //! the scores to that of the keys.
 
-use super::product::causal_diagonal;
+use super::product::add_edge;
 use super::score_block::ScoreBlock;
 use super::workspace::WEIGHTS_ROW;
 use crate::attention::head_views::HeadRows;
-use crate::attention::panels::{F32Kv, add_visible};
 use crate::gemm::{F32Operand, Panels, Rows, multiply_one};
-use crate::simd::{SimdF32, simd_op, vector_groups};
+use crate::simd::{SimdF32, array_of, simd_op, vector_groups};
 
 /// Rows of a gradient in the caller's tensor, from the first key of a block.
 #[derive(Clone, Copy)]
@@ -84,29 +83,15 @@ impl<const MR: usize> DkvTile<'_, MR> {
                 }
             }
         }
-        let mut starts = [0; MR];
-        for i in 0..MR {
-            starts[i] = block.first_query(first + i);
-        }
+        let starts = array_of!(i in MR => block.first_query(first + i));
         let all = starts[MR - 1];
         let lines = lines.wrapping_add(first);
         let (rows, row) = (rows.at.wrapping_add(column), rows.stride);
         let elements = Rows { at: lines, row: 1, step: WEIGHTS_ROW };
         let panel = Panels::one(rows, row, S::LANES);
-        // From key to key, the first query increases by one or not at all.
-        let diagonal = MR > 1 && all - starts[0] + 1 == MR;
-        if diagonal {
-            // SAFETY: on the diagonal, a query sees the keys before it, so there is a factor for each of them and a row
-            // of the query.
-            sums = unsafe {
-                let (elements, panel) = (elements.skip(starts[0]), panel.skip(starts[0]));
-                causal_diagonal::<S, MR, G, false>(s, sums, elements, panel)
-            };
-        }
-        let steps = if diagonal { 0..0 } else { starts[0]..all };
         // SAFETY: there is a factor for each key that a query sees, and a row of the query.
         unsafe {
-            add_visible::<S, F32Kv, MR, G, false>(s, &mut sums, steps, elements, panel, &starts)
+            add_edge::<S, MR, G, false>(s, &mut sums, starts[0]..all, elements, panel, &starts)
         };
         let (elements, panel, depth) = (elements.skip(all), panel.skip(all), block.queries - all);
         // SAFETY: each query from `all` sees all keys of the tile, because `starts` never decreases. So there is a

@@ -1,18 +1,17 @@
 //! A tile of queries against a block of keys: recomputes the weights, computes the gradients of the scores, and adds
 //! their contribution to the gradient of the queries.
 
-use super::product::causal_diagonal;
+use super::product::add_edge;
 use super::row_ops::add_weighted;
 use super::score_block::ScoreBlock;
 use super::workspace::WEIGHTS_ROW;
-use crate::attention::dropout::{apply, decide};
 use crate::attention::head_views::HeadRows;
 use crate::attention::online_softmax::KEY_BLOCK;
-use crate::attention::panels::{F32Kv, add_visible, tile_prefetched};
-use crate::dropout::DropMask;
+use crate::attention::panels::{F32Kv, tile_prefetched};
+use crate::dropout::{DropMask, apply_drops, decide_drops};
 use crate::gemm::{Panels, Rows};
 use crate::math::exp_nonpositive;
-use crate::simd::{MAX_LANES, MOST_PARTS, SimdF32, simd_op, sum_of_parts, vector_groups};
+use crate::simd::{MAX_LANES, MOST_PARTS, SimdF32, array_of, simd_op, sum_of_parts, vector_groups};
 
 /// Queries `first..first + MR` of a block.
 #[derive(Clone, Copy)]
@@ -43,10 +42,7 @@ impl<const MR: usize, const NV: usize> DqTile<'_, MR, NV> {
     unsafe fn attend<S: SimdF32>(self, s: S) {
         let Self { block, first, .. } = self;
         // Limits never decrease from row to row.
-        let mut seen = [0; MR];
-        for i in 0..MR {
-            seen[i] = block.seen(first + i);
-        }
+        let seen = array_of!(i in MR => block.seen(first + i));
         let max_seen = seen[MR - 1];
         if max_seen == 0 && block.key > 0 {
             return;
@@ -74,16 +70,16 @@ impl<const MR: usize, const NV: usize> DqTile<'_, MR, NV> {
                 // dropped.
                 let query = block.query + first;
                 let mut decisions = DropMask::new();
-                s.call_noinline(decide(
+                s.call_noinline(decide_drops(
                     drops,
                     query..query + MR,
                     (block.key, max_seen),
                     &mut decisions,
                 ));
                 let (from, size, stride) = (&decisions, (MR, max_seen), WEIGHTS_ROW);
-                s.call_noinline(apply(drops, from, size, block.d_scores_of(first), stride));
+                s.call_noinline(apply_drops(drops, from, size, block.d_scores_of(first), stride));
                 self.subtract_delta(s, vectors, &seen, one_block);
-                s.call_noinline(apply(drops, from, size, block.weights_of(first), stride));
+                s.call_noinline(apply_drops(drops, from, size, block.weights_of(first), stride));
             } else if one_block && !centered {
                 self.subtract_delta(s, vectors, &seen, one_block);
             }
@@ -182,14 +178,10 @@ impl<const MR: usize, const NV: usize> DqTile<'_, MR, NV> {
     #[inline(always)]
     unsafe fn recompute_p<S: SimdF32>(self, s: S, vectors: usize, seen: &[usize; MR]) {
         let (block, zero) = (self.block, s.splat(0.0));
-        let mut base = [zero; MR];
-        let mut inverse = [zero; MR];
-        for i in 0..MR {
-            // SAFETY: the `# Safety` contract of `recompute_p` holds.
-            let sums = unsafe { block.row_sums(self.first + i) };
-            base[i] = s.splat(sums.base);
-            inverse[i] = s.splat(sums.inverse);
-        }
+        // SAFETY: the `# Safety` contract of `recompute_p` holds.
+        let sums = unsafe { array_of!(i in MR => block.row_sums(self.first + i)) };
+        let base = array_of!(i in MR => s.splat(sums[i].base));
+        let inverse = array_of!(i in MR => s.splat(sums[i].inverse));
         for v in 0..vectors.min(KEY_BLOCK / S::LANES) {
             let first = v * S::LANES;
             let masked = first + S::LANES > seen[0];
@@ -376,17 +368,8 @@ impl<const MR: usize, const NV: usize> DqTile<'_, MR, NV> {
         // SAFETY: gradients of scores and key rows exist for every key that the queries see.
         let mut sums =
             unsafe { tile_prefetched::<S, F32Kv, MR, G>(s, sums, min_seen, rows, keys, next) };
-        // From query to query, the limit increases by one or not at all.
-        let diagonal = MR > 1 && max_seen - min_seen + 1 == MR;
-        if diagonal {
-            let (rows, keys) = (rows.skip(min_seen), keys.skip(min_seen));
-            // SAFETY: query `i` of the diagonal sees the keys `min_seen..min_seen + i`, because `seen` increases by one
-            // from row to row. So the gradients of their scores and their key rows exist.
-            sums = unsafe { causal_diagonal::<S, MR, G, true>(s, sums, rows, keys) };
-        }
-        let steps = if diagonal { 0..0 } else { min_seen..max_seen };
         // SAFETY: the gradients of the scores and the key rows exist for every key that a query sees.
-        unsafe { add_visible::<S, F32Kv, MR, G, true>(s, &mut sums, steps, rows, keys, seen) };
+        unsafe { add_edge::<S, MR, G, true>(s, &mut sums, min_seen..max_seen, rows, keys, seen) };
         for i in 0..MR {
             let factor = s.splat(block.query_factor(self.first + i));
             for g in 0..G {

@@ -21,10 +21,11 @@ use super::tile_operand::Int8Range;
 use super::weights::PANEL;
 use crate::arch::x86_64::amx_tile::{Block, BlockSums, SIDE, STEP, Start, TileUnit, Tiles};
 use crate::gemm::epilogue::OutputRange;
-use crate::gemm::store_tile::Store;
+use crate::gemm::store_tile::{Store, load_line};
 use crate::parallel::share;
 use crate::row_prefetch::PrefetchPanel;
-use crate::simd::int8::{ActivationEncoding, Int8Dot, SimdI32};
+use crate::simd::int8::{Int8Dot, SimdI32};
+use crate::simd::u8_activations::ActivationEncoding;
 use crate::simd::{SimdF32, simd_op};
 use core::ops::Range;
 
@@ -164,11 +165,8 @@ impl<B: Int8Dot, T: Tiles> Pass<'_, B, T> {
         assert!(skipped + rows.len() <= 2 * SIDE && (!digits || skipped + rows.len() <= SIDE));
         let row_scales = self.rows.scales(rows.clone());
         let sums = self.sums.0.as_ptr().wrapping_add(skipped * PANEL);
-        let mut scales = [s.splat(0.0); NV];
-        for (v, scale) in scales.iter_mut().enumerate() {
-            // SAFETY: `scales` has PANEL floats, which are NV vectors.
-            *scale = unsafe { s.load(weights.scales.as_ptr().add(v * lanes)) };
-        }
+        // SAFETY: `scales` has PANEL floats, which are NV vectors.
+        let scales: [_; NV] = unsafe { load_line(s, weights.scales.as_ptr()) };
         let block = OutputRange { row: rows.start, rows: rows.len(), column, columns: valid };
         // SAFETY: rows and columns of the output, which `split` gives to no other task.
         unsafe {

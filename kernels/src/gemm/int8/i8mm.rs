@@ -15,7 +15,7 @@ use super::weights::{PANEL, QuantizedMatrix};
 use crate::arch::aarch64::i8mm::{Acc2x2, I8x8Pair, NeonI8mm};
 use crate::gemm::epilogue::OutputRange;
 use crate::gemm::microkernel::{Panels, Rows, TileOperand, multiply_one};
-use crate::gemm::store_tile::Store;
+use crate::gemm::store_tile::{Store, load_line};
 use crate::parallel::share;
 use crate::prefetch::PerStep;
 use crate::row_prefetch::PrefetchPanel;
@@ -155,12 +155,9 @@ impl PairTile<'_> {
         let Self { set, rows, store, rows_of, .. } = self;
         let b = set.dot().sums();
         let s = b.floats();
-        let lanes = <Neon as SimdF32>::LANES;
-        let mut column_scales = [s.splat(0.0); VECTORS];
-        for (scale, part) in column_scales.iter_mut().zip(scales[place..].chunks_exact(lanes)) {
-            // SAFETY: `chunks_exact` gives slices of one vector.
-            *scale = unsafe { s.load(part.as_ptr()) };
-        }
+        // SAFETY: the slice has `COLUMNS` floats, which are `VECTORS` vectors.
+        let column_scales: [_; VECTORS] =
+            unsafe { load_line(s, scales[place..][..COLUMNS].as_ptr()) };
         let row_scales = rows.scales(rows_of.clone());
         assert!(row_scales.len() == rows_of.len());
         // The second row of the last pair may not exist.

@@ -56,7 +56,7 @@ pub use weights::QuantizedMatrix;
 pub(crate) use quantization::{LEVELS, MIN_AMAX, Rounding, magnitude, round};
 pub(crate) use quantize_tile::Row;
 pub(crate) use tile_operand::{Integers, Single};
-pub(crate) use weights::{Columns, Int8Panels, PANEL, QuantizeColumns};
+pub(crate) use weights::{Columns, Int8Panels, PANEL, quantize_columns};
 
 use super::epilogue::{Epilogue, check_operands};
 use crate::error::Error;

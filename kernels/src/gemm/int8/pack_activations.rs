@@ -14,9 +14,10 @@ use crate::arch::x86_64::amx_tile;
 use crate::isa::Isa;
 use crate::matrix::Matrix;
 use crate::parallel::share;
-use crate::simd::int8::{ActivationEncoding, Int8Dot, SimdI32};
+use crate::simd::int8::{Int8Dot, SimdI32};
 use crate::simd::matrix_unit::MatrixUnit;
 use crate::simd::simd_op;
+use crate::simd::u8_activations::{ActivationEncoding, U8_OFFSET};
 use core::ops::Range;
 
 /// The layout of rows for one instruction set.
@@ -183,9 +184,15 @@ simd_op!(
                 }
                 continue;
             }
-            for (place, row) in rows.clone().enumerate() {
-                let to = InTile { words, place, height: rows.len() };
-                scales[row - first] = quantize::<B, _>(Row::new(x, row), precision, levels, to);
+            // Rows are interleaved with the other rows of their tile.
+            let (height, of_step) = (rows.len(), layout.words);
+            for (place, row) in rows.enumerate() {
+                let at = |step, word| (step * height + place) * of_step + word;
+                // SAFETY: `at` is a sum of multiples of its arguments.
+                let scale = unsafe {
+                    quantize::<B>(Row::new(x, row), precision, levels, (&mut *words, at))
+                };
+                scales[row - first] = scale;
             }
         }
     }
@@ -211,8 +218,11 @@ simd_op!(
                 round_tile(s, &quantize_tile::ByteWords, (x, first + i), levels, words, scale);
                 continue;
             }
-            let to = InRow { words, steps };
-            *scale = quantize::<B, _>(Row::new(x, first + i), precision, levels, to);
+            // The first words of all steps, then the second words.
+            let at = |step, word| word * steps + step;
+            // SAFETY: `at` is a sum of multiples of its arguments, and `step` is below `steps`.
+            *scale =
+                unsafe { quantize::<B>(Row::new(x, first + i), precision, levels, (words, at)) };
         }
     }
 );
@@ -238,122 +248,34 @@ simd_op!(
             }
             let (own_scales, rest_scales) = scales.split_at_mut(rows.len());
             for (i, (row, scale)) in rows.zip(own_scales).enumerate() {
+                // A row is interleaved with the other row of its pair, or its high bytes are with its low bytes, in groups
+                // of two steps.
                 let (pair, member) = (i / layout.unit, i % layout.unit);
-                let to = InPair { words: own, pair, member, height: pairs, steps };
-                *scale = quantize::<B, _>(Row::new(x, row), precision, levels, to);
+                let at = |step: usize, word| match step / 2 < steps / 2 {
+                    true => (step / 2 * pairs + pair) * 4 + 2 * (member + word) + step % 2,
+                    false => steps / 2 * pairs * 4 + 2 * pair + member + word,
+                };
+                // SAFETY: the places of an odd last step are after all others.
+                *scale =
+                    unsafe { quantize::<B>(Row::new(x, row), precision, levels, (&mut *own, at)) };
             }
             (words, scales) = (rest, rest_scales);
         }
     }
 );
 
-/// The destination of the words of a row. Implementations are `#[inline(always)]`.
+/// Quantizes a row, and returns its scale. `to` is the destination of its words, and the position there of each step and
+/// word.
 ///
 /// # Safety
-/// If [`Place::has`] is true for `steps` and `words`, [`Place::at`] is inside [`Place::words`] for every step and word
-/// below them.
-unsafe trait Place {
-    /// Whether the destination has exactly `words` words for each of `steps` steps.
-    fn has(&self, steps: usize, words: usize) -> bool;
-    /// The position of word `word` of `words` in step `step`.
-    fn at(&self, step: usize, word: usize, words: usize) -> usize;
-    /// The slice that `at` indexes.
-    fn words(&mut self) -> &mut [f32];
-}
-
-/// A row that is interleaved with the other rows of its tile.
-struct InTile<'w> {
-    /// The words of the tile.
-    words: &'w mut [f32],
-    /// Index of the row in its tile, and number of rows of the tile.
-    place: usize,
-    height: usize,
-}
-
-// SAFETY: `has` checks that the slice has `steps * height * words` words and that `place < height`; `step < steps` and
-// `word < words`.
-unsafe impl Place for InTile<'_> {
-    #[inline(always)]
-    fn has(&self, steps: usize, words: usize) -> bool {
-        self.place < self.height && self.words.len() == steps * self.height * words
-    }
-    #[inline(always)]
-    fn at(&self, step: usize, word: usize, words: usize) -> usize {
-        (step * self.height + self.place) * words + word
-    }
-    #[inline(always)]
-    fn words(&mut self) -> &mut [f32] {
-        self.words
-    }
-}
-
-/// A row that is stored separately: the first words of all steps, then the second words.
-#[cfg(any(vectors = "x86_64", test))]
-struct InRow<'w> {
-    /// The words of the row.
-    words: &'w mut [f32],
-    steps: usize,
-}
-
-#[cfg(any(vectors = "x86_64", test))]
-// SAFETY: `has` checks that the slice has `steps * words` words; `step < steps` and `word < words`.
-unsafe impl Place for InRow<'_> {
-    #[inline(always)]
-    fn has(&self, steps: usize, words: usize) -> bool {
-        steps == self.steps && self.words.len() == steps * words
-    }
-    #[inline(always)]
-    fn at(&self, step: usize, word: usize, _: usize) -> usize {
-        word * self.steps + step
-    }
-    #[inline(always)]
-    fn words(&mut self) -> &mut [f32] {
-        self.words
-    }
-}
-
-/// A row that is interleaved with the other row of its pair, or whose high bytes are interleaved with its low bytes, in
-/// groups of two steps.
-#[cfg(vectors = "aarch64")]
-struct InPair<'w> {
-    /// The words of the tile.
-    words: &'w mut [f32],
-    /// Index of the pair in its tile, index of the row in the pair, and number of pairs of the tile.
-    pair: usize,
-    member: usize,
-    height: usize,
-    steps: usize,
-}
-
-#[cfg(vectors = "aarch64")]
-// SAFETY: `has` checks that `pair < height`, that `member + words <= 2` and that the slice has `2 * steps * height`
-// words; `step < steps` and `word < words`.
-unsafe impl Place for InPair<'_> {
-    #[inline(always)]
-    fn has(&self, steps: usize, words: usize) -> bool {
-        self.pair < self.height
-            && self.member + words <= 2
-            && steps == self.steps
-            && self.words.len() == 2 * steps * self.height
-    }
-    #[inline(always)]
-    fn at(&self, step: usize, word: usize, _: usize) -> usize {
-        let of_pair = self.member + word;
-        if step / 2 < self.steps / 2 {
-            (step / 2 * self.height + self.pair) * 4 + 2 * of_pair + step % 2
-        } else {
-            self.steps / 2 * self.height * 4 + 2 * self.pair + of_pair
-        }
-    }
-    #[inline(always)]
-    fn words(&mut self) -> &mut [f32] {
-        self.words
-    }
-}
-
-/// Quantizes a row, and returns its scale.
+/// The position does not decrease when the step or the word increases.
 #[inline(always)]
-fn quantize<B: Int8Dot, P: Place>(row: Row, precision: Quantization, levels: i32, to: P) -> f32 {
+unsafe fn quantize<B: Int8Dot>(
+    row: Row,
+    precision: Quantization,
+    levels: i32,
+    to: (&mut [f32], impl Fn(usize, usize) -> usize),
+) -> f32 {
     let mut chains = [0i32; CHAINS];
     for first in (0..row.depth).step_by(CHAINS) {
         let group = row.group::<CHAINS>(first);
@@ -363,17 +285,20 @@ fn quantize<B: Int8Dot, P: Place>(row: Row, precision: Quantization, levels: i32
     }
     let largest = chains.into_iter().fold(0, i32::max);
     let rounding = Rounding::new(largest, levels);
-    match (B::STORED, precision) {
-        (ActivationEncoding::Signed, Quantization::W8A8) => words(row, rounding, to, &Bytes8),
-        // With signed bytes: the high byte of the rounded value, and the low byte as a signed value. With unsigned bytes:
-        // the high and low bytes of the value plus 32,768.
-        (ActivationEncoding::Signed, Quantization::W8A16) => {
-            words(row, rounding, to, &HighAndLow(0x80))
+    // SAFETY: the caller's contract.
+    unsafe {
+        match (B::STORED, precision) {
+            (ActivationEncoding::Signed, Quantization::W8A8) => words(row, rounding, to, &Bytes8),
+            // With signed bytes: the high byte of the rounded value, and the low byte as a signed value. With unsigned
+            // bytes: the high and low bytes of the value plus an offset.
+            (ActivationEncoding::Signed, Quantization::W8A16) => {
+                words(row, rounding, to, &HighAndLow(0x80));
+            }
+            (ActivationEncoding::Unsigned, Quantization::W8A16) => {
+                words(row, rounding, to, &HighAndLow(256 * U8_OFFSET as u16));
+            }
+            _ => unreachable!("`SimdI32::rounds` has a token for these words"),
         }
-        (ActivationEncoding::Unsigned, Quantization::W8A16) => {
-            words(row, rounding, to, &HighAndLow(0x8000))
-        }
-        _ => unreachable!("`SimdI32::rounds` has a token for these words"),
     }
     rounding.scale
 }
@@ -385,10 +310,18 @@ trait Pack<const N: usize> {
 }
 
 /// Quantizes a row, and stores `N` words for each of its steps.
+///
+/// # Safety
+/// As [`quantize`].
 #[inline(always)]
-fn words<const N: usize>(row: Row, rounding: Rounding, mut to: impl Place, pack: &impl Pack<N>) {
+unsafe fn words<const N: usize>(
+    row: Row,
+    rounding: Rounding,
+    (to, place): (&mut [f32], impl Fn(usize, usize) -> usize),
+    pack: &impl Pack<N>,
+) {
     let steps = row.depth.div_ceil(4);
-    assert!(to.has(steps, N));
+    assert!(steps == 0 || place(steps - 1, N - 1) < to.len());
     let mut rounded = [0u16; GROUP];
     let mut packed = [[0u32; STEPS]; N];
     for first in (0..row.depth).step_by(GROUP) {
@@ -402,9 +335,10 @@ fn words<const N: usize>(row: Row, rounding: Rounding, mut to: impl Place, pack:
         let first = first / 4;
         for step in 0..(steps - first).min(STEPS) {
             for (i, words) in packed.iter().enumerate() {
-                let at = to.at(first + step, i, N);
-                // SAFETY: `first + step < steps` and `i < N`, and `Place::has` was asserted for `steps` and `N`.
-                unsafe { *to.words().get_unchecked_mut(at) = f32::from_bits(words[step]) };
+                let at = place(first + step, i);
+                // SAFETY: `first + step < steps` and `i < N`, so this is not after the last word, which is inside by the
+                // assertion above.
+                unsafe { *to.get_unchecked_mut(at) = f32::from_bits(words[step]) };
             }
         }
     }

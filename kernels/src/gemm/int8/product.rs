@@ -29,14 +29,15 @@ use crate::gemm::epilogue::Epilogue;
 use crate::gemm::epilogue::OutputRange;
 use crate::gemm::microkernel::{Panels, Rows, TileOperand, multiply_in_phases, multiply_one};
 use crate::gemm::prefetch_weights::{MAX_SPARSE_SUMS, PrefetchTarget, WeightReads};
-use crate::gemm::store_tile::Store;
+use crate::gemm::store_tile::{Store, load_line};
 use crate::matrix::MatrixMut;
 use crate::parallel::{Workers, share, work_to_share};
 use crate::prefetch::{PerStep, Sparse, strong_hw_prefetcher};
-use crate::simd::int8::{ActivationEncoding, Int8Dot, MAX_MR, SimdI32};
+use crate::simd::int8::{Int8Dot, MAX_MR, SimdI32};
 #[cfg(any(vectors = "x86_64", vectors = "aarch64"))]
 use crate::simd::matrix_unit::MatrixUnit;
-use crate::simd::{CACHE_LINE_F32, SimdF32, simd_op, tile_heights};
+use crate::simd::u8_activations::ActivationEncoding;
+use crate::simd::{CACHE_LINE_F32, SimdF32, array_of, simd_op, tile_heights};
 use core::ops::Range;
 
 /// Products below which a second thread costs more time than it saves: one MiB of weights for one row.
@@ -238,14 +239,10 @@ impl TilePanels<'_> {
         let weights = weight.panel(panel).wrapping_add(first);
         let scales = weights.wrapping_add(steps * PANEL);
         let offsets = scales.wrapping_add(PANEL);
-        let mut begin = [[operand.zero(); NV]; MR];
-        for v in 0..NV {
-            // SAFETY: `panel` is in the matrix, and its words end with PANEL offsets (`QuantizedMatrix`).
-            let offsets = unsafe { operand.start(offsets.wrapping_add(v * lanes).cast()) };
-            for line in &mut begin {
-                line[v] = offsets;
-            }
-        }
+        // SAFETY: `panel` is in the matrix, and its words end with PANEL offsets (`QuantizedMatrix`).
+        let begin = unsafe {
+            [array_of!(v in NV => operand.start(offsets.wrapping_add(v * lanes).cast())); MR]
+        };
         let panels = Panels::one(weights.cast(), PANEL, lanes);
         let count = const { (NV * F::SimdF32::LANES).div_ceil(CACHE_LINE_F32) };
         let current = |distance: usize| {
@@ -302,11 +299,8 @@ impl TilePanels<'_> {
         }
         let row_scales = bytes.scales(rows.clone());
         assert!(row_scales.len() == MR);
-        let mut column_scales = [s.splat(0.0); NV];
-        for (v, scale) in column_scales.iter_mut().enumerate() {
-            // SAFETY: `panel` is in the matrix, and its steps are followed by PANEL scales (`QuantizedMatrix`).
-            *scale = unsafe { s.load(scales.wrapping_add(v * lanes)) };
-        }
+        // SAFETY: `panel` is in the matrix, and its steps are followed by PANEL scales (`QuantizedMatrix`).
+        let column_scales = unsafe { load_line(s, scales) };
         // SAFETY: rows and columns of the output, which `split` gives to no other task.
         unsafe {
             store.store_rows(

@@ -8,6 +8,7 @@ use super::quantization::Rounding;
 use crate::matrix::Matrix;
 use crate::simd::MAX_LANES;
 use crate::simd::quantize::{LINES, Round};
+use crate::simd::u8_activations::U8_OFFSET;
 
 /// A row of a matrix.
 #[derive(Clone, Copy)]
@@ -74,11 +75,11 @@ pub(super) trait Words<const N: usize> {
     fn make<R: Round>(&self, r: R, x: [R::F32; 4]) -> [R::F32; N];
 }
 
-/// 8-bit values plus 128.
+/// 8-bit values plus [`U8_OFFSET`].
 pub(super) struct ByteWords;
 
 impl Words<1> for ByteWords {
-    const ZEROS: [u32; 1] = [0x8080_8080];
+    const ZEROS: [u32; 1] = [u32::from_le_bytes([U8_OFFSET as u8; 4])];
     #[inline(always)]
     fn make<R: Round>(&self, r: R, x: [R::F32; 4]) -> [R::F32; 1] {
         [r.bytes(x)]
@@ -89,7 +90,7 @@ impl Words<1> for ByteWords {
 pub(super) struct DigitWords;
 
 impl Words<2> for DigitWords {
-    const ZEROS: [u32; 2] = [0x8080_8080, 0];
+    const ZEROS: [u32; 2] = [ByteWords::ZEROS[0], 0];
     #[inline(always)]
     fn make<R: Round>(&self, r: R, x: [R::F32; 4]) -> [R::F32; 2] {
         r.digits(x)

@@ -2,6 +2,9 @@
 //! same layouts, loops and instructions, and must equal the oracle. On a CPU without AMX that part is skipped with a
 //! message.
 
+mod amx_emulator;
+
+use self::amx_emulator::AmxEmulator;
 use super::amx::multiply_blocks;
 use super::pack_activations::{Layout, MIN_BLOCK_ROWS, MIN_BLOCK_STEPS, Quantize, quantize_by_row};
 use super::product::split;
@@ -11,7 +14,6 @@ use crate::activation::Activation;
 use crate::arch::scalar::Scalar;
 #[cfg(vectors = "x86_64")]
 use crate::arch::x86_64::amx::{Amx, none_granted};
-use crate::arch::x86_64::amx_emulator::AmxEmulator;
 use crate::gemm::epilogue::{Epilogue, PostOp};
 use crate::gemm::store_tile::Store;
 use crate::isa::Isa;

@@ -5,7 +5,8 @@ use super::weights::QuantizedMatrix;
 use crate::gemm::microkernel::TileOperand;
 use crate::gemm::store_tile::Store;
 use crate::simd::SimdF32;
-use crate::simd::int8::{ActivationEncoding, Int8Dot, SimdI32};
+use crate::simd::int8::{Int8Dot, SimdI32};
+use crate::simd::u8_activations::ActivationEncoding;
 use core::ops::Range;
 
 /// A part of a product: some tiles of rows times some panels.

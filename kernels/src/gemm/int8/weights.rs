@@ -5,8 +5,9 @@ use super::quantization::{LEVELS, MAX_DEPTH, Rounding, magnitude, round};
 use crate::error::{Error, Expected};
 use crate::gemm::pack_options::check_block;
 use crate::isa::Isa;
-use crate::isa::auto_vectorize::AutoVectorize;
 use crate::matrix::Matrix;
+use crate::simd::simd_op;
+use crate::simd::u8_activations::U8_OFFSET;
 use core::fmt;
 use core::ops::Range;
 
@@ -110,7 +111,7 @@ impl<'a> QuantizedMatrix<'a> {
             let count = end.min((panel + 1) * PANEL) - column;
             let panel = &mut buffer[panel * panel_len..][..panel_len];
             let (first, place) = (column - first, column % PANEL);
-            isa.run(QuantizeColumns { from: &block, first, panel, places: place..place + count });
+            isa.dispatch(quantize_columns(&block, first, panel, place..place + count));
             column += count;
         }
         Ok(())
@@ -287,23 +288,16 @@ impl Columns for Matrix<'_> {
     }
 }
 
-/// Quantizes columns of a matrix into columns of a panel: words, scales and offsets.
-pub(crate) struct QuantizeColumns<'b, C> {
-    pub(crate) from: &'b C,
-    /// The first column that is quantized. Columns after the last one of the matrix are zeros.
-    pub(crate) first: usize,
-    /// The words and the statistics of the panel.
-    pub(crate) panel: &'b mut [f32],
-    /// The destination columns in the panel.
-    pub(crate) places: Range<usize>,
-}
-
-impl<C: Columns> AutoVectorize for QuantizeColumns<'_, C> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run(self) {
-        let Self { from, first, panel, places } = self;
+simd_op!(
+    /// Quantizes columns of a matrix, from `first` on, into columns `places` of a panel: words, scales and offsets. Columns
+    /// after the last one of the matrix are zeros.
+    pub(crate) fn quantize_columns<S: SimdF32, C: Columns>(
+        _s: S,
+        from: &C,
+        first: usize,
+        panel: &mut [f32],
+        places: Range<usize>,
+    ) {
         let (depth, columns) = from.shape();
         let steps = depth.div_ceil(4);
         let count = places.len().min(columns.saturating_sub(first));
@@ -345,7 +339,7 @@ impl<C: Columns> AutoVectorize for QuantizeColumns<'_, C> {
             *to = scale;
         }
         for (to, sum) in offsets[places].iter_mut().zip(sums) {
-            *to = f32::from_bits(sum.wrapping_mul(-128).cast_unsigned());
+            *to = f32::from_bits(sum.wrapping_mul(-U8_OFFSET).cast_unsigned());
         }
     }
-}
+);
