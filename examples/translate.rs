@@ -14,11 +14,12 @@ mod counting;
 mod vocabulary;
 
 use simdformer::search::{Finish, Hooks, SearchOptions};
-use simdformer::{Event, Limits, Model, Session, Source};
+use simdformer::{Engine, Event, Model, SessionError, Source};
 use std::error::Error;
 use std::io::{self, IsTerminal, Read, Write};
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use vocabulary::Vocabulary;
 
@@ -39,11 +40,6 @@ const SAMPLES: [&str; 14] = [
     "elle aime son père et il aime sa mère",
     "il fait froid et les enfants dorment",
 ];
-
-/// Sentences that are translated at a time; the others wait for a free slot.
-const SLOTS: usize = 32;
-/// The longest translation where neither the checkpoint nor its positions set a limit.
-const LONGEST: usize = 128;
 
 const HELP: &str = "\
 Translates French to English.
@@ -112,7 +108,7 @@ pub(crate) fn run(
     let mut folders = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();
     let root = folders.find(|folder| folder.join("models").is_dir()).unwrap_or(Path::new(""));
     let folder = root.join("models/fr-en");
-    let model = Model::open(&folder)?;
+    let model = Arc::new(Model::open(&folder)?);
     let vocabulary = Vocabulary::read(&folder)?;
     let (translations, report) = translate(&model, &vocabulary, &lines)?;
 
@@ -161,11 +157,10 @@ pub(crate) type Translation = Result<String, String>;
 
 /// Translates `lines` with greedy search; each result is the translation or the error.
 pub(crate) fn translate(
-    model: &Model,
+    model: &Arc<Model>,
     vocabulary: &Vocabulary,
     lines: &[&str],
 ) -> Result<(Vec<Translation>, Report), Box<dyn Error>> {
-    let wanted = model.config().search_options();
     let positions = model.config().encoder.max_positions.unwrap_or(usize::MAX);
     let ids: Vec<Result<Vec<u32>, String>> = lines
         .iter()
@@ -183,36 +178,32 @@ pub(crate) fn translate(
     let known: Vec<&[u32]> = ids.iter().flatten().map(Vec::as_slice).collect();
     let sources: Vec<Source> = known.iter().map(|tokens| Source::new(tokens)).collect();
 
-    // All memory is planned here, from the longest sentence; the code below does not allocate.
-    let longest = known.iter().map(|tokens| tokens.len()).max().unwrap_or(1);
-    let target = wanted.max_length.unwrap_or(LONGEST).min(positions);
-    let limits = Limits {
-        beams: wanted.sequences(),
-        ..Limits::new(known.len().clamp(1, SLOTS), longest, target)
-    };
-    let mut session = Session::new(model, limits)?;
+    let engine = Engine::from(model);
     // The output is text only, so no scores are computed.
-    let options = SearchOptions { scores: false, ..session.search_options() };
-    let mut outputs: Vec<Vec<u32>> = known.iter().map(|_| Vec::with_capacity(target + 1)).collect();
+    let options = SearchOptions { scores: false, ..engine.search_options() };
+    let (options, work) = engine.fit_sources(&sources, &options);
+    let room = work.target_tokens() + 1;
+    let mut outputs: Vec<Vec<u32>> = known.iter().map(|_| Vec::with_capacity(room)).collect();
     let mut finishes = vec![Finish::End; known.len()];
-
-    let allocated = counting::allocations();
-    let start = Instant::now();
-    session.generate(&sources, &options, &mut Hooks::default(), &mut |event| {
-        if let Event::Done(done) = event
-            && let Some(best) = done.hypotheses().next()
-        {
-            finishes[done.source] = done.finish;
-            outputs[done.source].extend_from_slice(best.tokens);
-        }
-    })?;
-    let elapsed = start.elapsed();
+    // All memory is planned here, for the longest sentence; the closure does not allocate.
+    let (elapsed, allocations) = engine.with_session(&work, |session| {
+        let (start, allocated) = (Instant::now(), counting::allocations());
+        session.generate(&sources, &options, &mut Hooks::default(), &mut |event| {
+            if let Event::Done(done) = event
+                && let Some(best) = done.hypotheses().next()
+            {
+                finishes[done.source] = done.finish;
+                outputs[done.source].extend_from_slice(best.tokens);
+            }
+        })?;
+        Ok::<_, SessionError>((start.elapsed(), counting::allocations() - allocated))
+    })??;
     let report = Report {
         isa: model.isa().name(),
         tokens: outputs.iter().map(Vec::len).sum(),
         elapsed,
-        planned_bytes: session.plan().bytes(),
-        allocations: counting::allocations() - allocated,
+        planned_bytes: engine.report().bytes,
+        allocations,
     };
 
     let mut outputs = outputs.iter().zip(finishes);

@@ -258,6 +258,75 @@ fn modules_import_from_those_below() {
     }
 }
 
+/// The callers of a session with limits of their own: an own scheduler, the class `Session` of Python, and examples of the
+/// session. All others have the lengths, slots and memory of `src/engine`.
+const SESSION_LEVEL: [&str; 5] = [
+    "text/src/audio/transcriber/window_decoder.rs",
+    "python/src/session.rs",
+    "examples/soak.rs",
+    "examples/support",
+    "examples/train",
+];
+
+/// Examples of sessions, searches and plans.
+const SESSION_EXAMPLES: [&str; 9] = [
+    "examples/attention_map.rs",
+    "examples/documents/decoding.rs",
+    "examples/first_hour/admit.rs",
+    "examples/first_hour/by_hand.rs",
+    "examples/first_hour/int8.rs",
+    "examples/first_hour/one_head.rs",
+    "examples/first_hour/service.rs",
+    "examples/first_hour/stream.rs",
+    "examples/first_hour/translate.rs",
+];
+
+#[test]
+fn only_the_engine_plans() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let (mut files, mut found) = (0, Vec::new());
+    for folder in ["text/src", "python/src", "examples", "embedding/candle/src"] {
+        rust_files(&root.join(folder), &mut |path| {
+            files += 1;
+            let name = path.strip_prefix(root).expect("a file of the repository");
+            let plans = |line: &str| {
+                let code = line.split("//").next().unwrap_or("");
+                let words: Vec<&str> = code
+                    .split(|c: char| !c.is_alphanumeric() && c != '_' && c != ':' && c != '{')
+                    .collect();
+                words.windows(2).any(|pair| {
+                    ["Limits", "SearchLimits"].contains(&pair[0]) && pair[1] == "{"
+                        || pair.iter().any(|word| ["Limits::new", "Limits::encoder"].contains(word))
+                })
+            };
+            let text = fs::read_to_string(path).expect("text");
+            if text.lines().any(plans) {
+                found.push(name.to_string_lossy().replace('\\', "/"));
+            }
+        });
+    }
+    assert!(files > 150, "{files} files");
+    let allowed: Vec<&str> = SESSION_LEVEL.into_iter().chain(SESSION_EXAMPLES).collect();
+    let others: Vec<_> =
+        found.iter().filter(|name| !allowed.iter().any(|one| name.starts_with(one))).collect();
+    assert!(others.is_empty(), "limits of their own: {others:?}");
+    for one in allowed {
+        assert!(found.iter().any(|name| name.starts_with(one)), "{one} has no limits");
+    }
+}
+
+/// Calls `each` with every file of Rust below `folder`, of which the built ones are left out.
+fn rust_files(folder: &Path, each: &mut dyn FnMut(&Path)) {
+    for entry in fs::read_dir(folder).expect("a folder") {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() && path.file_name().is_some_and(|name| name != "target") {
+            rust_files(&path, each);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            each(&path);
+        }
+    }
+}
+
 #[test]
 fn every_test_file_is_a_module_or_a_program() {
     for package in ["", "kernels"] {

@@ -1,6 +1,6 @@
 //! Continuous batching: a search with a session, which admits sentences while others are decoded.
 
-use simdformer::search::{Hooks, Request, Search, SearchLimits, words};
+use simdformer::search::{Hooks, Request, Search, words};
 use simdformer::{HypothesisId, Limits, Model, Session, SourceId, StepRow};
 use std::error::Error;
 
@@ -10,14 +10,7 @@ pub(crate) fn run(directory: &str, sources: &[&[u32]]) -> Result<Vec<Vec<u32>>, 
     let limits = Limits { beams: 1, ..Limits::new(2, 32, 40) };
     let mut session = Session::new(&model, limits)?;
     let options = session.search_options();
-    let search_limits = SearchLimits {
-        sentences: limits.sentences,
-        sequences: limits.beams,
-        max_target_length: limits.target_tokens + 1, // the last token is not an input
-        vocabulary: model.config().target_vocab,
-        end_tokens: limits.end_tokens,
-        source_tokens: 0,
-    };
+    let search_limits = session.plan().search_limits();
     let mut memory = vec![0; words(&search_limits)?];
     let mut search = Search::new(&options, &search_limits, &mut memory)?;
 

@@ -39,7 +39,7 @@ pub(crate) struct Embedder {
     slots: usize,
     workers: Workers,
     /// One for each prompt that was used. The lock is held only while Python is attached.
-    prompts: Mutex<Vec<(PromptKey, TextEmbedder<'static>)>>,
+    prompts: Mutex<Vec<(PromptKey, TextEmbedder)>>,
 }
 
 /// The most prompts that are kept. A prompt is read again if more are used in turn.
@@ -110,6 +110,8 @@ impl Embedder {
         let bytes: usize = texts.iter().map(|text| 2 + text.len()).sum();
         let call = Call::new(bytes, self.loaded.model.bytes() / 4, progress);
         let counter = call.counter();
+        // An engine of this call alone: a lock that another call holds would stay locked in a child of a fork.
+        embedder.set_engine(&self.loaded.model);
         embedder.set_slots(self.slots);
         embedder.set_threads(threads(&self.workers));
         let scales = normalize && (width < full || !normalizes);
@@ -189,7 +191,7 @@ pub(crate) fn threads(workers: &Workers) -> Threads<'static> {
 
 impl Embedder {
     /// The embedder of a prompt, for one call.
-    fn embedder(&self, key: PromptKey) -> Result<TextEmbedder<'static>, Failure> {
+    fn embedder(&self, key: PromptKey) -> Result<TextEmbedder, Failure> {
         let mut prompts = self.prompts.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, known)) = prompts.iter().find(|(known, _)| *known == key) {
             return Ok(known.clone());

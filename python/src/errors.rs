@@ -354,6 +354,7 @@ impl From<TranslateError> for Failure {
     fn from(error: TranslateError) -> Self {
         match error {
             TranslateError::Text(error) => error.into(),
+            TranslateError::Model(error) => error.into(),
             TranslateError::Session(error) => error.into(),
             TranslateError::Search(error) => error.into(),
             TranslateError::Cancelled => SessionError::Cancelled.into(),

@@ -2,13 +2,29 @@
 
 use crate::arrays::Rows;
 use crate::errors::Failure;
-use crate::id_session::{IdSession, PreparedSearch};
 use core::cmp::Reverse;
+use core::ops::ControlFlow;
 use simdformer::search::{Finish, SearchOptions};
-use simdformer::{Cancel, Event, SessionError, Source};
+use simdformer::{Cancel, Engine, Event, SessionError, Source, Stop};
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// A search, and what precedes each target.
+#[derive(Clone, Debug)]
+pub(crate) struct PreparedSearch {
+    pub(crate) options: SearchOptions,
+    /// Target tokens after the decoder start, for all sources.
+    pub(crate) prompt: Vec<u32>,
+    pub(crate) forced_bos: Option<u32>,
+}
+
+impl PreparedSearch {
+    /// The tokens before each target.
+    pub(crate) fn start(&self) -> Vec<u32> {
+        [&[self.options.start], &self.prompt[..]].concat()
+    }
+}
 
 /// The sources of a call.
 #[derive(Debug, Default)]
@@ -65,58 +81,57 @@ struct Collected {
     tokens: Vec<u32>,
 }
 
-/// Runs the search of `prepared`, fitted to the model, over `sources`, longest first.
+/// Runs the search of `prepared` over `sources`, longest first.
 ///
 /// # Errors
-/// A refused source, unless they are skipped; options that the model refuses; no memory; a cancelled call.
+/// The first refused source, unless they are skipped; options that the model refuses; no memory; a cancelled call.
 pub(crate) fn generate(
-    session: &mut IdSession,
+    engine: &mut Engine,
     prepared: &PreparedSearch,
-    (target_tokens, search): &(usize, SearchOptions),
     sources: &Sources,
     cancel: &Cancel,
 ) -> Result<Found, Failure> {
-    let model_positions = session.source_positions();
+    engine.set_cancel(cancel.clone());
     let rows = sources.ids.len();
-    // A source that the model cannot take is refused below: nothing is planned for it.
-    let longest = sources.ids.iter().map(<[u32]>::len).filter(|&len| len <= model_positions).max();
-    session.set_cancel(cancel);
-    let planned = session.plan(rows, longest.unwrap_or(1), *target_tokens, search)?;
     let prefixes: Vec<Vec<u32>> = (0..sources.prefixes.len())
         .map(|index| [&prepared.prompt, sources.prefixes.row(index)].concat())
         .collect();
-    let mut errors = Vec::new();
-    let mut accepted: Vec<(usize, Source<'_>)> = Vec::with_capacity(rows);
-    for (index, tokens) in sources.ids.iter().enumerate() {
+    let mut order: Vec<usize> = (0..rows).collect();
+    order.sort_by_key(|&index| Reverse(sources.ids.row(index).len()));
+    let input = |&index: &usize| {
         let stream = sources.streams.as_ref().and_then(|streams| streams.get(index).copied());
         let own_prefix = !sources.prefixes.row(index).is_empty();
-        let source = Source {
+        Source {
             prefix: prefixes.get(index).unwrap_or(&prepared.prompt),
             // What the caller forces comes in its place.
             forced_bos: prepared.forced_bos.filter(|_| !own_prefix),
             stream: stream.unwrap_or(index as u64),
-            ..Source::new(tokens)
-        };
-        match planned.plan().check(&source, search) {
-            Ok(()) => accepted.push((index, source)),
-            Err(error) => {
-                let failure = Failure::from(of_source(error, index));
-                if !sources.skips_errors {
-                    return Err(failure);
-                }
-                errors.push((index, failure));
-            }
+            ..Source::new(sources.ids.row(index))
         }
-    }
-    accepted.sort_by_key(|(_, source)| Reverse(source.tokens.len()));
-    let (order, inputs): (Vec<usize>, Vec<Source<'_>>) = accepted.into_iter().unzip();
+    };
+    let inputs: Vec<Source<'_>> = order.iter().map(input).collect();
+    let row_of = |source: usize| order.get(source).copied().unwrap_or(source);
+    let errors: Mutex<Vec<(usize, Failure)>> = Mutex::default();
     let collected = Mutex::new(Collected { rows: vec![None; rows], tokens: Vec::new() });
-    let result = planned.generate(&inputs, search, &|event: Event<'_>| {
-        let Event::Done(done) = event else { return };
+    let result = engine.stream(&inputs, &prepared.options, &|event: Event<'_>| {
+        let done = match event {
+            // All are reported before anything runs.
+            Event::Refused { source, error } => {
+                let index = row_of(source);
+                let failure = Failure::from(of_source(error.clone(), index));
+                lock(&errors).push((index, failure));
+                return ControlFlow::Break(Stop::Source);
+            }
+            Event::Step(_) if !sources.skips_errors && !lock(&errors).is_empty() => {
+                return ControlFlow::Break(Stop::All);
+            }
+            Event::Done(done) => done,
+            _ => return ControlFlow::Continue(()),
+        };
         if let Some(counter) = &sources.counter {
             counter.fetch_add(1, Ordering::Relaxed);
         }
-        let mut collected = collected.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut collected = lock(&collected);
         let Collected { rows, tokens } = &mut *collected;
         let start = tokens.len();
         let mut sequences = Vec::new();
@@ -126,24 +141,33 @@ pub(crate) fn generate(
                 sequences.push((tokens.len(), hypothesis.score));
             }
         }
-        if let Some(row) = order.get(done.source).and_then(|&index| rows.get_mut(index)) {
+        if let Some(row) = rows.get_mut(row_of(done.source)) {
             *row = Some(Row { finish: code(done.finish), start, sequences });
         }
+        ControlFlow::Continue(())
     });
     result.map_err(|error| match error {
-        SessionError::Source { index, .. } => {
-            of_source(error, order.get(index).copied().unwrap_or(index))
-        }
+        SessionError::Source { index, .. } => of_source(error, row_of(index)),
         error => error,
     })?;
+    let mut errors = errors.into_inner().unwrap_or_else(PoisonError::into_inner);
+    errors.sort_by_key(|(index, _)| *index);
+    if !sources.skips_errors && !errors.is_empty() {
+        return Err(errors.swap_remove(0).1);
+    }
     let collected = collected.into_inner().unwrap_or_else(PoisonError::into_inner);
     collect(
         &collected.rows,
         &collected.tokens,
         errors,
-        search.num_return_sequences,
+        prepared.options.num_return_sequences,
         sources.skips_errors,
     )
+}
+
+/// The value of a mutex. After a panic, which reaches the caller, nothing reads the value.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The error of a source with its index in the call.

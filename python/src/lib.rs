@@ -25,7 +25,6 @@ mod batcher;
 mod embedder;
 mod errors;
 mod generate;
-mod id_session;
 mod loaded;
 mod model;
 mod options;

@@ -17,7 +17,8 @@ use std::sync::atomic::Ordering;
 pub(crate) struct Reranker {
     loaded: Arc<Loaded>,
     workers: Workers,
-    reranker: TextReranker<'static>,
+    slots: usize,
+    reranker: TextReranker,
 }
 
 /// The output of the classifier, and the same after the activation, `[texts]` each, and the texts that were cut.
@@ -40,8 +41,8 @@ impl Reranker {
         prompt: Option<String>,
     ) -> PyResult<Self> {
         let loaded = loaded::open(py, &path, isa, dtype)?;
-        let reranker = open(&path, &loaded, truncate, slots, (prompt_name, prompt))?;
-        Ok(Self { loaded, workers: Workers::new(threads), reranker })
+        let reranker = open(&path, &loaded, truncate, (prompt_name, prompt))?;
+        Ok(Self { loaded, workers: Workers::new(threads), slots, reranker })
     }
 
     /// The score of each of `texts` with `query`, in their order.
@@ -56,6 +57,9 @@ impl Reranker {
         let call = Call::new(bytes, self.loaded.model.bytes() / 4, progress);
         let counter = call.counter();
         let mut reranker = self.reranker.clone();
+        // As in an embedder.
+        reranker.set_engine(&self.loaded.model);
+        reranker.set_slots(self.slots);
         reranker.set_threads(threads(&self.workers));
         let scores = self.workers.run(py, &call, move |cancel| {
             reranker.set_cancel(cancel.clone());
@@ -99,15 +103,12 @@ fn open(
     path: &std::path::Path,
     loaded: &Loaded,
     truncate: bool,
-    slots: usize,
     key: (Option<String>, Option<String>),
-) -> Result<TextReranker<'static>, Failure> {
+) -> Result<TextReranker, Failure> {
     let (tokenizer, checkpoint) = parts(path)?;
     // Does the model encode pairs?
     tokenizer.encode_pair("", "")?;
     let options = RerankOptions { prompt: prompt(&key), raw: false, truncate };
     let setup = RerankerSetup::read(path, tokenizer, &checkpoint, &options)?;
-    let mut new = TextReranker::new(Arc::clone(&loaded.model), setup);
-    new.set_slots(slots);
-    Ok(new)
+    Ok(TextReranker::new(&loaded.model, setup))
 }

@@ -2,9 +2,9 @@
 
 use crate::arrays::Rows;
 use crate::errors::Failure;
-use crate::id_session::{IdSession, PreparedSearch};
-use simdformer::search::{SearchError, SearchOptions, score_targets};
-use simdformer::{Cancel, Session, SessionError, SourceId};
+use crate::generate::PreparedSearch;
+use simdformer::search::{SearchError, score_targets};
+use simdformer::{Cancel, Engine, Session, SessionError, SourceId, Workload};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -17,20 +17,11 @@ pub(crate) struct Pairs {
 }
 
 impl Pairs {
-    /// A session in which all pairs fit, and the tokens before each target.
-    fn plan<'s>(
-        &self,
-        session: &'s mut IdSession,
-        prepared: &PreparedSearch,
-    ) -> Result<(&'s mut Session<'static>, Vec<u32>), Failure> {
-        let start = [&[prepared.options.start], &prepared.prompt[..]].concat();
+    /// What all pairs need. `start` are the tokens before each target.
+    fn work(&self, start: &[u32]) -> Workload {
         let source = self.sources.iter().map(<[u32]>::len).max().unwrap_or(1);
         let target = self.targets.iter().map(<[u32]>::len).max().unwrap_or(1);
-        // The plan need not limit a target, because nothing is searched.
-        let search = SearchOptions { max_new_tokens: Some(1), ..SearchOptions::default() };
-        let tokens = target.saturating_add(start.len());
-        let pool = session.plan(self.sources.len(), source, tokens, &search)?;
-        Ok((pool.session(), start))
+        Workload::targets(self.sources.len(), source, target.saturating_add(start.len()))
     }
 }
 
@@ -40,14 +31,22 @@ impl Pairs {
 /// # Errors
 /// A source or a target that the model refuses, with its index; scores that are NaN or infinite; no memory.
 pub(crate) fn score(
-    session: &mut IdSession,
+    engine: &mut Engine,
     prepared: &PreparedSearch,
     pairs: &Pairs,
     cancel: &Cancel,
 ) -> Result<Vec<f32>, Failure> {
-    session.set_cancel(cancel);
+    engine.set_cancel(cancel.clone());
+    let start = prepared.start();
+    engine.with_session(&pairs.work(&start), |session| score_in(session, &start, pairs))?
+}
+
+fn score_in(
+    session: &mut Session<'static>,
+    start: &[u32],
+    pairs: &Pairs,
+) -> Result<Vec<f32>, Failure> {
     let vocabulary = session.model().config().target_vocab;
-    let (session, start) = pairs.plan(session, prepared)?;
     let limits = session.plan().limits();
     let mut scores = Vec::with_capacity(pairs.targets.tokens());
     let mut first = 0;
@@ -74,7 +73,7 @@ pub(crate) fn score(
             let from = scores.len();
             scores.resize(from + target.len(), 0.0);
             let out = scores.get_mut(from..).unwrap_or_default();
-            score_one(session, id, &start, target, vocabulary, out)
+            score_one(session, id, start, target, vocabulary, out)
                 .map_err(|error| Failure::from(error).with("index", index))?;
             if let Some(counter) = &pairs.counter {
                 counter.fetch_add(1, Ordering::Relaxed);
@@ -122,15 +121,15 @@ fn score_one(
 /// A source or a target that the model refuses; a layer or a head that the decoder does not have; weights that are NaN; no
 /// memory.
 pub(crate) fn align(
-    session: &mut IdSession,
+    engine: &mut Engine,
     prepared: &PreparedSearch,
     pair: &Pairs,
     layers: Option<Vec<usize>>,
     heads: Option<Vec<usize>>,
     cancel: &Cancel,
 ) -> Result<Vec<f32>, Failure> {
-    session.set_cancel(cancel);
-    let decoder = session.model().config().decoder.ok_or(SessionError::NoDecoder)?;
+    engine.set_cancel(cancel.clone());
+    let decoder = engine.model().config().decoder.ok_or(SessionError::NoDecoder)?;
     let aligning =
         decoder.layers / 2..(decoder.layers - decoder.layers.min(1)).max(decoder.layers / 2 + 1);
     let layers = layers.unwrap_or_else(|| aligning.collect());
@@ -138,18 +137,28 @@ pub(crate) fn align(
     if layers.is_empty() {
         return Err(Failure::option("layers", "at least one layer", "none"));
     }
-    let (session, start) = pair.plan(session, prepared)?;
+    let start = prepared.start();
+    let run = |session: &mut Session<'static>| align_in(session, &start, pair, (&layers, &heads));
+    engine.with_session(&pair.work(&start), run)?
+}
+
+fn align_in(
+    session: &mut Session<'static>,
+    start: &[u32],
+    pair: &Pairs,
+    (layers, heads): (&[usize], &[usize]),
+) -> Result<Vec<f32>, Failure> {
     let (source, target) = (pair.sources.row(0), pair.targets.row(0));
     let Some((_, fed)) = target.split_last() else { return Ok(Vec::new()) };
-    let input = [&start, fed].concat();
+    let input = [start, fed].concat();
     let mut scratch = vec![0.0; session.plan().trace_floats()];
     let mut one = vec![0.0; input.len() * source.len()];
     let mut mean = vec![0.0; target.len() * source.len()];
     let mut id = [SourceId::default()];
     session.clear();
     session.encode(&[source], &mut id)?;
-    for &layer in &layers {
-        session.align(id[0], &input, (layer, &heads), &mut scratch, &mut one)?;
+    for &layer in layers {
+        session.align(id[0], &input, (layer, heads), &mut scratch, &mut one)?;
         let rows = one.get((start.len() - 1) * source.len()..).unwrap_or_default();
         for (mean, weight) in mean.iter_mut().zip(rows) {
             *mean += weight / layers.len() as f32;

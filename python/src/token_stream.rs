@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 enum Part {
     Text(String),
     /// The last one: the translator, for the next call, and what is known of the translation, or that it failed.
-    End(Box<TextTranslator<'static>>, Result<End, Failure>),
+    End(Box<TextTranslator>, Result<End, Failure>),
 }
 
 /// A number of `simdformer.Finish`, and the notes.
@@ -40,7 +40,7 @@ impl TokenStream {
     pub(crate) fn begin(
         shared: &Arc<Shared>,
         workers: &Workers,
-        mut translator: TextTranslator<'static>,
+        mut translator: TextTranslator,
         (text, stream, truncated): (String, u64, bool),
     ) -> Result<Self, Failure> {
         let (sender, receiver) = channel();

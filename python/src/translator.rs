@@ -2,8 +2,7 @@
 
 use crate::arrays::{PyRows, Rows};
 use crate::errors::Failure;
-use crate::generate::{Sources, generate};
-use crate::id_session::{self, IdSession, PreparedSearch};
+use crate::generate::{PreparedSearch, Sources, generate};
 use crate::loaded::{self, Loaded};
 use crate::options::{self, SearchChanges, TEXT};
 use crate::pool::{Call, TOKENIZING, Workers};
@@ -15,7 +14,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use simdformer::kernels::Isa;
 use simdformer::search::Strategy;
-use simdformer::{Limits, Plan, SessionPool, Threads};
+use simdformer::{Engine, Threads};
 use simdformer_text::document::Format;
 use simdformer_text::translator::{
     TextTranslation, TranslateOptions, Translator as TextTranslator,
@@ -40,8 +39,8 @@ pub(crate) struct Shared {
     prepared: PreparedSearch,
     /// One for each call that ran at the same time, and those that compute scores. The locks are held only while Python is
     /// attached.
-    texts: [Mutex<Vec<TextTranslator<'static>>>; 2],
-    ids: Mutex<Vec<IdSession>>,
+    texts: [Mutex<Vec<TextTranslator>>; 2],
+    ids: Mutex<Vec<Engine>>,
 }
 
 /// A call that tokenizes `texts`.
@@ -61,14 +60,14 @@ fn give_back<T>(idle: &Mutex<Vec<T>>, one: T) {
 
 impl Shared {
     /// A translator of texts that no other call uses.
-    pub(crate) fn text_translator(&self, scores: bool) -> Result<TextTranslator<'static>, Failure> {
+    pub(crate) fn text_translator(&self, scores: bool) -> Result<TextTranslator, Failure> {
         take(&self.texts[usize::from(scores)], || {
             let model = Arc::clone(&self.loaded.model);
             let tokenizer = Arc::clone(self.tokenizer()?);
             let mut options = self.options.clone();
             options.search.scores = scores;
             let mut new = TextTranslator::new(model, tokenizer, options)?;
-            new.set_threads(if self.threads == 1 { Threads::Serial } else { Threads::Rayon });
+            new.set_threads(self.threads());
             new.set_sessions(self.sessions);
             Ok(new)
         })
@@ -79,28 +78,23 @@ impl Shared {
         self.tokenizer.as_ref().map_err(Clone::clone)
     }
 
-    /// The search of calls without options of their own.
-    pub(crate) fn prepared(&self) -> &PreparedSearch {
-        &self.prepared
+    /// An engine for ids that no other call uses.
+    pub(crate) fn id_engine(&self) -> Result<Engine, Failure> {
+        take(&self.ids, || {
+            let builder = Engine::builder(Arc::clone(&self.loaded.model));
+            let builder = builder.slots(self.options.slots).cache(self.options.cache);
+            Ok(builder.threads(self.threads()).sessions(self.sessions).build()?)
+        })
     }
 
-    /// A session for ids that no other call uses.
-    pub(crate) fn id_session(&self) -> Result<IdSession, Failure> {
-        take(&self.ids, || {
-            let model = Arc::clone(&self.loaded.model);
-            Ok(IdSession::new(
-                model,
-                (self.threads, self.sessions),
-                self.options.slots,
-                self.options.cache,
-            ))
-        })
+    fn threads(&self) -> Threads<'static> {
+        if self.threads == 1 { Threads::Serial } else { Threads::Rayon }
     }
 }
 
 impl Shared {
     /// Keeps a translator without scores for a later call.
-    pub(crate) fn give_back_translator(&self, translator: TextTranslator<'static>) {
+    pub(crate) fn give_back_translator(&self, translator: TextTranslator) {
         give_back(&self.texts[0], translator);
     }
 }
@@ -120,7 +114,7 @@ fn prepare(
         prompt = encoded.prefix.get(1..).unwrap_or_default().to_vec();
         forced_bos = encoded.forced_bos;
     }
-    Ok(PreparedSearch { options, prompt, forced_bos, longest_prefix: 0 })
+    Ok(PreparedSearch { options, prompt, forced_bos })
 }
 
 /// The native half of `simdformer.Translator`.
@@ -256,23 +250,23 @@ impl Translator {
         };
         prepared.options.scores = scores;
         let prefixes = prefixes.unwrap_or_default();
-        prepared.longest_prefix = prefixes.iter().map(<[u32]>::len).max().unwrap_or(0);
-        let rows = ids.len();
-        let fitted = prepared.fit(&shared.loaded.model);
-        let (_, search) = &fitted;
-        let longest = rows.saturating_mul(fitted.0).saturating_mul(search.sequences());
+        let longest_prefix = prefixes.iter().map(<[u32]>::len).max().unwrap_or(0);
+        let mut engine = shared.id_engine()?;
+        let search = &prepared.options;
+        let (_, work) = engine.fit(search, prepared.start().len() + longest_prefix);
+        let sequences = ids.len().saturating_mul(search.sequences());
+        let longest = sequences.saturating_mul(work.target_tokens());
         let has_scores = scores || search.strategy != Strategy::Greedy;
         let num_return = search.num_return_sequences;
         let call = Call::new(ids.tokens().saturating_add(longest), self.parameters(), progress);
         let streams = streams.map(|streams| streams.as_array().iter().copied().collect());
         let counter = call.counter();
         let sources = Sources { ids, prefixes, streams, skips_errors, counter };
-        let mut session = shared.id_session()?;
-        let ((session, found), seen) = self.workers.run_to_end(py, &call, move |cancel| {
-            let found = generate(&mut session, &prepared, &fitted, &sources, cancel);
-            (session, found)
+        let ((engine, found), seen) = self.workers.run_to_end(py, &call, move |cancel| {
+            let found = generate(&mut engine, &prepared, &sources, cancel);
+            (engine, found)
         })?;
-        give_back(&shared.ids, session);
+        give_back(&shared.ids, engine);
         seen?;
         let found = found?;
         let errors = found.errors.iter().map(|(index, failure)| Ok((*index, failure.value(py)?)));
@@ -357,12 +351,12 @@ impl Translator {
         let call = Call::new(sources.tokens() + targets.tokens(), self.parameters(), progress);
         let pairs = Pairs { sources, targets, counter: call.counter() };
         let prepared = self.shared.prepared.clone();
-        let mut session = self.shared.id_session()?;
-        let ((session, scores), seen) = self.workers.run_to_end(py, &call, move |cancel| {
-            let scores = scoring::score(&mut session, &prepared, &pairs, cancel);
-            (session, scores)
+        let mut engine = self.shared.id_engine()?;
+        let ((engine, scores), seen) = self.workers.run_to_end(py, &call, move |cancel| {
+            let scores = scoring::score(&mut engine, &prepared, &pairs, cancel);
+            (engine, scores)
         })?;
-        give_back(&self.shared.ids, session);
+        give_back(&self.shared.ids, engine);
         seen?;
         Ok(scores?.into_pyarray(py))
     }
@@ -382,12 +376,12 @@ impl Translator {
         let pair = Pairs { sources, targets, counter: None };
         let call = Call::new(source.len() + target.len(), self.parameters(), None);
         let prepared = self.shared.prepared.clone();
-        let mut session = self.shared.id_session()?;
-        let ((session, weights), seen) = self.workers.run_to_end(py, &call, move |cancel| {
-            let weights = scoring::align(&mut session, &prepared, &pair, layers, heads, cancel);
-            (session, weights)
+        let mut engine = self.shared.id_engine()?;
+        let ((engine, weights), seen) = self.workers.run_to_end(py, &call, move |cancel| {
+            let weights = scoring::align(&mut engine, &prepared, &pair, layers, heads, cancel);
+            (engine, weights)
         })?;
-        give_back(&self.shared.ids, session);
+        give_back(&self.shared.ids, engine);
         seen?;
         Ok(weights?.into_pyarray(py))
     }
@@ -489,22 +483,19 @@ impl Translator {
             .map(|idle| idle.lock().unwrap_or_else(PoisonError::into_inner));
         let ids = self.shared.ids.lock().unwrap_or_else(PoisonError::into_inner);
         let of_texts = texts.iter().flat_map(|idle| idle.iter()).filter_map(TextTranslator::plan);
-        let of_ids = ids.iter().filter_map(IdSession::planned).map(SessionPool::plan);
+        let of_ids = ids.iter().filter_map(Engine::plan);
         of_texts.chain(of_ids).map(|plan| (plan.bytes(), plan.to_string())).collect()
     }
 
     /// Bytes and table of a session that is not made.
     fn plan_for(&self, sentences: usize, source_tokens: usize) -> PyResult<(usize, String)> {
         let shared = &self.shared;
-        let (target_tokens, search) = shared.prepared.fit(&shared.loaded.model);
-        let limits = Limits {
-            beams: search.sequences(),
-            end_tokens: search.eos.len().max(1),
-            cache: shared.options.cache,
-            batch_tokens: id_session::batch_tokens(sentences, source_tokens),
-            ..Limits::new(sentences, source_tokens, target_tokens)
-        };
-        let plan = Plan::new(&shared.loaded.model, limits).map_err(Failure::from)?;
+        let builder = Engine::builder(Arc::clone(&shared.loaded.model));
+        let builder = builder.slots(sentences).cache(shared.options.cache);
+        let engine = builder.build().map_err(Failure::from)?;
+        let (_, work) = engine.fit(&shared.prepared.options, shared.prepared.start().len());
+        let plan = engine.plan_for(&work.with_sources(sentences, source_tokens));
+        let plan = plan.map_err(Failure::from)?;
         Ok((plan.bytes(), plan.to_string()))
     }
 

@@ -78,7 +78,10 @@ impl Engine {
         let mut pool = self.take(&work)?;
         let sessions = pool.sessions();
         let list = Mutex::new(List { left: &order, sessions, ended: Ok(()) });
-        let limits = pool.plan().limits();
+        // A plan of earlier calls may have more slots.
+        let slots = self.slots_of_session();
+        let planned = pool.plan().limits();
+        let limits = Limits { sentences: planned.sentences.min(slots), ..planned };
         pool.for_each_session(sources.len(), &|session| {
             loop {
                 let Some(batch) = lock(&list).take(&limits, sources) else { return };

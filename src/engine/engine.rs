@@ -9,6 +9,7 @@ use crate::generate::{DecodeStats, Event, SessionPool, Source, Stop};
 use crate::model::{IntoControlFlow, Model, ModelError};
 use crate::search::{Finish, SearchOptions};
 use crate::session::{Limits, Plan, Session, SessionError, SourceError, Threads};
+use core::cmp::Reverse;
 use core::fmt;
 use core::ops::ControlFlow;
 use simdformer_kernels::Dtype;
@@ -173,6 +174,11 @@ impl Engine {
         self.rule.slots = slots.max(1);
     }
 
+    /// As [`EngineBuilder::cache`], for later calls of this engine, not of its clones. No effect with fixed limits.
+    pub fn set_cache(&mut self, cache: Option<Dtype>) {
+        self.rule.cache = cache;
+    }
+
     /// Ends later calls of this engine, not of its clones, with [`SessionError::Cancelled`] when `cancel` is set, as
     /// [`Session::set_cancel`](crate::Session::set_cancel).
     pub fn set_cancel(&mut self, cancel: Cancel) {
@@ -195,13 +201,13 @@ impl Engine {
     #[must_use]
     pub fn slots(&self) -> usize {
         let threads = self.threads.count();
-        match self.limits {
-            Some(limits) => limits.sentences,
-            None => {
-                let sessions = self.rule.sessions.unwrap_or(threads).min(threads);
-                self.rule.slots.saturating_mul(sessions)
-            }
-        }
+        let sessions = self.rule.sessions.unwrap_or(threads).min(threads);
+        self.slots_of_session().saturating_mul(sessions)
+    }
+
+    /// The most sources that a session decodes at the same time.
+    pub(super) fn slots_of_session(&self) -> usize {
+        self.limits.map_or(self.rule.slots, |limits| limits.sentences)
     }
 
     /// What was planned, of all clones.
@@ -259,6 +265,20 @@ impl Engine {
         }
     }
 
+    /// Whether a call accepts `options` for targets that begin with `prompt` tokens, whatever its sources are.
+    ///
+    /// # Errors
+    /// The model has [no decoder](SessionError::NoDecoder); the options are [invalid](SessionError::Search), or [beyond the
+    /// plan](SessionError::OptionBeyondPlan) of fixed limits.
+    pub fn check_options(
+        &self,
+        options: &SearchOptions,
+        prompt: usize,
+    ) -> Result<(), SessionError> {
+        let (fitted, work) = self.fit(options, prompt);
+        self.plan_for(&work)?.check_options(&fitted)
+    }
+
     /// The targets of one source or of many under the options of the checkpoint, or their own. [`Input`] lists what can
     /// be asked for.
     ///
@@ -304,6 +324,8 @@ impl Engine {
             }
         }
         for (options, mut indices) in groups {
+            // So that no slot is left over with a long source at the end.
+            indices.sort_by_key(|&index| Reverse(asked[index].0.positions()));
             while !indices.is_empty() {
                 let sources: Vec<Source<'_>> =
                     indices.iter().map(|&index| asked[index].0).collect();
@@ -483,12 +505,24 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl<M: Into<Arc<Model>>> From<M> for Engine {
+impl From<Arc<Model>> for Engine {
     /// An engine with the settings of [`Engine::builder`].
-    fn from(model: M) -> Self {
+    fn from(model: Arc<Model>) -> Self {
         let EngineBuilder { model, rule, limits, threads } = Self::builder(model);
         let (sessions, cancel) = Default::default();
         Self { model, sessions, rule, limits, threads, cancel }
+    }
+}
+
+impl From<&Arc<Model>> for Engine {
+    fn from(model: &Arc<Model>) -> Self {
+        Self::from(Arc::clone(model))
+    }
+}
+
+impl From<Model> for Engine {
+    fn from(model: Model) -> Self {
+        Self::from(Arc::new(model))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::config::{Config, Side};
 use crate::model::Model;
-use crate::search::SearchOptions;
+use crate::search::{SearchError, SearchLimits, SearchOptions};
 use crate::session::{Limits, Plan, SessionError};
 use simdformer_kernels::Dtype;
 use std::borrow::Cow;
@@ -87,7 +87,8 @@ pub(super) fn fit_search<'o>(
         (None, None) => LONGEST_TARGET,
     };
     let positions = config.max_positions(Side::Decoder).unwrap_or(usize::MAX);
-    let target_tokens = target_tokens.min(positions).max(prompt + 1);
+    // A source whose prompt leaves no position is refused when it is asked for.
+    let target_tokens = target_tokens.max(prompt + 1).min(positions);
     let mut fitted = Cow::Borrowed(options);
     let longest = target_tokens.saturating_add(1);
     if options.max_new_tokens.is_some_and(|new| new >= longest)
@@ -106,6 +107,24 @@ pub(super) fn search_workload(options: &SearchOptions, target_tokens: usize) -> 
         sequences: options.sequences(),
         end_tokens: options.eos.len().max(1),
         ..Workload::targets(1, 1, target_tokens)
+    }
+}
+
+impl Config {
+    /// Whether `options` are valid for some source of a model of this architecture: all but the lengths, which
+    /// [`Engine::check_options`](crate::Engine::check_options) checks, and what depends on the source.
+    ///
+    /// # Errors
+    /// As [`SearchOptions::validate`].
+    pub fn check_search(&self, options: &SearchOptions) -> Result<(), SearchError> {
+        options.validate(&SearchLimits {
+            sentences: 1,
+            sequences: options.sequences(),
+            max_target_length: usize::MAX,
+            vocabulary: self.target_vocab,
+            end_tokens: options.eos.len().max(1),
+            source_tokens: 0,
+        })
     }
 }
 
@@ -139,6 +158,7 @@ impl Sessions {
             && want.beams <= had.beams
             && want.end_tokens <= had.end_tokens
             && want.draft_tokens <= had.draft_tokens
+            && want.cache == had.cache
             && want.target_tokens <= had.target_tokens
             && (!exact_target || want.target_tokens == had.target_tokens)
     }

@@ -96,16 +96,10 @@ impl Session<'_> {
         on_event: OnEvent<'_>,
         drafter: Option<&mut dyn Drafter>,
     ) -> Result<DecodeStats, SessionError> {
-        self.check_options(options)?;
+        self.plan.check_options(options)?;
         let mut queue = SourceQueue::new(sources, &[], 1);
         queue.check(&self.plan, options, on_event)?;
         self.generate_from(&queue, options, hooks, on_event, drafter)
-    }
-
-    /// An error of the options, before any source is looked at.
-    pub(super) fn check_options(&self, options: &SearchOptions) -> Result<(), SessionError> {
-        self.plan.check_decodes()?;
-        options.validate(&self.plan.search).map_err(|error| self.plan.option_error(error))
     }
 
     /// [`Session::generate_with`], with sources that were checked and that other sessions may take from at the same time.

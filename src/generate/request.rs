@@ -169,9 +169,14 @@ impl Plan {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn check(&self, source: &Source<'_>, options: &SearchOptions) -> Result<(), SessionError> {
-        self.check_decodes()?;
-        options.validate(&self.search).map_err(|error| self.option_error(error))?;
+        self.check_options(options)?;
         self.check_source(0, source, options)
+    }
+
+    /// An error of the options, whatever the sources are.
+    pub(crate) fn check_options(&self, options: &SearchOptions) -> Result<(), SessionError> {
+        self.check_decodes()?;
+        options.validate(&self.search).map_err(|error| self.option_error(error))
     }
 
     /// Checks the source of index `index` under valid options.

@@ -129,7 +129,7 @@ impl Session<'_> {
         options: &SearchOptions,
         hooks: &mut Hooks<'_>,
     ) -> Result<DecodeStats, SessionError> {
-        self.check_options(options)?;
+        self.plan.check_options(options)?;
         let mut guard = BufferGuard::new(self);
         let mut decode_loop = guard.decode_loop(options)?;
         let result = decode_loop.serve(queue, hooks);

@@ -178,7 +178,7 @@ impl<'a> SessionPool<'a> {
             let hooks = &mut Hooks::default();
             return self.session().generate(sources, options, hooks, &mut answer);
         }
-        self.workers[0].session.check_options(options)?;
+        self.plan().check_options(options)?;
         let mut order = core::mem::take(&mut self.order);
         order.clear();
         order.extend((0..sources.len()).map(|index| index as u32));

@@ -233,6 +233,12 @@ impl Plan {
     pub const fn limits(&self) -> Limits {
         self.limits
     }
+
+    /// The limits of a [`Search`](crate::search::Search) beside a session of this plan.
+    pub const fn search_limits(&self) -> SearchLimits {
+        self.search
+    }
+
     /// Returns an error if the model has no decoder.
     pub(crate) fn check_decodes(&self) -> Result<(), SessionError> {
         if self.decodes { Ok(()) } else { Err(SessionError::NoDecoder) }

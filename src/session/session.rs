@@ -58,7 +58,7 @@ use std::sync::{Arc, Mutex};
 /// step to the rows of the next step. The example translates a queue of four sentences, two at a time.
 ///
 /// ```
-/// use simdformer::search::{Hooks, Request, Search, SearchLimits, words};
+/// use simdformer::search::{Hooks, Request, Search, words};
 /// use simdformer::{Limits, Model, HypothesisId, SourceId, Session, StepRow};
 ///
 /// let model = Model::open("models/fr-en")?;
@@ -71,14 +71,7 @@ use std::sync::{Arc, Mutex};
 /// });
 ///
 /// // The search has the same number of sentence slots. Its last token is chosen and never fed.
-/// let search_limits = SearchLimits {
-///     sentences: limits.sentences,
-///     sequences: limits.beams,
-///     max_target_length: limits.target_tokens + 1,
-///     vocabulary: model.config().target_vocab,
-///     end_tokens: limits.end_tokens,
-///     source_tokens: 0,
-/// };
+/// let search_limits = session.plan().search_limits();
 /// let mut memory = vec![0; words(&search_limits)?];
 /// let mut search = Search::new(&options, &search_limits, &mut memory)?;
 ///

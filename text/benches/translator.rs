@@ -16,6 +16,7 @@ use simdformer_text::{Direction, Tokenizer};
 use std::error::Error;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Instant;
 
 const ROUNDS: usize = 9;
@@ -42,7 +43,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
         _ => demo()?,
     };
-    let (model, tokenizer) = (Model::open(&place)?, Tokenizer::from_dir(&place)?);
+    let (model, tokenizer) =
+        (Arc::new(Model::open(&place)?), Arc::new(Tokenizer::from_dir(&place)?));
     let mut options = TranslateOptions::new(model.config());
     options.search.scores = false;
     options.slots = SLOTS;
@@ -50,7 +52,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let encoded = lines.iter().map(encode).collect::<Result<Vec<_>, _>>()?;
     let sources: Vec<Source<'_>> = encoded.iter().map(|one| Source::new(&one.ids)).collect();
     let longest = encoded.iter().map(|one| one.ids.len()).max().unwrap_or(1);
-    let mut translator = Translator::new(&model, &tokenizer, options)?;
+    let mut translator = Translator::new(&model, Arc::clone(&tokenizer), options)?;
     let search = translator.search_options().clone();
     let target = search.max_length.unwrap_or(256);
     let mut session = Session::new(&model, Limits::new(SLOTS, longest, target))?;

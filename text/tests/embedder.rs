@@ -430,7 +430,7 @@ fn a_text_that_may_not_be_cut_is_not_run() {
     use simdformer_text::embedder::{EmbedOptions, EmbedderSetup, NotRun};
     let place = encoder("bert");
     let checkpoint = Checkpoint::open(&place.0).unwrap();
-    let model = Model::open(&place.0).unwrap();
+    let model = std::sync::Arc::new(Model::open(&place.0).unwrap());
     let embedder = |truncate, max_tokens| {
         let options = EmbedOptions { truncate, max_tokens, ..EmbedOptions::default() };
         let tokenizer = Tokenizer::from_dir(&place.0).unwrap();

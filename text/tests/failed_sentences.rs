@@ -146,7 +146,7 @@ fn every_method_reports_a_failed_sentence_in_its_place() {
         let model = Arc::new(Model::open(&place.0).unwrap());
         let tokenizer = Arc::new(Tokenizer::from_dir(&place.0).unwrap());
         let options = TranslateOptions::new(model.config());
-        let new = || Translator::new(&*model, &*tokenizer, options.clone()).unwrap();
+        let new = || Translator::new(&model, Arc::clone(&tokenizer), options.clone()).unwrap();
         let cases = cases();
         let texts: Vec<&str> = cases.iter().map(|case| case.text.as_str()).collect();
         let mut translator = new();
@@ -242,7 +242,7 @@ fn the_report_and_the_notes_count_what_reached_the_maximum_length() {
         (Model::open(&place.0).unwrap(), Tokenizer::from_dir(&place.0).unwrap());
     let mut options = TranslateOptions::new(model.config());
     options.search.max_new_tokens = Some(3);
-    let mut translator = Translator::new(&model, &tokenizer, options).unwrap();
+    let mut translator = Translator::new(model, tokenizer, options).unwrap();
     let found =
         translator.translate_texts(&["je suis étudiant. non. il fait froid.", "12"]).unwrap();
     let cut = found[0].sentences.iter().filter(|one| one.translation.is_unfinished()).count();

@@ -75,11 +75,11 @@ fn parts(sentence: &str, parts: usize, seed: usize) -> Vec<String> {
     all
 }
 
-fn translate(translator: &mut Translator<'_>, text: &str, format: Format) -> String {
+fn translate(translator: &mut Translator, text: &str, format: Format) -> String {
     translator.translate_document(text, format).unwrap()
 }
 
-fn whole(translator: &mut Translator<'_>, sentence: &str) -> String {
+fn whole(translator: &mut Translator, sentence: &str) -> String {
     translator.translate_texts(&[sentence]).unwrap()[0].text().to_owned()
 }
 

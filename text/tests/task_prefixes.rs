@@ -225,7 +225,7 @@ mod translations {
         assert_eq!([sentences(&[]), sentences(&["--from", "de"])], [5, 5]);
         let demo = Demo::new();
         let tokenizer = Tokenizer::from_dir(&place.0).unwrap();
-        let mut translator = Translator::new(&demo.model, &tokenizer, demo.options()).unwrap();
+        let mut translator = Translator::new(&demo.model, tokenizer, demo.options()).unwrap();
         assert_eq!(translator.translate_texts(&[ORDINALS]).unwrap()[0].sentences.len(), 5);
     }
 

@@ -24,7 +24,7 @@ const PAGE: &str = "# Quel mois\n\nLa vieille maison blanche est belle. Je suis 
                     petites filles sont *heureuses*\n\n```\nla maison\n```\n\n> Où est-ce qu'elle habite ?\n\n| quel \
                     mois | 42 |\n|---|---|\n| la maison | `ls` |\n";
 
-fn markdown(translator: &mut Translator<'_>) -> String {
+fn markdown(translator: &mut Translator) -> String {
     translator.translate_document(PAGE, Format::Markdown).unwrap()
 }
 
@@ -268,7 +268,7 @@ fn sixty_documents_come_back_through_a_model_that_copies() {
     let tokenizer = Tokenizer::from_dir(&directory).unwrap();
     let mut options = TranslateOptions::new(model.config());
     options.search.scores = false;
-    let mut translator = Translator::new(&model, &tokenizer, options).unwrap();
+    let mut translator = Translator::new(model, tokenizer, options).unwrap();
     let files = files();
     assert!(files.len() >= 60);
     for (name, format, text) in files {

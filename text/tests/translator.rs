@@ -15,15 +15,15 @@ use std::sync::Arc;
 /// The demo model.
 pub struct Demo {
     pub place: Temporary,
-    pub model: Model,
-    pub tokenizer: Tokenizer,
+    pub model: Arc<Model>,
+    pub tokenizer: Arc<Tokenizer>,
 }
 
 impl Demo {
     pub fn new() -> Self {
         let place = french();
-        let model = Model::open(&place.0).unwrap();
-        let tokenizer = Tokenizer::from_dir(&place.0).unwrap();
+        let model = Arc::new(Model::open(&place.0).unwrap());
+        let tokenizer = Arc::new(Tokenizer::from_dir(&place.0).unwrap());
         Self { place, model, tokenizer }
     }
 
@@ -31,8 +31,8 @@ impl Demo {
         TranslateOptions::new(self.model.config())
     }
 
-    pub fn translator(&self, options: TranslateOptions) -> Translator<'_> {
-        Translator::new(&self.model, &self.tokenizer, options).unwrap()
+    pub fn translator(&self, options: TranslateOptions) -> Translator {
+        Translator::new(&self.model, Arc::clone(&self.tokenizer), options).unwrap()
     }
 }
 
@@ -49,9 +49,32 @@ pub fn sentences(count: usize) -> Vec<String> {
     all
 }
 
-fn all(translator: &mut Translator<'_>, sentences: &[String]) -> Vec<Translation> {
+fn all(translator: &mut Translator, sentences: &[String]) -> Vec<Translation> {
     let sentences: Vec<&str> = sentences.iter().map(String::as_str).collect();
     translator.translate_sentences(&sentences).unwrap()
+}
+
+/// Runs the first program of the repository's README.md, which the documentation only compiles.
+#[test]
+fn the_first_program_of_the_readme_runs() -> Result<(), Box<dyn std::error::Error>> {
+    let readme = include_str!("../../README.md");
+    let program = readme.split("```rust,no_run\n").nth(1).unwrap().split("# Ok(()) }").next();
+    let (uses, program) = program.unwrap().split_once("\n\n# fn main()").unwrap();
+    let lines: Vec<&str> = program.lines().skip(1).collect();
+    let place = french();
+    let found = lines.join("\n").replace("\"models/fr-en\"", "&place.0");
+    let mut translator = Translator::open(&place.0)?;
+    println!("{}", translator.translate("je suis étudiant")?);
+    assert_eq!(uses, "use simdformer_text::translator::Translator;");
+    let here = include_str!("translator.rs");
+    assert!(lines.len() == 2 && here.contains(&found.replace('\n', "\n    ")), "{found}");
+    assert_eq!(translator.translate("je suis étudiant")?, "i am a student");
+    let two = "La vieille maison blanche est belle. Où est-ce qu'elle habite ?";
+    let expected = "the old white house is beautiful . where does she live ?";
+    assert_eq!(translator.translate(two)?, expected);
+    let error = translator.translate(&"la maison ".repeat(400));
+    assert!(error.is_ok(), "a long sentence is cut: {error:?}");
+    Ok(())
 }
 
 #[test]
@@ -203,11 +226,12 @@ fn a_token_that_the_model_lacks_is_an_error_of_its_sentence() {
     let ties = TiedWeights { source_target: false, target_output: true };
     let source_vocab = vocabulary as usize;
     let config = Config { source_vocab, ties, ..demo.model.config().clone() };
-    let model = Model::from_fn(config, |_, _, _| Ok(())).unwrap();
+    let model = Arc::new(Model::from_fn(config, |_, _, _| Ok(())).unwrap());
     let mut options = TranslateOptions::new(model.config());
     options.search.max_new_tokens = Some(3);
     for sessions in [1, 2] {
-        let mut translator = Translator::new(&model, &demo.tokenizer, options.clone()).unwrap();
+        let mut translator =
+            Translator::new(&model, Arc::clone(&demo.tokenizer), options.clone()).unwrap();
         translator.set_sessions(sessions);
         let found = translator.translate_sentences(&sentences).unwrap();
         let Some(failure @ Failure::UnknownToken { token: first, .. }) = found[1].failure else {
@@ -241,7 +265,8 @@ fn probabilities_of_tokens_are_kept() {
 #[test]
 fn wrong_options_are_rejected_at_once() {
     let demo = Demo::new();
-    let error = |options| Translator::new(&demo.model, &demo.tokenizer, options).unwrap_err();
+    let error =
+        |options| Translator::new(&demo.model, Arc::clone(&demo.tokenizer), options).unwrap_err();
     let mut options = demo.options();
     options.target = Some("fr".to_owned());
     assert!(matches!(error(options), TranslateError::Text(_)));

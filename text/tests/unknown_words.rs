@@ -19,7 +19,7 @@ fn names(words: &[UnknownWord]) -> Vec<&str> {
     words.iter().map(|word| word.text.as_str()).collect()
 }
 
-fn texts(translator: &mut Translator<'_>, sources: &[String]) -> Vec<String> {
+fn texts(translator: &mut Translator, sources: &[String]) -> Vec<String> {
     let sources: Vec<&str> = sources.iter().map(String::as_str).collect();
     let found = translator.translate_texts(&sources).unwrap();
     found.into_iter().map(|found| found.target.text).collect()
@@ -440,21 +440,21 @@ fn message(fields: impl IntoIterator<Item = (i64, Vec<u8>)>) -> Vec<u8> {
 
 struct Changed {
     _place: Temporary,
-    model: Model,
-    tokenizer: Tokenizer,
+    model: Arc<Model>,
+    tokenizer: Arc<Tokenizer>,
 }
 
 impl Changed {
     fn new(place: Temporary) -> Self {
-        let model = Model::open(&place.0).unwrap();
-        let tokenizer = Tokenizer::from_dir(&place.0).unwrap();
+        let model = Arc::new(Model::open(&place.0).unwrap());
+        let tokenizer = Arc::new(Tokenizer::from_dir(&place.0).unwrap());
         Self { _place: place, model, tokenizer }
     }
 
-    fn translator(&self, capitals: bool) -> Translator<'_> {
+    fn translator(&self, capitals: bool) -> Translator {
         let mut options = TranslateOptions::new(self.model.config());
         options.capitals = capitals;
-        Translator::new(&self.model, &self.tokenizer, options).unwrap()
+        Translator::new(&self.model, Arc::clone(&self.tokenizer), options).unwrap()
     }
 }
 
@@ -552,10 +552,7 @@ fn of_two_readings_that_are_known_the_more_probable_one_is_taken() {
 #[test]
 fn joiners_that_mean_something_stay() {
     let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/../models/copy");
-    let (model, tokenizer) =
-        (Model::open(directory).unwrap(), Tokenizer::from_dir(directory).unwrap());
-    let mut translator =
-        Translator::new(&model, &tokenizer, TranslateOptions::new(model.config())).unwrap();
+    let mut translator = Translator::open(directory).unwrap();
     for text in [
         "\u{645}\u{6cc}\u{200c}\u{62e}\u{648}\u{627}\u{647}\u{645}",
         "\u{915}\u{94d}\u{200d}\u{937}",
@@ -568,7 +565,7 @@ fn joiners_that_mean_something_stay() {
         assert_eq!(found.text(), text);
         let words = &found.sentences[0].translation;
         assert!(words.unknown.is_empty());
-        let read = tokenizer.decode(&words.tokens);
+        let read = translator.tokenizer().decode(&words.tokens);
         let joiner = |text: &str| {
             text.chars().filter(|letter| "\u{200b}\u{200c}\u{200d}".contains(*letter)).count()
         };

@@ -80,7 +80,7 @@ pub(crate) fn run(
         None => *input,
     };
     common.model.in_pool(|| {
-        let mut translator = Translator::new(&model, &tokenizer, options)?;
+        let mut translator = Translator::new(model, tokenizer, options)?;
         translator.set_threads(common.model.threads());
         translator.set_sessions(common.texts.sessions(&common.model));
         let mut compute = |sources: &[&str]| -> Result<Vec<Computed>, ComputeError> {

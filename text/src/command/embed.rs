@@ -47,7 +47,7 @@ pub(crate) fn run(arguments: &Embed, streams: &mut Streams<'_>) -> Result<u8, Fa
         let what = "no modules.json: a vector is the mean of its text's tokens";
         writeln!(streams.notes, "simdformer: {what}")?;
     }
-    let mut embedder = Embedder::new(&model, setup);
+    let mut embedder = Embedder::new(model, setup);
     embedder.set_slots(arguments.texts.slots);
     embedder.set_threads(arguments.model.threads());
     embedder.set_sessions(arguments.texts.sessions(&arguments.model));
@@ -56,7 +56,7 @@ pub(crate) fn run(arguments: &Embed, streams: &mut Streams<'_>) -> Result<u8, Fa
 
 fn texts(
     arguments: &Embed,
-    embedder: &Embedder<'_>,
+    embedder: &Embedder,
     mut vectors: Vectors,
     streams: &mut Streams<'_>,
 ) -> Result<u8, Failure> {

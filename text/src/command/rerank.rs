@@ -44,7 +44,7 @@ pub(crate) fn run(arguments: &Rerank, streams: &mut Streams<'_>) -> Result<u8, F
         show::prompt(setup.prompt(), streams.notes)?;
     }
     drop(checkpoint);
-    let mut reranker = Reranker::new(&model, setup);
+    let mut reranker = Reranker::new(model, setup);
     reranker.set_slots(arguments.texts.slots);
     reranker.set_threads(arguments.model.threads());
     reranker.set_sessions(arguments.texts.sessions(&arguments.model));
@@ -84,7 +84,7 @@ impl Query {
 
 fn texts(
     arguments: &Rerank,
-    reranker: &Reranker<'_>,
+    reranker: &Reranker,
     queries: Vec<String>,
     streams: &mut Streams<'_>,
 ) -> Result<u8, Failure> {

@@ -4,7 +4,7 @@ use crate::arguments::{UsageError, at_least_one, number, seed, temperature, whol
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 use simdformer::config::Config;
-use simdformer::search::{EarlyStopping, SampleOptions, SearchLimits, SearchOptions, Strategy};
+use simdformer::search::{EarlyStopping, SampleOptions, SearchOptions, Strategy};
 
 /// The heading of these options in the help.
 pub(crate) const HEADING: &str =
@@ -188,19 +188,11 @@ impl SearchArguments {
 
 /// Rejects options that are invalid for every input, before anything is run.
 pub(crate) fn check(options: &SearchOptions, config: &Config) -> Result<(), UsageError> {
-    let limits = SearchLimits {
-        sentences: 1,
-        sequences: options.sequences(),
-        // The target length is checked with the inputs.
-        max_target_length: usize::MAX,
-        vocabulary: config.target_vocab,
-        end_tokens: options.eos.len().max(1),
-        source_tokens: 0,
-    };
     let mut options = options.clone();
     if config.decoder.is_none() && options.start == SearchOptions::NO_START {
         // A model with only an encoder needs no decoder start token.
         options.start = 0;
     }
-    options.validate(&limits).map_err(|error| UsageError(error.to_string()))
+    // The target length is checked with the inputs.
+    config.check_search(&options).map_err(|error| UsageError(error.to_string()))
 }

@@ -49,7 +49,7 @@ pub(crate) fn translate(arguments: &Translate, streams: &mut Streams<'_>) -> Res
     let (model, tokenizer, mut options) = load_for_texts(arguments, streams)?;
     (options.token_scores, options.alignment) = (common.json, common.json);
     common.model.in_pool(|| {
-        let mut translator = Translator::new(&model, &tokenizer, options)?;
+        let mut translator = Translator::new(model, tokenizer, options)?;
         translator.set_threads(common.model.threads());
         translator.set_sessions(common.texts.sessions(&common.model));
         translate_documents::run(arguments, outputs.as_deref(), translator, streams)
@@ -89,7 +89,8 @@ pub(crate) fn lines(
     let (model, tokenizer, mut options) = load(arguments, task, streams)?;
     options.capitals = capitals.unwrap_or(options.capitals);
     arguments.model.in_pool(|| {
-        let mut translator = Translator::new(&model, &tokenizer, options)?;
+        let tokenizer = Arc::new(tokenizer);
+        let mut translator = Translator::new(model, Arc::clone(&tokenizer), options)?;
         translator.set_threads(arguments.model.threads());
         translator.set_sessions(arguments.texts.sessions(&arguments.model));
         let search = translator.search_options().clone();
@@ -202,7 +203,7 @@ struct Lines<'r> {
 impl Lines<'_> {
     fn run(
         &mut self,
-        mut translator: Translator<'_>,
+        mut translator: Translator,
         whole: bool,
         streams: &mut Streams<'_>,
     ) -> Result<u8, Failure> {
@@ -323,7 +324,7 @@ impl Lines<'_> {
     /// Translates a text and records each step; without an explanation if the model is not run.
     fn explained(
         &self,
-        translator: &mut Translator<'_>,
+        translator: &mut Translator,
         text: &str,
         listed: usize,
         notes: &mut dyn Write,
@@ -365,7 +366,7 @@ impl Lines<'_> {
     /// Translates a text and writes its parts when the model has written them; the translation has no text that is still to
     /// be written.
     fn streamed(
-        translator: &mut Translator<'_>,
+        translator: &mut Translator,
         text: &str,
         out: &mut (dyn Write + Send),
     ) -> Result<Translation, Failure> {

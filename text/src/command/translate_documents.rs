@@ -49,7 +49,7 @@ pub(crate) fn outputs(arguments: &Translate) -> Result<Option<Vec<PathBuf>>, Fai
 pub(crate) fn run(
     arguments: &Translate,
     outputs: Option<&[PathBuf]>,
-    mut translator: Translator<'_>,
+    mut translator: Translator,
     streams: &mut Streams<'_>,
 ) -> Result<u8, Failure> {
     let Streams { input, out, notes, .. } = streams;

@@ -35,12 +35,12 @@ use crate::encoding::Encoded;
 use crate::languages::Direction;
 use crate::tokenizer::Tokenizer;
 use core::fmt;
-use encoder_batches::{EncoderRunner, rejected};
+use encoder_batches::{check_cancel, open, rejected, run};
 use prompts::SentenceTransformersConfig;
 use simdformer::checkpoint::Checkpoint;
 use simdformer::config::Side;
 use simdformer::task_heads::SentenceHead;
-use simdformer::{Cancel, ModelRef, Threads};
+use simdformer::{Cancel, Engine, Threads};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -201,56 +201,61 @@ pub struct Embedding {
     pub truncated: bool,
 }
 
-/// Computes a vector for each text from the hidden states of an encoder. A clone borrows or shares the weights, and shares
-/// the settings of the directory.
+/// Computes a vector for each text from the hidden states of an encoder. A clone shares the weights, the
+/// planned sessions and the settings of the directory.
 #[derive(Clone)]
-pub struct Embedder<'m> {
+pub struct Embedder {
     setup: Arc<EmbedderSetup>,
-    runner: EncoderRunner<'m>,
+    engine: Engine,
 }
 
-impl<'m> Embedder<'m> {
+impl Embedder {
     /// Reads a published directory, with default options.
     ///
     /// # Errors
     /// As [`EmbedderSetup::read`]; the tokenizer or the weights cannot be read.
-    pub fn open(directory: impl AsRef<Path>) -> Result<Embedder<'static>, EmbedError> {
+    pub fn open(directory: impl AsRef<Path>) -> Result<Self, EmbedError> {
         let read = |directory: &Path, tokenizer: Tokenizer, checkpoint: &Checkpoint<'_>| {
             // Does the model encode single texts?
             tokenizer.encode("", &Direction::default())?;
             EmbedderSetup::read(directory, tokenizer, checkpoint, &EmbedOptions::default())
         };
-        let (runner, setup) = EncoderRunner::open(directory.as_ref(), read)?;
-        Ok(Embedder { setup: Arc::new(setup), runner })
+        let (engine, setup) = open(directory.as_ref(), read)?;
+        Ok(Self { setup: Arc::new(setup), engine })
     }
 
-    /// An embedder of a loaded model. `model` is `&model` or an `Arc` of it, of the directory of `setup`.
+    /// An embedder of a loaded model: an [`Engine`], a `Model`, or an `Arc` of one, of the directory of `setup`.
     #[must_use]
-    pub fn new(model: impl Into<ModelRef<'m>>, setup: EmbedderSetup) -> Self {
-        Self { setup: Arc::new(setup), runner: EncoderRunner::new(model.into()) }
+    pub fn new(engine: impl Into<Engine>, setup: EmbedderSetup) -> Self {
+        Self { setup: Arc::new(setup), engine: engine.into() }
     }
 
     /// The most texts that are run at a time; 32 without this call. It changes no result.
     pub fn set_slots(&mut self, slots: usize) {
-        self.runner.slots = slots.max(1);
+        self.engine.set_slots(slots);
     }
 
     /// The most sessions at the same time, each on one of the [threads](Self::set_threads), with its own
-    /// [slots](Self::set_slots) and planned memory; 1 without this call. With as many sessions as threads, many texts take
-    /// less time than in one session on all threads. They change no result.
+    /// [slots](Self::set_slots) and planned memory; without this call as many as there are threads. One session on all
+    /// threads takes the least memory, and more time for many texts. They change no result.
     pub fn set_sessions(&mut self, sessions: usize) {
-        self.runner.sessions = sessions.max(1);
+        self.engine.set_sessions(sessions);
+    }
+
+    /// Runs later calls in another engine of the same model, with sessions and settings of its own.
+    pub fn set_engine(&mut self, engine: impl Into<Engine>) {
+        self.engine = engine.into();
     }
 
     /// The threads that compute; without this call the calling thread. They change no result.
-    pub fn set_threads(&mut self, threads: Threads<'m>) {
-        self.runner.threads = threads;
+    pub fn set_threads(&mut self, threads: Threads<'static>) {
+        self.engine.set_threads(threads);
     }
 
     /// Ends later calls with [`EmbedError::Cancelled`] some milliseconds after `cancel` is set. Calls of a clone of this
     /// embedder can have a flag of their own.
     pub fn set_cancel(&mut self, cancel: Cancel) {
-        self.runner.cancel = cancel;
+        self.engine.set_cancel(cancel);
     }
 
     /// What the directory and the options define.
@@ -281,7 +286,7 @@ impl<'m> Embedder<'m> {
         let mut embeddings = Vec::with_capacity(texts.len());
         let mut encoded: Vec<(usize, Encoded)> = Vec::new();
         for (i, text) in texts.iter().enumerate() {
-            self.runner.check_cancel()?;
+            check_cancel(&self.engine)?;
             let text = [setup.prompt.as_str(), text.as_ref()].concat();
             let one = setup.tokenizer.encode(&text, &Direction::default())?;
             let vector = setup.rejected(&one).map_or(Ok(Vec::new()), Err);
@@ -291,11 +296,9 @@ impl<'m> Embedder<'m> {
             }
             embeddings.push(Embedding { vector, tokens, truncated });
         }
-        let compute = |hidden: &[f32], scratch: &mut Vec<f32>| {
-            scratch.resize(setup.head.scratch_floats(), 0.0);
-            setup.vector(hidden, scratch)
-        };
-        self.runner.run(&mut encoded, &compute, &mut |i, vector| {
+        let compute =
+            |hidden: &[f32]| setup.vector(hidden, &mut vec![0.0; setup.head.scratch_floats()]);
+        run(&self.engine, &encoded, &compute, &mut |i, vector| {
             let finite = vector.iter().all(|x: &f32| x.is_finite());
             embeddings[i].vector = if finite { Ok(vector) } else { Err(NotRun::NotFinite) };
             each();
@@ -304,7 +307,7 @@ impl<'m> Embedder<'m> {
     }
 }
 
-impl fmt::Debug for Embedder<'_> {
+impl fmt::Debug for Embedder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Embedder").field("setup", &self.setup).finish_non_exhaustive()
     }

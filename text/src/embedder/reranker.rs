@@ -1,6 +1,6 @@
 //! Scores of texts together with a query: cross-encoders.
 
-use super::encoder_batches::{EncoderRunner, rejected};
+use super::encoder_batches::{check_cancel, open, rejected, run};
 use super::prompts::{Prompt, SentenceTransformersConfig};
 use super::{EmbedError, NotRun};
 use crate::checkpoint_directory::{Settings, tokenizer_folder};
@@ -15,7 +15,7 @@ use simdformer::checkpoint::Checkpoint;
 use simdformer::config::Side;
 use simdformer::kernels::{Activation, reference};
 use simdformer::task_heads::{Classifier, TransformerSettings};
-use simdformer::{Cancel, ModelRef, Threads};
+use simdformer::{Cancel, Engine, Threads};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -193,7 +193,7 @@ pub struct PairScore {
     pub truncated: bool,
 }
 
-/// Scores texts together with a query. A clone borrows or shares the weights, and shares the settings of the directory.
+/// Scores texts together with a query. A clone shares the weights, the planned sessions and the settings of the directory.
 ///
 /// ```no_run
 /// use simdformer_text::embedder::Reranker;
@@ -206,53 +206,58 @@ pub struct PairScore {
 /// # Ok::<(), simdformer_text::embedder::EmbedError>(())
 /// ```
 #[derive(Clone)]
-pub struct Reranker<'m> {
+pub struct Reranker {
     setup: Arc<RerankerSetup>,
-    runner: EncoderRunner<'m>,
+    engine: Engine,
 }
 
-impl<'m> Reranker<'m> {
+impl Reranker {
     /// Reads a published directory, with default options.
     ///
     /// # Errors
     /// As [`RerankerSetup::read`]; the tokenizer encodes single texts only; the tokenizer or the weights cannot be read.
-    pub fn open(directory: impl AsRef<Path>) -> Result<Reranker<'static>, EmbedError> {
+    pub fn open(directory: impl AsRef<Path>) -> Result<Self, EmbedError> {
         let read = |directory: &Path, tokenizer: Tokenizer, checkpoint: &Checkpoint<'_>| {
             // Does the model encode pairs?
             tokenizer.encode_pair("", "")?;
             RerankerSetup::read(directory, tokenizer, checkpoint, &RerankOptions::default())
         };
-        let (runner, setup) = EncoderRunner::open(directory.as_ref(), read)?;
-        Ok(Reranker { setup: Arc::new(setup), runner })
+        let (engine, setup) = open(directory.as_ref(), read)?;
+        Ok(Self { setup: Arc::new(setup), engine })
     }
 
-    /// A reranker of a loaded model. `model` is `&model` or an `Arc` of it, of the directory of `setup`.
+    /// A reranker of a loaded model: an [`Engine`], a `Model`, or an `Arc` of one, of the directory of `setup`.
     #[must_use]
-    pub fn new(model: impl Into<ModelRef<'m>>, setup: RerankerSetup) -> Self {
-        Self { setup: Arc::new(setup), runner: EncoderRunner::new(model.into()) }
+    pub fn new(engine: impl Into<Engine>, setup: RerankerSetup) -> Self {
+        Self { setup: Arc::new(setup), engine: engine.into() }
     }
 
     /// The most pairs that are run at a time; 32 without this call. It changes no result.
     pub fn set_slots(&mut self, slots: usize) {
-        self.runner.slots = slots.max(1);
+        self.engine.set_slots(slots);
     }
 
     /// The most sessions at the same time, each on one of the [threads](Self::set_threads), with its own
-    /// [slots](Self::set_slots) and planned memory; 1 without this call. With as many sessions as threads, many pairs take
-    /// less time than in one session on all threads. They change no result.
+    /// [slots](Self::set_slots) and planned memory; without this call as many as there are threads. One session on all
+    /// threads takes the least memory, and more time for many pairs. They change no result.
     pub fn set_sessions(&mut self, sessions: usize) {
-        self.runner.sessions = sessions.max(1);
+        self.engine.set_sessions(sessions);
+    }
+
+    /// Runs later calls in another engine of the same model, with sessions and settings of its own.
+    pub fn set_engine(&mut self, engine: impl Into<Engine>) {
+        self.engine = engine.into();
     }
 
     /// The threads that compute; without this call the calling thread. They change no result.
-    pub fn set_threads(&mut self, threads: Threads<'m>) {
-        self.runner.threads = threads;
+    pub fn set_threads(&mut self, threads: Threads<'static>) {
+        self.engine.set_threads(threads);
     }
 
     /// Ends later calls with [`EmbedError::Cancelled`] some milliseconds after `cancel` is set. Calls of a clone of this
     /// reranker can have a flag of their own.
     pub fn set_cancel(&mut self, cancel: Cancel) {
-        self.runner.cancel = cancel;
+        self.engine.set_cancel(cancel);
     }
 
     /// What the directory and the options define.
@@ -289,7 +294,7 @@ impl<'m> Reranker<'m> {
         let mut pairs = Vec::with_capacity(texts.len());
         let mut encoded: Vec<(usize, Encoded)> = Vec::new();
         for (i, text) in texts.iter().enumerate() {
-            self.runner.check_cancel()?;
+            check_cancel(&self.engine)?;
             let one = setup.tokenizer.encode_pair(&query, text.as_ref())?;
             let rejected = rejected(&one, setup.positions, setup.truncate);
             let score = rejected.map_or(Ok(Score { raw: f32::NAN, value: f32::NAN }), Err);
@@ -299,11 +304,11 @@ impl<'m> Reranker<'m> {
             }
             pairs.push(PairScore { score, tokens, truncated });
         }
-        let compute = |hidden: &[f32], _: &mut Vec<f32>| {
+        let compute = |hidden: &[f32]| {
             let raw = setup.head.scores(hidden)?.first().copied().unwrap_or(f32::NAN);
             Ok(Score { raw, value: setup.activation.apply(raw) })
         };
-        self.runner.run(&mut encoded, &compute, &mut |i, score| {
+        run(&self.engine, &encoded, &compute, &mut |i, score| {
             let finite = score.raw.is_finite() && score.value.is_finite();
             pairs[i].score = if finite { Ok(score) } else { Err(NotRun::NotFinite) };
             each();
@@ -312,7 +317,7 @@ impl<'m> Reranker<'m> {
     }
 }
 
-impl fmt::Debug for Reranker<'_> {
+impl fmt::Debug for Reranker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Reranker").field("setup", &self.setup).finish_non_exhaustive()
     }

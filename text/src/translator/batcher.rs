@@ -86,6 +86,8 @@ impl Batcher {
             let (model, tokenizer) = (Arc::clone(&model), Arc::clone(&tokenizer));
             let mut translator = Translator::new(model, tokenizer, options.clone())?;
             translator.set_threads(threads.clone());
+            // The sentences of a batch are decoded in one session.
+            translator.set_sessions(1);
             Ok::<_, TranslateError>(translator)
         };
         let (mut translator, mut others) = (new()?, new()?);
@@ -100,9 +102,9 @@ impl Batcher {
         others.set_cancel(cancel.clone());
         let shared = Shared { model, tokenizer, options, state, changed, abort, cancel, capacity };
         let shared = Arc::new(shared);
-        let engine = Engine { shared: Arc::clone(&shared) };
+        let decoding = DecodingThread { shared: Arc::clone(&shared) };
         let thread = std::thread::Builder::new().name("simdformer-batcher".to_owned());
-        let thread = thread.spawn(move || engine.run(&mut translator, others))?;
+        let thread = thread.spawn(move || decoding.run(&mut translator, others))?;
         Ok(Self { shared, thread: Some(thread) })
     }
 
@@ -282,13 +284,13 @@ impl Pending {
 }
 
 /// The decoding thread.
-struct Engine {
+struct DecodingThread {
     shared: Arc<Shared>,
 }
 
-impl Engine {
+impl DecodingThread {
     /// `others` is for what takes more than the search of the batch.
-    fn run(&self, translator: &mut Translator<'static>, others: Translator<'static>) {
+    fn run(&self, translator: &mut Translator, others: Translator) {
         let slots = translator.options().slots.max(1);
         let (search, most) = (translator.search_options().clone(), translator.longest_source());
         let tokenizer = Arc::clone(&self.shared.tokenizer);
@@ -299,20 +301,20 @@ impl Engine {
                 let wanted = longest.max(SHORTEST_PLAN).next_power_of_two();
                 planned = wanted.min(most).max(longest);
             }
-            let session = translator.session(slots, planned);
-            let served = session.and_then(|session| {
+            let work = translator.work.with_sources(slots, planned);
+            let served = translator.engine.with_session(&work, |session| {
                 let limits = session.plan().limits();
                 requests.plan(limits.sentences, limits.source_tokens);
-                Ok(session.serve(&mut requests, &search, &mut Hooks::default())?)
+                session.serve(&mut requests, &search, &mut Hooks::default())
             });
-            if let Err(error) = served {
-                requests.fail(&error);
+            if let Err(error) = served.and_then(|served| served) {
+                requests.fail(&error.into());
             }
         }
     }
 }
 
-impl Drop for Engine {
+impl Drop for DecodingThread {
     /// Also after a panic: sentences that nothing decodes get an error.
     fn drop(&mut self) {
         let mut state = self.shared.state();

@@ -4,8 +4,8 @@ use super::translation::Failure;
 use crate::TextError;
 use crate::document::DocumentError;
 use core::fmt;
-use simdformer::SessionError;
 use simdformer::search::SearchError;
+use simdformer::{ModelError, SessionError};
 use std::io;
 
 /// Why a call failed. What concerns one sentence only is a [`Failure`] of its translation instead.
@@ -14,6 +14,8 @@ use std::io;
 pub enum TranslateError {
     /// The tokenizer: a language that the model does not have, or a text that it cannot segment.
     Text(TextError),
+    /// The model cannot be read.
+    Model(ModelError),
     /// The session: no memory, or a model without a decoder.
     Session(SessionError),
     /// The search options are invalid.
@@ -43,6 +45,7 @@ impl fmt::Display for TranslateError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Text(error) => error.fmt(f),
+            Self::Model(error) => error.fmt(f),
             Self::Session(error) => error.fmt(f),
             Self::Search(error) => error.fmt(f),
             Self::Document(error) => error.fmt(f),
@@ -75,6 +78,12 @@ impl TranslateError {
 impl From<TextError> for TranslateError {
     fn from(error: TextError) -> Self {
         Self::Text(error)
+    }
+}
+
+impl From<ModelError> for TranslateError {
+    fn from(error: ModelError) -> Self {
+        Self::Model(error)
     }
 }
 

@@ -45,7 +45,7 @@ impl Begun {
     }
 }
 
-impl Translator<'_> {
+impl Translator {
     /// What the model reads of a sentence in its first search: with the spellings that its vocabulary has, without the symbols
     /// that are copied. `None` if the sentence is copied, because it has no letters, or no word that the model knows.
     ///
@@ -58,7 +58,7 @@ impl Translator<'_> {
         let unit = Unit { text: sentence, source, stream: 0, force: &[], reads };
         let (options, mut found) = (&self.options, Translation::default());
         let target = options.target.as_deref();
-        Ok(match encode_unit(&self.model, &self.tokenizer, options, target, &unit, &mut found)? {
+        Ok(match encode_unit(self.model(), &self.tokenizer, options, target, &unit, &mut found)? {
             Encoding::Marked => self.begin_sentence(&unit)?.unit().map(|unit| unit.text.to_owned()),
             Encoding::Settled if found.failure.is_none() => None,
             Encoding::Settled | Encoding::Ids(_) => Some(sentence.to_owned()),

@@ -5,7 +5,7 @@ use super::error::TranslateError;
 use super::model_and_tokenizer::Translator;
 use simdformer::search::{SearchError, score_targets};
 use simdformer::trace::{Block, Probe, Stage, View};
-use simdformer::{SessionError, SourceId};
+use simdformer::{Session, SessionError, SourceId};
 
 /// A translation to look at.
 #[derive(Clone, Copy, Debug)]
@@ -27,7 +27,7 @@ pub(super) struct Inspected {
     pub(super) log_probabilities: Vec<f32>,
 }
 
-impl Translator<'_> {
+impl Translator {
     /// Looks at `jobs`, and calls `each` with the index of each and what was found, in their order.
     pub(super) fn inspect(
         &mut self,
@@ -35,67 +35,77 @@ impl Translator<'_> {
         each: &mut dyn FnMut(usize, Inspected) -> Result<(), TranslateError>,
     ) -> Result<(), TranslateError> {
         let Some(longest) = jobs.iter().map(|job| job.source.len()).max() else { return Ok(()) };
-        let vocabulary = self.model.config().target_vocab;
-        let decoder = self.model.config().decoder;
-        let (layers, heads) = decoder.map_or((0, 0), |decoder| (decoder.layers, decoder.heads));
-        let session = self.session(jobs.len(), longest)?;
-        let mut scratch = vec![0.0; session.plan().trace_floats()];
-        let limits = session.plan().limits();
-        let mut first = 0;
-        while first < jobs.len() {
-            // As many sources as are encoded in one call.
-            let mut tokens = 0;
-            let fit = jobs[first..].iter().take(limits.sentences).take_while(|job| {
-                tokens += job.source.len();
-                tokens <= limits.batch_tokens
-            });
-            let count = fit.count().max(1);
-            let group = &jobs[first..first + count];
-            let sources: Vec<&[u32]> = group.iter().map(|job| job.source).collect();
-            let mut slots = vec![SourceId::default(); count];
-            session.clear();
-            session.encode(&sources, &mut slots)?;
-            for (i, (job, &slot)) in group.iter().zip(&slots).enumerate() {
-                let (but_last, given) =
-                    (job.target.len().saturating_sub(1), job.prefix.len().max(1));
-                let input = [job.prefix, &job.target[..but_last]].concat();
-                let mut found = Inspected {
-                    weights: vec![0.0; job.target.len() * job.source.len()],
-                    log_probabilities: vec![0.0; job.target.len()],
-                };
-                let mut failed: Result<(), SearchError> = Ok(());
-                let scores = &mut found.log_probabilities;
-                let mut on_logits = |position: usize, logits: &[f32]| {
-                    let index = (position + 1).checked_sub(given);
-                    let pair = index.and_then(|i| Some((job.target.get(i)?, scores.get_mut(i)?)));
-                    if let Some((&token, score)) = pair {
-                        let one = std::slice::from_mut(score);
-                        let scored = score_targets(logits, vocabulary, &[token], one);
-                        failed = failed.and(scored.map(|_| ()));
-                    }
-                };
-                let mut probe = Mean {
-                    layers,
-                    first: given - 1,
-                    keys: job.source.len(),
-                    heads,
-                    out: &mut found.weights,
-                };
-                let hypothesis = session.start(slot)?;
-                session.traced(&mut probe, &mut scratch)?.prefill(
-                    hypothesis,
-                    &input,
-                    Some(&mut on_logits),
-                )?;
-                session.release(hypothesis)?;
-                failed.map_err(SessionError::Search)?;
-                each(first + i, found)?;
-            }
-            first += count;
-        }
-        session.clear();
+        let work = self.work.with_sources(jobs.len(), longest);
+        self.engine.with_session(&work, |session| inspect_in(session, jobs, each))??;
+        self.report.plans = self.engine.report().plans;
         Ok(())
     }
+}
+
+/// [`Translator::inspect`] in a session.
+fn inspect_in(
+    session: &mut Session<'_>,
+    jobs: &[Job<'_>],
+    each: &mut dyn FnMut(usize, Inspected) -> Result<(), TranslateError>,
+) -> Result<(), TranslateError> {
+    let config = session.model().config();
+    let vocabulary = config.target_vocab;
+    let (layers, heads) = config.decoder.map_or((0, 0), |decoder| (decoder.layers, decoder.heads));
+    let mut scratch = vec![0.0; session.plan().trace_floats()];
+    let limits = session.plan().limits();
+    let mut first = 0;
+    while first < jobs.len() {
+        // As many sources as are encoded in one call.
+        let mut tokens = 0;
+        let fit = jobs[first..].iter().take(limits.sentences).take_while(|job| {
+            tokens += job.source.len();
+            tokens <= limits.batch_tokens
+        });
+        let count = fit.count().max(1);
+        let group = &jobs[first..first + count];
+        let sources: Vec<&[u32]> = group.iter().map(|job| job.source).collect();
+        let mut slots = vec![SourceId::default(); count];
+        session.clear();
+        session.encode(&sources, &mut slots)?;
+        for (i, (job, &slot)) in group.iter().zip(&slots).enumerate() {
+            let (but_last, given) = (job.target.len().saturating_sub(1), job.prefix.len().max(1));
+            let input = [job.prefix, &job.target[..but_last]].concat();
+            let mut found = Inspected {
+                weights: vec![0.0; job.target.len() * job.source.len()],
+                log_probabilities: vec![0.0; job.target.len()],
+            };
+            let mut failed: Result<(), SearchError> = Ok(());
+            let scores = &mut found.log_probabilities;
+            let mut on_logits = |position: usize, logits: &[f32]| {
+                let index = (position + 1).checked_sub(given);
+                let pair = index.and_then(|i| Some((job.target.get(i)?, scores.get_mut(i)?)));
+                if let Some((&token, score)) = pair {
+                    let one = std::slice::from_mut(score);
+                    let scored = score_targets(logits, vocabulary, &[token], one);
+                    failed = failed.and(scored.map(|_| ()));
+                }
+            };
+            let mut probe = Mean {
+                layers,
+                first: given - 1,
+                keys: job.source.len(),
+                heads,
+                out: &mut found.weights,
+            };
+            let hypothesis = session.start(slot)?;
+            session.traced(&mut probe, &mut scratch)?.prefill(
+                hypothesis,
+                &input,
+                Some(&mut on_logits),
+            )?;
+            session.release(hypothesis)?;
+            failed.map_err(SessionError::Search)?;
+            each(first + i, found)?;
+        }
+        first += count;
+    }
+    session.clear();
+    Ok(())
 }
 
 /// The decoder layers whose cross-attention is averaged, of `layers`: those after the middle but the last, which looks

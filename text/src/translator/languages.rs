@@ -8,7 +8,7 @@ use crate::sentences::{detect_language, language_code, model_language};
 /// Below this confidence the language of the options is assumed.
 const CONFIDENCE: f64 = 0.5;
 
-impl Translator<'_> {
+impl Translator {
     /// The model's code for the language of `text`, and whether that is the target language, so that the text is copied.
     /// `None` for the language of the options.
     ///

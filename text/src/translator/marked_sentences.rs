@@ -88,7 +88,7 @@ const NAME: &str = "Paul";
 /// sentence its grammar; if it does not copy that either, nothing.
 const WAYS: [StandIn<'static>; 3] = [StandIn::Piece, StandIn::Word(NAME), StandIn::Nothing];
 
-impl Translator<'_> {
+impl Translator {
     /// Translates `sentences`, in their order. A kept piece that is lost in every way splits its sentence.
     pub(super) fn translate_marked(
         &mut self,

@@ -1,15 +1,12 @@
 //! Translates sentences, texts and documents: a model, its tokenizer and a planned session behind one type.
 //!
 //! ```no_run
-//! use simdformer::Model;
-//! use simdformer_text::Tokenizer;
 //! use simdformer_text::document::Format;
-//! use simdformer_text::translator::{TranslateOptions, Translator};
+//! use simdformer_text::translator::Translator;
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let (model, tokenizer) = (Model::open("opus-mt-en-fr")?, Tokenizer::from_dir("opus-mt-en-fr")?);
-//! let options = TranslateOptions::new(model.config());
-//! let mut translator = Translator::new(&model, &tokenizer, options)?;
+//! let mut translator = Translator::open("opus-mt-en-fr")?;
+//! println!("{}", translator.translate("How are you? Where does she live?")?);
 //! for translation in translator.translate_sentences(&["How are you?", "Where does she live?"])? {
 //!     println!("{}", translation.result()?);
 //! }
@@ -71,7 +68,6 @@ mod translation;
 mod unknown_words;
 mod window;
 
-pub use crate::TokenizerRef;
 pub use batcher::{BatchRequest, Batcher, Pending, Ticket};
 pub use error::TranslateError;
 pub use glossary::{Glossary, GlossaryError, Term};

@@ -11,7 +11,7 @@ use simdformer::search::SearchOptions;
 /// a translation that had to be made again should stay close to the first one.
 const ATTEMPTS: [(usize, f64); 3] = [(6, 1.0), (4, 1.1), (3, 1.3)];
 
-impl Translator<'_> {
+impl Translator {
     /// Translates again what repeats itself. An attempt that does not is taken; if all do, the first translation stays, with a
     /// [`Note::Repetition`]. `counts` are those of the units.
     pub(super) fn guard_repetition(

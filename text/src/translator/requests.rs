@@ -229,7 +229,7 @@ pub(super) struct Requests<'t> {
     shared: &'t Arc<Shared>,
     tokenizer: &'t Tokenizer,
     /// Translates what takes more than the search of the batch.
-    others: Translator<'static>,
+    others: Translator,
     waiting: VecDeque<Request>,
     /// Those that are translated as sentences of a text, after their first search.
     searched: Vec<(RequestState, Box<FirstSearch>)>,
@@ -244,7 +244,7 @@ impl<'t> Requests<'t> {
     pub(super) fn new(
         shared: &'t Arc<Shared>,
         tokenizer: &'t Tokenizer,
-        others: Translator<'static>,
+        others: Translator,
         slots: usize,
     ) -> Self {
         let slots = (0..slots).map(|_| None).collect();

@@ -25,7 +25,7 @@ fn missing<'g>(terms: &[(&'g Term, Range<usize>)], text: &str) -> Vec<(&'g Term,
     terms.iter().filter(|(term, _)| occurrences(text, &term.target) == 0).cloned().collect()
 }
 
-impl Translator<'_> {
+impl Translator {
     /// Translates again what lacks terms of the glossary; what still lacks one has a [`Note::MissingTerm`].
     /// `counts` are those of the units.
     pub(super) fn require_terms(

@@ -47,7 +47,7 @@ impl Prepared {
     }
 }
 
-impl Translator<'_> {
+impl Translator {
     /// Divides a text into sentences, and sentences that are too long into parts.
     pub(super) fn prepare(&mut self, text: &MarkedText) -> Result<Prepared, TranslateError> {
         self.prepare_joined(text, Boundaries::default())

@@ -13,7 +13,7 @@ pub(super) const SENTENCES_PER_SLOT: usize = 32;
 /// The bytes of a window, of which the last sentence may exceed them.
 const BYTES: usize = 8 << 20;
 
-impl Translator<'_> {
+impl Translator {
     /// Translates `sentences`; the results are in the same order. Each string is one sentence, whatever is in it; one
     /// without a letter, or without a word that the model knows, is copied. Symbols that the model does not know are copied to
     /// their places, and a sentence in capitals may be read in small letters, as in a text; placeholders are not looked for, and

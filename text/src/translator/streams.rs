@@ -40,7 +40,7 @@ impl Load {
     }
 }
 
-impl Translator<'_> {
+impl Translator {
     /// Translates texts of any number of sentences; the results are in their order. What stands between the sentences is
     /// copied: spaces, line breaks, and lines without a letter. A sentence without a translation is copied, too:
     /// [`TextTranslation::failure`] says so.
@@ -57,6 +57,25 @@ impl Translator<'_> {
             Ok(())
         })?;
         Ok(translations)
+    }
+
+    /// Translates a text of any number of sentences: [`translate_texts`](Self::translate_texts) with one text, of which only
+    /// the translation is wanted.
+    ///
+    /// # Errors
+    /// [`TranslateError::FailedSentence`] for the first sentence without a translation; as
+    /// [`translate_sentences`](Self::translate_sentences).
+    pub fn translate(&mut self, text: &str) -> Result<String, TranslateError> {
+        let mut translated = String::new();
+        self.stream_texts([Ok::<_, TranslateError>(text)], |found| {
+            if let Some((sentence, one, failure)) = found.failure() {
+                let source = one.source.clone();
+                return Err(TranslateError::FailedSentence { text: 0, sentence, source, failure });
+            }
+            translated = found.target.text;
+            Ok(())
+        })?;
+        Ok(translated)
     }
 
     /// Translates the texts of an iterator, and calls `emit` once for each, in their order. A window of them is read,

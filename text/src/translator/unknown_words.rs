@@ -68,7 +68,7 @@ impl PreparedSentence {
     }
 }
 
-impl Translator<'_> {
+impl Translator {
     /// The reader of sentences in `language`, or in that of the options.
     pub(super) fn reader<'r>(&'r self, language: Option<&'r str>) -> Reader<'r> {
         Reader { tokenizer: &self.tokenizer, direction: self.options.direction_from(language) }

@@ -10,7 +10,7 @@ use crate::marked_text::MarkedText;
 use crate::{Direction, Encoded, TextError, Tokenizer};
 use simdformer::config::Side;
 use simdformer::search::{Finish, Hooks, SearchOptions};
-use simdformer::{Event, Generated, Model, Source, Stop};
+use simdformer::{Event, Generated, Model, Session, Source, Stop};
 use std::ops::ControlFlow;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -53,8 +53,6 @@ struct Call<'c> {
     units: &'c [Unit<'c>],
     /// The index of each, and its ids.
     encoded: &'c [(usize, Encoded)],
-    /// The most ids of one.
-    longest: usize,
     search: &'c SearchOptions,
 }
 
@@ -62,13 +60,13 @@ struct Call<'c> {
 pub(super) type Observed<'o, 'h> = (&'o mut Hooks<'h>, &'o mut dyn FnMut(&Event<'_>));
 
 /// What the sessions of a call write.
-struct Results<'t, 'a> {
+struct Results<'t> {
     translations: &'t mut [Translation],
-    on_done: Option<OnDone<'a>>,
+    on_done: Option<OnDone>,
     finished: u64,
 }
 
-impl Results<'_, '_> {
+impl Results<'_> {
     /// Writes what was found for the unit of index `index`.
     fn done(&mut self, index: usize, found: Translation) {
         self.finished += 1;
@@ -91,7 +89,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Translator<'_> {
+impl Translator {
     /// Translates `units` under `search`, in their order. Does not count them.
     pub(super) fn run_units(
         &mut self,
@@ -117,7 +115,7 @@ impl Translator<'_> {
             self.check_cancel()?;
             let (options, target) = (&self.options, self.options.target.as_deref());
             let encoding =
-                encode_unit(&self.model, &self.tokenizer, options, target, unit, translation)?;
+                encode_unit(self.model(), &self.tokenizer, options, target, unit, translation)?;
             match encoding {
                 Encoding::Ids(ids) => encoded.push((i, ids)),
                 Encoding::Settled => (),
@@ -125,8 +123,8 @@ impl Translator<'_> {
             }
         }
         encoded.sort_by_key(|(_, one)| core::cmp::Reverse(one.ids.len()));
-        if let Some((_, longest)) = encoded.first() {
-            let call = Call { units, encoded: &encoded, longest: longest.ids.len(), search };
+        if !encoded.is_empty() {
+            let call = Call { units, encoded: &encoded, search };
             self.generate(&call, &mut translations, observed)?;
         }
         Ok(translations)
@@ -139,7 +137,7 @@ impl Translator<'_> {
         translations: &mut [Translation],
         observed: Option<Observed<'_, '_>>,
     ) -> Result<(), TranslateError> {
-        let Call { units, encoded, longest, search } = *call;
+        let Call { units, encoded, search } = *call;
         let given = |(i, one): &(usize, Encoded)| {
             [one.prefix.get(1..).unwrap_or_default(), units[*i].force].concat()
         };
@@ -155,7 +153,7 @@ impl Translator<'_> {
                 ..Source::new(&one.ids)
             })
             .collect();
-        let tokenizer = self.tokenizer.clone();
+        let tokenizer = &self.tokenizer;
         let results = Mutex::new(Results {
             translations,
             on_done: self.on_done.take(),
@@ -172,7 +170,7 @@ impl Translator<'_> {
                 Event::Done(done) => {
                     let index = encoded[done.source].0;
                     let mut found = Translation::default();
-                    finish_translation(&mut found, done, units[index].force, &tokenizer);
+                    finish_translation(&mut found, done, units[index].force, tokenizer);
                     lock(&results).done(index, found);
                 }
                 // Any other error ends the call.
@@ -187,18 +185,23 @@ impl Translator<'_> {
             }
             ControlFlow::Continue(())
         };
-        let pool = self.pool(sources.len(), longest)?;
+        let engine = &self.engine;
         let done = match observed {
-            None => pool.generate(&sources, search, &|event: Event<'_>| take(&event)),
+            None => engine.stream(&sources, search, &|event: Event<'_>| take(&event)),
             Some((hooks, on_event)) => {
-                pool.session().generate(&sources, search, hooks, &mut |event| {
-                    on_event(&event);
-                    take(&event)
-                })
+                let (search, work) = engine.fit_sources(&sources, search);
+                let run = |session: &mut Session<'_>| {
+                    session.generate(&sources, &search, hooks, &mut |event| {
+                        on_event(&event);
+                        take(&event)
+                    })
+                };
+                engine.with_session(&work, run).and_then(|done| done)
             }
         };
         let results = results.into_inner().unwrap_or_else(PoisonError::into_inner);
         (self.on_done, self.finished) = (results.on_done, results.finished);
+        self.report.plans = self.engine.report().plans;
         done?;
         Ok(())
     }

@@ -18,7 +18,7 @@ use core::fmt;
 use core::ops::ControlFlow;
 use core::task::Poll;
 use simdformer::config::{Config, Side};
-use simdformer::search::{SearchLimits, Strategy};
+use simdformer::search::Strategy;
 use simdformer::{Cancel, Model, ModelRef, Plan, SessionError, Threads};
 
 /// Gets each event; `Break` ends the transcription after it.
@@ -147,14 +147,7 @@ impl<'a> Transcriber<'a> {
         if options.words {
             alignment_heads(config)?;
         }
-        options.search.validate(&SearchLimits {
-            sentences: 1,
-            sequences: options.search.sequences(),
-            max_target_length: usize::MAX,
-            vocabulary: config.target_vocab,
-            end_tokens: options.search.eos.len().max(1),
-            source_tokens: 0,
-        })?;
+        config.check_search(&options.search)?;
         Ok(prompt)
     }
 

@@ -140,7 +140,7 @@ impl<'a> WindowDecoder<'a> {
         (slots, positions): (usize, usize),
     ) -> Result<Self, TranscribeError> {
         let limits = Self::limits(options, prompt, (slots, positions));
-        let (beams, end_tokens) = (limits.beams, limits.end_tokens);
+        let beams = limits.beams;
         let mut session = Session::new(model.clone(), limits)?;
         session.set_threads(threads);
         let word_timer = match options.words {
@@ -150,14 +150,7 @@ impl<'a> WindowDecoder<'a> {
         let loudness = options.words.then(|| Loudness::new(slots, 2 * positions));
         let session = WindowSession { session, loudness };
         let vocabulary = model.config().target_vocab;
-        let limits = SearchLimits {
-            sentences: slots,
-            sequences: beams,
-            max_target_length: limits.target_tokens + 1,
-            vocabulary,
-            end_tokens,
-            source_tokens: 0,
-        };
+        let limits = session.plan().search_limits();
         let alone = SearchLimits { sentences: 1, sequences: 1, ..limits };
         Ok(Self {
             session,

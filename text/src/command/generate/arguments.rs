@@ -5,7 +5,7 @@ use crate::arguments::{
 };
 use crate::search_arguments::{HEADING as SEARCH, SearchArguments, needs};
 use clap::Args;
-use simdformer::config::{Config, Side};
+use simdformer::config::Config;
 use simdformer::search::{SearchOptions, Strategy, Timestamps};
 use std::path::PathBuf;
 
@@ -65,7 +65,7 @@ pub(crate) struct Generate {
     pub(crate) packed: Option<PathBuf>,
 
     #[command(flatten)]
-    search: SearchArguments,
+    pub(super) search: SearchArguments,
     /// The number of sequences of each line: at most the beams, or any number of samples (1)
     ///
     /// If the rules leave fewer hypotheses, the best one is repeated with the score -1e9 / length^penalty, as in
@@ -137,12 +137,6 @@ impl Generate {
         if options.max_new_tokens.is_none() && options.max_length.is_none() {
             // The default of transformers.
             options.max_length = Some(20);
-        }
-        let positions = config.max_positions(Side::Decoder);
-        if let (None, Some(positions)) = (self.search.max_new_tokens, positions) {
-            // The checkpoint's length limits are ignored if they exceed its positions; the target is then cut there.
-            options.max_new_tokens = options.max_new_tokens.filter(|&new| new <= positions);
-            options.max_length = options.max_length.filter(|&length| length <= positions + 1);
         }
         Ok(options)
     }

@@ -16,13 +16,15 @@ use simdformer::kernels::{
     Epilogue, Exec, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, Quantization,
     QuantizedActivations, QuantizedMatrix, gemm, gemm_int8,
 };
-use simdformer::search::{Finish, Hooks, SearchOptions};
+use simdformer::search::SearchOptions;
 use simdformer::trace::{Block, Probe, Stage, View};
 use simdformer::{
-    Dtype, Event, Limits, LoadOptions, Model, Session, SourceId, Threads, WeightDtype, WeightDtypes,
+    Dtype, Engine, LoadOptions, Model, Session, SessionError, SourceError, SourceId, Threads,
+    WeightDtype, WeightDtypes,
 };
 use std::collections::BTreeMap;
 use std::fmt::Write;
+use std::sync::Arc;
 
 /// Input rows that are stored per matrix.
 const ROWS: usize = 256;
@@ -35,8 +37,10 @@ pub(crate) struct Comparison<'c> {
     /// For each source, the tokens after the decoder start; `None` for the output of the f32 model.
     pub(crate) targets: Vec<Option<Vec<u32>>>,
     pub(crate) options: &'c SearchOptions,
-    pub(crate) limits: Limits,
-    pub(crate) threads: Threads<'c>,
+    /// The most tokens that a target begins with.
+    pub(crate) prompt: usize,
+    pub(crate) cache: Option<Dtype>,
+    pub(crate) threads: Threads<'static>,
     /// The required fraction of positions at which the model of a table chooses the same token as f32.
     pub(crate) wanted: f64,
 }
@@ -102,7 +106,7 @@ impl Comparison<'_> {
             Ok(agreement.same)
         };
         row("f32", &reference, &mut out)?;
-        let (cache, f32, f16) = (self.limits.cache, Dtype::F32, Dtype::F16);
+        let (cache, f32, f16) = (self.cache, Dtype::F32, Dtype::F16);
         let mut rows = vec![("f32", Some(f16))];
         rows.extend(["bf16", "f16", "int8x16"].map(|dtypes| (dtypes, cache)));
         rows.extend([f32, f16].map(|cache| ("int8", Some(cache))));
@@ -140,8 +144,15 @@ impl Comparison<'_> {
         Ok(out)
     }
 
-    fn model(&self, dtypes: &WeightDtypes) -> Result<Model, Failure> {
-        Ok(Model::load(self.checkpoint, LoadOptions { dtypes: dtypes.clone(), ..self.isa.into() })?)
+    fn model(&self, dtypes: &WeightDtypes) -> Result<Arc<Model>, Failure> {
+        let options = LoadOptions { dtypes: dtypes.clone(), ..self.isa.into() };
+        Ok(Arc::new(Model::load(self.checkpoint, options)?))
+    }
+
+    /// An engine that runs one sentence at a time.
+    fn engine(&self, model: &Arc<Model>, cache: Option<Dtype>) -> Result<Engine, Failure> {
+        let builder = Engine::builder(Arc::clone(model)).sessions(1).slots(1).cache(cache);
+        Ok(builder.threads(self.threads.clone()).build()?)
     }
 
     fn predict_as(
@@ -153,27 +164,19 @@ impl Comparison<'_> {
     }
 
     /// Computes the missing targets with greedy search.
-    fn complete_targets(&mut self, model: &Model) -> Result<(), Failure> {
-        let limits = Limits { cache: Some(Dtype::F32), ..self.limits };
-        let mut session = Session::new(model, limits)?;
-        session.set_threads(self.threads.clone());
+    fn complete_targets(&mut self, model: &Arc<Model>) -> Result<(), Failure> {
+        let engine = self.engine(model, Some(Dtype::F32))?;
         for index in 0..self.targets.len() {
             if self.targets[index].is_some() {
                 continue;
             }
-            let (mut found, mut finish) = (Vec::new(), Finish::End);
-            let sources = [self.sources.source(index)];
-            session.generate(&sources, self.options, &mut Hooks::default(), &mut |event| {
-                if let Event::Done(done) = event {
-                    finish = done.finish;
-                    found =
-                        done.hypotheses().next().map_or(Vec::new(), |best| best.tokens.to_vec());
+            match engine.generate_with(&self.sources.source(index), self.options) {
+                Ok(found) => self.targets[index] = Some(found.tokens().to_vec()),
+                Err(SessionError::Source { error: SourceError::NotFinite { .. }, .. }) => {
+                    return Err(not_finite(index + 1));
                 }
-            })?;
-            if finish == Finish::NotFinite {
-                return Err(not_finite(index + 1));
+                Err(error) => return Err(error.into()),
             }
-            self.targets[index] = Some(found);
         }
         Ok(())
     }
@@ -181,12 +184,23 @@ impl Comparison<'_> {
     /// The predictions of `model` for every target, sentence by sentence.
     fn predict(
         &self,
-        model: &Model,
+        model: &Arc<Model>,
+        cache: Option<Dtype>,
+        inputs: Option<&mut MatrixInputs>,
+    ) -> Result<Predictions, Failure> {
+        let engine = self.engine(model, cache)?;
+        let (_, work) = engine.fit(self.options, self.prompt);
+        let work = work.with_sources(1, self.sources.longest());
+        engine.with_session(&work, |session| self.predict_in(session, cache, inputs))?
+    }
+
+    fn predict_in(
+        &self,
+        session: &mut Session<'_>,
         cache: Option<Dtype>,
         mut inputs: Option<&mut MatrixInputs>,
     ) -> Result<Predictions, Failure> {
-        let mut session = Session::new(model, Limits { cache, ..self.limits })?;
-        session.set_threads(self.threads.clone());
+        let model = session.model();
         let mut scratch = vec![0.0; session.plan().trace_floats()];
         let mut found = Predictions {
             bytes: model.bytes(),
@@ -217,7 +231,7 @@ impl Comparison<'_> {
                 let row = traced.start(slot[0])?;
                 traced.prefill(row, &fed, Some(&mut each))?;
             } else {
-                self.sources.encode(&mut session, index..index + 1, &mut slot)?;
+                self.sources.encode(session, index..index + 1, &mut slot)?;
                 let row = session.start(slot[0])?;
                 session.prefill(row, &fed, Some(&mut each))?;
             }
@@ -309,7 +323,7 @@ impl Comparison<'_> {
                 for tensor in inner[..count].iter().flat_map(|matrix| &matrix.tensors) {
                     dtypes = dtypes.with(&tensor.to_string(), dearer)?;
                 }
-                let found = self.predict_as(&dtypes, self.limits.cache)?;
+                let found = self.predict_as(&dtypes, self.cache)?;
                 let same = found.agreement(reference).same;
                 Ok((dtypes, found, same))
             };

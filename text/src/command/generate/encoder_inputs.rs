@@ -4,7 +4,7 @@ use simdformer::{Features, Session, SessionError, Source, SourceId};
 use std::ops::Range;
 
 /// Sources per call of the encoder.
-pub(super) const SOURCES_PER_CALL: usize = 64;
+const SOURCES_PER_CALL: usize = 64;
 
 /// The sources of all requests.
 pub(crate) enum Sources<'a> {
@@ -13,11 +13,19 @@ pub(crate) enum Sources<'a> {
 }
 
 impl<'a> Sources<'a> {
-    /// The number of encoder positions of each source.
-    pub(crate) fn positions(&self) -> Vec<usize> {
+    /// The number of encoder positions of the longest source, at least 1.
+    pub(crate) fn longest(&self) -> usize {
         match self {
-            Self::Ids(all) => all.iter().map(|ids| ids.len()).collect(),
-            Self::Features(all) => all.iter().map(Features::positions).collect(),
+            Self::Ids(all) => all.iter().map(|ids| ids.len()).max(),
+            Self::Features(all) => all.iter().map(Features::positions).max(),
+        }
+        .unwrap_or(1)
+    }
+
+    fn positions(&self, index: usize) -> usize {
+        match self {
+            Self::Ids(all) => all[index].len(),
+            Self::Features(all) => all[index].positions(),
         }
     }
 
@@ -33,19 +41,30 @@ impl<'a> Sources<'a> {
         &self,
         session: &mut Session<'_>,
         range: Range<usize>,
-        slots: &mut [SourceId],
+        mut slots: &mut [SourceId],
     ) -> Result<(), SessionError> {
-        let mut slots = slots.chunks_mut(SOURCES_PER_CALL);
-        match self {
-            Self::Ids(all) => all[range]
-                .chunks(SOURCES_PER_CALL)
-                .zip(&mut slots)
-                .try_for_each(|(some, at)| session.encode(some, at)),
-            Self::Features(all) => all[range]
-                .chunks(SOURCES_PER_CALL)
-                .zip(&mut slots)
-                .try_for_each(|(some, at)| session.encode_features(some, at)),
+        let mut first = range.start;
+        while first < range.end {
+            let end = self.batch_end(session, first..range.end);
+            let (at, rest) = slots.split_at_mut(end - first);
+            match self {
+                Self::Ids(all) => session.encode(&all[first..end], at)?,
+                Self::Features(all) => session.encode_features(&all[first..end], at)?,
+            }
+            (first, slots) = (end, rest);
         }
+        Ok(())
+    }
+
+    /// The end of the sources of `range` that one call of the encoder takes.
+    pub(crate) fn batch_end(&self, session: &Session<'_>, range: Range<usize>) -> usize {
+        let most = session.plan().limits().batch_tokens;
+        let mut tokens = 0;
+        let fits = range.clone().take(SOURCES_PER_CALL).take_while(|&index| {
+            tokens += self.positions(index);
+            tokens <= most
+        });
+        range.start + fits.count().max(1)
     }
 
     /// The hidden states of the sources of `range`.

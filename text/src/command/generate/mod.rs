@@ -14,7 +14,7 @@ use crate::arguments::ReportArguments;
 use crate::output_file::{self, cannot_write};
 use crate::{Failure, Streams, search_arguments};
 use drafts::Drafts;
-use encoder_inputs::{SOURCES_PER_CALL, Sources};
+use encoder_inputs::Sources;
 use requests::{Request, Response, not_finite};
 use safetensors::tensor::{Dtype, TensorView};
 use simdformer::atomic_file;
@@ -24,9 +24,12 @@ use simdformer::kernels::Isa;
 use simdformer::search::{
     Finish, Hooks, LogitsProcessor, SearchOptions, Strategy, Timestamps, score_targets,
 };
-use simdformer::{DecodeStats, Event, Features, Limits, Model, Session, Source, SourceId};
+use simdformer::{
+    DecodeStats, Engine, Event, Features, Model, Session, Source, SourceId, Workload,
+};
 use statistics::{Measured, Statistics, allocations, peak_rss_bytes};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Instant;
 
 /// Runs the requests of the input, writes an answer to each, and reports the statistics; returns the exit code.
@@ -37,11 +40,11 @@ pub(crate) fn run(arguments: &Generate, streams: &mut Streams<'_>) -> Result<u8,
     // Compared models are loaded one at a time.
     let model = match arguments.compare_weights {
         true => None,
-        false => Some(load(arguments, &checkpoint, streams)?),
+        false => Some(Arc::new(load(arguments, &checkpoint, streams)?)),
     };
     let load_seconds = start.elapsed().as_secs_f64();
 
-    let config = model.as_ref().map_or(checkpoint.config(), Model::config);
+    let config = model.as_ref().map_or(checkpoint.config(), |model| model.config());
     let options = arguments.search_options(config)?;
     search_arguments::check(&options, config)?;
     arguments.check(config, &options)?;
@@ -128,18 +131,36 @@ struct Batch<'a> {
 }
 
 impl Batch<'_> {
-    fn run(&self, model: &Model) -> Result<(Vec<Response>, Measured), Failure> {
-        let mut session = Session::new(model, self.limits(model.config()))?;
-        session.set_threads(self.arguments.model.threads());
+    fn run(&self, model: &Arc<Model>) -> Result<(Vec<Response>, Measured), Failure> {
+        // All requests have a slot, so that encoding is measured apart from decoding.
+        let builder = Engine::builder(Arc::clone(model)).sessions(1).slots(self.requests.len());
+        let builder = builder.cache(self.arguments.cache.dtype);
+        let engine = builder.threads(self.arguments.model.threads()).build()?;
+        let prompt = self.longest_prompt(model.config());
+        let (fitted, work) = engine.fit(&self.options, prompt);
+        // The checkpoint's maximum length is omitted if its positions do not allow it, but not that of the command line.
+        let given = self.arguments.search.max_new_tokens.is_some();
+        let options = if given { &self.options } else { &*fitted };
+        let work = if self.arguments.score { Workload::targets(1, 1, prompt) } else { work };
+        let work = work.with_sources(self.requests.len(), self.sources.longest());
+        let work = work.with_drafts(Drafts::tokens(self.drafts));
+        engine.with_session(&work, |session| self.run_in(session, options))?
+    }
+
+    fn run_in(
+        &self,
+        session: &mut Session<'_>,
+        options: &SearchOptions,
+    ) -> Result<(Vec<Response>, Measured), Failure> {
         if let Some(path) = &self.arguments.logits {
-            self.write_logits(&mut session, path)?;
+            self.write_logits(session, path)?;
         }
-        if model.config().decoder.is_none() {
-            self.encode_only(&mut session)
+        if session.model().config().decoder.is_none() {
+            self.encode_only(session)
         } else if self.arguments.score {
-            self.score(&mut session)
+            self.score(session)
         } else {
-            self.search(&mut session)
+            self.search(session, options)
         }
     }
 
@@ -155,11 +176,22 @@ impl Batch<'_> {
             sources: &self.sources,
             targets: targets.collect(),
             options: &self.options,
-            limits: self.limits(checkpoint.config()),
+            prompt: self.longest_prompt(checkpoint.config()),
+            cache: self.arguments.cache.dtype,
             threads: self.arguments.model.threads(),
             wanted: self.arguments.agreement,
         };
         comparison.run()
+    }
+
+    /// The most tokens that a target begins with, the decoder start included.
+    fn longest_prompt(&self, config: &Config) -> usize {
+        let prompt = |request: &Request| {
+            let given = request.decoder_input_ids.as_ref().map_or(0, Vec::len);
+            // Every language is one token.
+            given.max(1 + self.prefix(request, config, Some(0)).len())
+        };
+        self.requests.iter().map(prompt).max().unwrap_or(1)
     }
 
     /// The tokens after the decoder start: those of the request, or the checkpoint's prompt for `language`.
@@ -189,40 +221,11 @@ impl Batch<'_> {
         Ok(Some(language))
     }
 
-    /// The smallest limits that fit the batch.
-    fn limits(&self, config: &Config) -> Limits {
-        let positions = self.sources.positions();
-        let longest = |lengths: &mut dyn Iterator<Item = usize>| lengths.max().unwrap_or(0).max(1);
-        let tokens = |chunk: &[usize]| chunk.iter().sum();
-        // The last token of a prompt is the first input whose logits are used; the last output token is not an input.
-        let fed = |prompt: usize| {
-            let new = self.options.max_new_tokens.unwrap_or(usize::MAX);
-            let most = self.options.max_length.unwrap_or(usize::MAX);
-            if self.arguments.score { prompt } else { prompt.saturating_add(new).min(most) - 1 }
-        };
-        let target = |request: &Request| {
-            let given = request.decoder_input_ids.as_ref().map_or(0, Vec::len);
-            // Every language is one token.
-            fed(1 + self.prefix(request, config, Some(0)).len()).max(given)
-        };
-        // Without requests, the limits still include the tokens of the options.
-        let target_tokens = longest(&mut self.requests.iter().map(target).chain([fed(1)]));
-        Limits {
-            sentences: positions.len().max(1),
-            source_tokens: longest(&mut positions.iter().copied()),
-            batch_tokens: longest(&mut positions.chunks(SOURCES_PER_CALL).map(tokens)),
-            target_tokens: match config.decoder {
-                Some(decoder) => target_tokens.min(decoder.max_positions.unwrap_or(usize::MAX)),
-                None => 0,
-            },
-            beams: if self.arguments.score { 1 } else { self.options.sequences() },
-            end_tokens: self.options.eos.len().max(1),
-            draft_tokens: Drafts::tokens(self.drafts),
-            cache: self.arguments.cache.dtype,
-        }
-    }
-
-    fn search(&self, session: &mut Session<'_>) -> Result<(Vec<Response>, Measured), Failure> {
+    fn search(
+        &self,
+        session: &mut Session<'_>,
+        options: &SearchOptions,
+    ) -> Result<(Vec<Response>, Measured), Failure> {
         let mut prefixes = Vec::with_capacity(self.requests.len());
         for (index, request) in self.requests.iter().enumerate() {
             let language = self.language(index, session)?;
@@ -234,10 +237,8 @@ impl Batch<'_> {
             .map(|(i, prefix)| Source { prefix, stream: i as u64, ..self.sources.source(i) })
             .collect();
         let stride = session.plan().limits().target_tokens + 1;
-        let mut outputs: Vec<Output> = requests
-            .iter()
-            .map(|_| Output::new(self.options.num_return_sequences, stride))
-            .collect();
+        let mut outputs: Vec<Output> =
+            requests.iter().map(|_| Output::new(options.num_return_sequences, stride)).collect();
         let mut slots = vec![SourceId::default(); requests.len()];
         let mut rule = self.timestamps;
         let mut rules: Vec<&mut dyn LogitsProcessor> = Vec::new();
@@ -263,7 +264,7 @@ impl Batch<'_> {
                     }
                 }
             };
-            let call = (&requests[..], &self.options);
+            let call = (&requests[..], options);
             counts =
                 Drafts::generate(self.drafts, &expected, session, call, &mut hooks, &mut on_event)?;
             if let Some(number) = broken {
@@ -286,8 +287,8 @@ impl Batch<'_> {
         };
         let answers = outputs.iter().zip(&prefixes).map(|(output, prefix)| {
             let mut answer = output.answer(prefix);
-            if let Strategy::Beam(beam) = &self.options.strategy {
-                output.fill(&mut answer, self.options.num_return_sequences, beam.length_penalty);
+            if let Strategy::Beam(beam) = &options.strategy {
+                output.fill(&mut answer, options.num_return_sequences, beam.length_penalty);
             }
             answer
         });
@@ -301,8 +302,11 @@ impl Batch<'_> {
         let allocated = allocations();
         for _ in 0..self.arguments.repeat {
             let start = Instant::now();
-            for first in (0..count).step_by(SOURCES_PER_CALL) {
-                self.sources.encoder_output(session, first..count.min(first + SOURCES_PER_CALL))?;
+            let mut first = 0;
+            while first < count {
+                let end = self.sources.batch_end(session, first..count);
+                self.sources.encoder_output(session, first..end)?;
+                first = end;
             }
             encoding.push(start.elapsed().as_secs_f64());
         }
