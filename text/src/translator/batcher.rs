@@ -149,7 +149,8 @@ impl Batcher {
         };
         let source = request.source.or(detected.as_deref());
         let (text, stream) = (request.text, request.stream);
-        let unit = Unit { text, source, stream, force: &[], reads: Reads::WholeSentence };
+        let unit =
+            Unit { text, source, stream, force: &[], reads: Reads::WholeSentence, options: None };
         let mut translation = Translation::default();
         let target = request.target.or(options.target.as_deref());
         let encoding = encode_unit(model, tokenizer, options, target, &unit, &mut translation)?;

@@ -31,6 +31,7 @@ impl Begun {
             stream: self.stream,
             force: &[],
             reads: Reads::AsSpelled,
+            options: None,
         };
         (!self.prepared.without_known_words).then_some(unit)
     }
@@ -55,7 +56,7 @@ impl Translator {
         let language = self.language_of(sentence).0;
         let source = language.as_deref();
         let reads = Reads::WholeSentence;
-        let unit = Unit { text: sentence, source, stream: 0, force: &[], reads };
+        let unit = Unit { text: sentence, source, stream: 0, force: &[], reads, options: None };
         let (options, mut found) = (&self.options, Translation::default());
         let target = options.target.as_deref();
         Ok(match encode_unit(self.model(), &self.tokenizer, options, target, &unit, &mut found)? {

@@ -206,10 +206,11 @@ impl Translator {
             }
             left = still;
         }
-        for i in left.into_iter().filter(|&i| lost(&sentences[i], &results[i])).collect::<Vec<_>>()
-        {
+        left.retain(|&i| lost(&sentences[i], &results[i]));
+        let those: Vec<GivenSentence<'_>> = left.iter().map(|&i| sentences[i]).collect();
+        for (i, new) in left.into_iter().zip(self.translate_between_keeps(&those)?) {
             let (retries, counts) = (results[i].translation.retries + 1, results[i].counts);
-            results[i] = self.translate_between_keeps(&sentences[i])?;
+            results[i] = new;
             results[i].translation.retries += retries;
             results[i].counts = counts.merge(results[i].counts);
             if lost(&sentences[i], &results[i]) {
@@ -219,43 +220,35 @@ impl Translator {
         Ok(results)
     }
 
-    /// Translates what stands between the kept pieces of a sentence, each part alone.
+    /// Translates what stands between the kept pieces of each sentence, all parts in one batch.
     fn translate_between_keeps(
         &mut self,
-        sentence: &GivenSentence<'_>,
-    ) -> Result<Placed, TranslateError> {
-        let mut parts: Vec<MarkedText> = Vec::new();
-        let mut words: Vec<usize> = Vec::new();
-        for part in sentence.marked.split_at_keeps() {
-            let text = sentence.marked.text.get(part.range.clone()).unwrap_or_default();
-            let start = part.range.start + text.len() - text.trim_start().len();
-            let end = start + text.trim().len();
-            for range in [part.range.start..start, start..end, end..part.range.end] {
-                let slice = sentence.marked.slice(range.clone());
-                if !range.is_empty() {
-                    if !part.keep && has_words(&slice) {
-                        words.push(parts.len());
-                    }
-                    parts.push(slice);
-                }
+        sentences: &[GivenSentence<'_>],
+    ) -> Result<Vec<Placed>, TranslateError> {
+        let parts: Vec<_> = sentences.iter().map(|one| parts_between_keeps(one.marked)).collect();
+        let between = sentences.iter().zip(&parts).flat_map(|(sentence, (parts, words))| {
+            let given = |&i: &usize| GivenSentence { marked: &parts[i], first: None, ..*sentence };
+            words.iter().map(given)
+        });
+        let between: Vec<GivenSentence<'_>> = between.collect();
+        let mut found = self.translate_way(&between, WAYS[0], None)?.into_iter();
+        let mut results = Vec::with_capacity(sentences.len());
+        for (mut parts, words) in parts {
+            let mut likelihood: Option<f32> = None;
+            let (mut whole, mut counts) = (Translation::default(), SentenceCounts::default());
+            for (i, one) in words.into_iter().zip(&mut found) {
+                whole.append(one.translation);
+                counts = counts.append(one.counts);
+                // That of the worst part.
+                likelihood = likelihood.into_iter().chain(one.likelihood).reduce(f32::min);
+                parts[i] = one.target;
             }
+            let target = MarkedText::join(&parts);
+            whole.text.clone_from(&target.text);
+            whole.notes.push(Note::Split);
+            results.push(Placed { target, translation: whole, counts, copied: true, likelihood });
         }
-        let alone: Vec<MarkedText> = words.iter().filter_map(|&i| parts.get(i).cloned()).collect();
-        let between: Vec<GivenSentence<'_>> =
-            alone.iter().map(|marked| GivenSentence { marked, first: None, ..*sentence }).collect();
-        let mut likelihood: Option<f32> = None;
-        let (mut whole, mut counts) = (Translation::default(), SentenceCounts::default());
-        for (i, one) in words.into_iter().zip(self.translate_way(&between, WAYS[0], None)?) {
-            whole.append(one.translation);
-            counts = counts.append(one.counts);
-            // That of the worst part.
-            likelihood = likelihood.into_iter().chain(one.likelihood).reduce(f32::min);
-            parts[i] = one.target;
-        }
-        let target = MarkedText::join(&parts);
-        whole.text.clone_from(&target.text);
-        whole.notes.push(Note::Split);
-        Ok(Placed { target, translation: whole, counts, copied: true, likelihood })
+        Ok(results)
     }
 
     /// What the first search reads of a sentence.
@@ -287,6 +280,7 @@ impl Translator {
                 stream: sentence.stream,
                 force: &[],
                 reads: Reads::AsSpelled,
+                options: None,
             })
             .collect();
         let search = self.search.clone();
@@ -447,6 +441,27 @@ impl Translator {
         })?;
         Ok(likelihoods)
     }
+}
+
+/// The parts of a sentence: its kept pieces, what stands between them, and the white space at the ends of both; and the
+/// indices of those that are translated.
+fn parts_between_keeps(marked: &MarkedText) -> (Vec<MarkedText>, Vec<usize>) {
+    let (mut parts, mut words) = (Vec::new(), Vec::new());
+    for part in marked.split_at_keeps() {
+        let text = marked.text.get(part.range.clone()).unwrap_or_default();
+        let start = part.range.start + text.len() - text.trim_start().len();
+        let end = start + text.trim().len();
+        for range in [part.range.start..start, start..end, end..part.range.end] {
+            let slice = marked.slice(range.clone());
+            if !range.is_empty() {
+                if !part.keep && has_words(&slice) {
+                    words.push(parts.len());
+                }
+                parts.push(slice);
+            }
+        }
+    }
+    (parts, words)
 }
 
 /// Whether there is a letter outside of the kept pieces. A text without one is the same in every language.

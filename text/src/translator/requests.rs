@@ -313,7 +313,14 @@ impl<'t> Requests<'t> {
         let MarkedRequest { text, source, target, stream, mut state } = request;
         self.others.options.target.clone_from(&target);
         let source = source.as_deref();
-        let unit = Unit { text: &text, source, stream, force: &[], reads: Reads::WholeSentence };
+        let unit = Unit {
+            text: &text,
+            source,
+            stream,
+            force: &[],
+            reads: Reads::WholeSentence,
+            options: None,
+        };
         let begun = match self.others.begin_sentence(&unit) {
             Ok(begun) => begun,
             Err(error) => return state.fail(&error),

@@ -1,5 +1,6 @@
 //! Terms of the glossary that a translation lacks: the sentence is translated again with a bias towards them, then with
-//! the term forced where its source words are attended to.
+//! the term forced where its source words are attended to. Each attempt is one batch of all sentences that need it, each
+//! with its own options.
 
 use super::error::TranslateError;
 use super::glossary::{Term, occurrences};
@@ -48,37 +49,53 @@ impl Translator {
                 left.push(Missing { index, terms });
             }
         }
+        let call = self.search.clone();
         for bias in BIASES {
-            // A bias belongs to a whole call, so each sentence is a call of its own.
-            for one in &mut left {
-                let search = self.biased(&one.terms, bias)?;
-                let unit = units[one.index];
-                let found = self.run_units(&[unit], &search, None)?;
-                self.take_better(one, units, translations, found)?;
+            let searches: Result<Vec<_>, _> =
+                left.iter().map(|one| self.biased(&one.terms, bias)).collect();
+            let searches = searches?;
+            let again = left.iter().zip(&searches);
+            let again: Vec<Unit<'_>> = again
+                .map(|(one, search)| Unit { options: Some(search), ..units[one.index] })
+                .collect();
+            let found = self.run_units(&again, &call, None)?;
+            for (one, new) in left.iter_mut().zip(found) {
+                self.take_better(one, units, translations, new)?;
             }
             left.retain(|one| !one.terms.is_empty());
         }
-        for one in &mut left {
-            // One term after the other: a place is known only in the translation that has the terms before it.
-            while let Some((term, range)) = one.terms.first().cloned() {
-                let before = one.terms.len();
-                let force =
-                    self.prefix_with(&units[one.index], &translations[one.index], term, range)?;
-                if let Some(force) = force {
-                    let unit = Unit { force: &force, ..units[one.index] };
-                    let mut search = self.search.clone();
+        // One term of each sentence after the other: a place is known only in the translation that has the terms before it.
+        while !left.is_empty() {
+            let forces = self.prefixes_with_terms(&left, units, translations)?;
+            let searches: Vec<SearchOptions> = forces
+                .iter()
+                .flatten()
+                .map(|force| {
+                    let mut search = call.clone();
                     // The tokens that are given count.
                     search.max_new_tokens =
                         search.max_new_tokens.map(|new| new.saturating_sub(force.len()).max(1));
-                    let found = self.run_units(&[unit], &search, None)?;
-                    self.take_better(one, units, translations, found)?;
+                    search
+                })
+                .collect();
+            let forced = left.iter().zip(&forces);
+            let forced = forced.filter_map(|(one, force)| Some((one.index, force.as_ref()?)));
+            let again: Vec<Unit<'_>> = forced
+                .zip(&searches)
+                .map(|((i, force), search)| Unit { force, options: Some(search), ..units[i] })
+                .collect();
+            let mut found = self.run_units(&again, &call, None)?.into_iter();
+            for (one, force) in left.iter_mut().zip(&forces) {
+                let before = one.terms.len();
+                if let Some(new) = force.as_ref().and_then(|_| found.next()) {
+                    self.take_better(one, units, translations, new)?;
                 }
                 if one.terms.len() == before {
-                    one.terms.remove(0);
-                    let Term { source, target } = term.clone();
+                    let Term { source, target } = one.terms.remove(0).0.clone();
                     translations[one.index].notes.push(Note::MissingTerm { source, target });
                 }
             }
+            left.retain(|one| !one.terms.is_empty());
         }
         Ok(())
     }
@@ -89,13 +106,13 @@ impl Translator {
         one: &mut Missing<'_>,
         units: &[Unit<'_>],
         translations: &mut [Translation],
-        found: Vec<Translation>,
+        mut new: Translation,
     ) -> Result<(), TranslateError> {
         let old = &mut translations[one.index];
         old.retries += 1;
-        let Some(mut new) = found.into_iter().next().filter(|new| new.failure.is_none()) else {
+        if new.failure.is_some() {
             return Ok(());
-        };
+        }
         let still = missing(&one.terms, &new.text);
         let text = units[one.index].text;
         let once = one.terms.iter().all(|(term, _)| {
@@ -131,51 +148,67 @@ impl Translator {
         Ok(search)
     }
 
-    /// The tokens of `translation` before the word that attends most to the term at `range` of the sentence, and then the
-    /// term. `None` if they would not fit.
-    fn prefix_with(
+    /// For each sentence, the tokens of its translation before the word that attends most to its first missing term, and
+    /// then the term. `None` if they would not fit.
+    fn prefixes_with_terms(
         &mut self,
-        unit: &Unit<'_>,
-        translation: &Translation,
-        term: &Term,
-        range: Range<usize>,
-    ) -> Result<Option<Vec<u32>>, TranslateError> {
-        let direction = self.options.direction_from(unit.source);
-        let (encoded, source) = self.tokenizer.encode_text_with_spans(unit.text, &direction)?;
-        let tokens = self.tokenizer.encode_target_text(&term.target)?;
-        let (text, spans) = self.tokenizer.decode_with_spans(&translation.tokens);
-        let job =
-            Job { source: &encoded.ids, prefix: &encoded.prefix, target: &translation.tokens };
-        let columns = encoded.ids.len();
-        let mut best = (0.0, 0);
-        self.inspect(&[job], &mut |_, found| {
-            let rows = found.weights.chunks_exact(columns.max(1)).zip(&spans).enumerate();
+        left: &[Missing<'_>],
+        units: &[Unit<'_>],
+        translations: &[Translation],
+    ) -> Result<Vec<Option<Vec<u32>>>, TranslateError> {
+        let mut read = Vec::with_capacity(left.len());
+        for one in left {
+            let unit = &units[one.index];
+            let direction = self.options.direction_from(unit.source);
+            read.push(self.tokenizer.encode_text_with_spans(unit.text, &direction)?);
+        }
+        let jobs = left.iter().zip(&read).map(|(one, (encoded, _))| Job {
+            source: &encoded.ids,
+            prefix: &encoded.prefix,
+            target: &translations[one.index].tokens,
+        });
+        let jobs: Vec<Job<'_>> = jobs.collect();
+        // For each, the index of the token that attends most to the term.
+        let mut best = vec![0; left.len()];
+        let tokenizer = self.tokenizer.clone();
+        self.inspect(&jobs, &mut |job, found| {
+            let (_, range) = &left[job].terms[0];
+            let source = &read[job].1;
+            let (text, spans) = tokenizer.decode_with_spans(jobs[job].target);
+            let mut most = 0.0;
+            let rows = found.weights.chunks_exact(source.len().max(1)).zip(&spans).enumerate();
             for (i, (row, span)) in rows.filter(|(_, (_, span))| !span.is_empty()) {
-                let of_term = row.iter().zip(&source).filter(|(_, span)| {
+                let of_term = row.iter().zip(source).filter(|(_, span)| {
                     !span.is_empty() && span.start < range.end && range.start < span.end
                 });
                 let weight: f32 = of_term.map(|(weight, _)| weight).sum();
                 // The first of the tokens that attend alike.
-                if weight > best.0 && text.get(span.clone()).is_some() {
-                    best = (weight, i);
+                if weight > most && text.get(span.clone()).is_some() {
+                    (most, best[job]) = (weight, i);
                 }
             }
             Ok(())
         })?;
-        // Back to the begin of its word.
-        let begins = |i: usize| {
-            let start = spans.get(i).map_or(0, |span| span.start);
-            text.get(..start).is_none_or(|before| before.is_empty() || before.ends_with(' '))
-        };
-        let mut at = best.1;
-        while at > 0 && !begins(at) {
-            at -= 1;
+        let mut forces = Vec::with_capacity(left.len());
+        for ((one, (encoded, _)), mut at) in left.iter().zip(&read).zip(best) {
+            let translation = &translations[one.index];
+            let (text, spans) = self.tokenizer.decode_with_spans(&translation.tokens);
+            // Back to the begin of its word.
+            let begins = |i: usize| {
+                let start = spans.get(i).map_or(0, |span| span.start);
+                text.get(..start).is_none_or(|before| before.is_empty() || before.ends_with(' '))
+            };
+            while at > 0 && !begins(at) {
+                at -= 1;
+            }
+            let mut force = translation.tokens.get(..at).unwrap_or_default().to_vec();
+            if let Some(first) = encoded.forced_bos.filter(|_| force.is_empty()) {
+                force.push(first);
+            }
+            force.extend(self.tokenizer.encode_target_text(&one.terms[0].0.target)?);
+            let has_room = self.has_room(encoded.prefix.len() + force.len());
+            forces.push(has_room.then_some(force));
         }
-        let mut force = translation.tokens.get(..at).unwrap_or_default().to_vec();
-        if let Some(first) = encoded.forced_bos.filter(|_| force.is_empty()) {
-            force.push(first);
-        }
-        force.extend(tokens);
-        Ok(self.has_room(encoded.prefix.len() + force.len()).then_some(force))
+        Ok(forces)
     }
 }

@@ -190,5 +190,5 @@ impl Translator {
 
 /// A sentence, whatever is in it.
 fn whole_sentence<'u>(text: &'u str, source: Option<&'u str>, stream: u64) -> Unit<'u> {
-    Unit { text, source, stream, force: &[], reads: Reads::WholeSentence }
+    Unit { text, source, stream, force: &[], reads: Reads::WholeSentence, options: None }
 }

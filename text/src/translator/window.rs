@@ -25,6 +25,8 @@ pub(super) struct Unit<'u> {
     /// The first tokens of the translation.
     pub(super) force: &'u [u32],
     pub(super) reads: Reads,
+    /// The options of its search, if they are not those of the call.
+    pub(super) options: Option<&'u SearchOptions>,
 }
 
 /// How the model reads a unit.
@@ -90,7 +92,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Translator {
-    /// Translates `units` under `search`, in their order. Does not count them.
+    /// Translates `units` under `search`, or their own options, in their order and in one batch. Does not count them.
     pub(super) fn run_units(
         &mut self,
         units: &[Unit<'_>],
@@ -150,6 +152,7 @@ impl Translator {
                 // What is forced begins with it.
                 forced_bos: one.forced_bos.filter(|_| units[*i].force.is_empty()),
                 stream: units[*i].stream,
+                options: units[*i].options,
                 ..Source::new(&one.ids)
             })
             .collect();
