@@ -243,6 +243,53 @@ fn terms_of_a_glossary_are_required() {
     assert!(found.sentences[0].translation.notes.contains(&missing));
 }
 
+/// Sentences of which most are translated again: terms that are missing, that no attempt writes, placeholders that the model
+/// does not copy, and runaway repetition.
+#[test]
+fn retries_in_one_batch_are_those_of_each_sentence_alone() {
+    const SENTENCES: [&str; 8] = [
+        "la vieille maison blanche est belle",
+        "je suis étudiant",
+        "la vieille maison {name} est belle",
+        "quel mois",
+        "les petites filles sont heureuses",
+        "où est-ce qu'elle habite ?",
+        "la maison {a} est belle {b} quel mois",
+        "la petite maison est vieille",
+    ];
+    const TERMS: [&str; 6] =
+        ["maison\tcar", "filles\tdogs", "étudiant\tζ", "belle\tmonth", "mois\tgirl", "petite\tζη"];
+    let demo = Demo::new();
+    let house = demo.tokenizer.encode_target("house").unwrap();
+    let (mut again, mut missing, mut kept, mut repeated) = (0, 0, 0, 0);
+    for case in 0..cases(3, 40) {
+        let chosen = |i: usize| (case * 7 + i * 5 + case / 3) % 4 != 0;
+        let terms: Vec<&str> = (0..TERMS.len()).filter(|&i| chosen(i)).map(|i| TERMS[i]).collect();
+        let mut options = demo.options();
+        options.glossary = Some(Arc::new(Glossary::from_tsv(&terms.join("\n")).unwrap()));
+        options.search.sequence_bias = vec![(house.clone(), (case % 4) as f32 * 6.0)];
+        let texts: Vec<&str> = (0..12).map(|i| SENTENCES[(i * 3 + case) % 8]).collect();
+        let mut translator = demo.translator(options.clone());
+        let together = translator.translate_texts(&texts).unwrap();
+        let report = *translator.report();
+        let mut alone = demo.translator(options);
+        for (text, together) in texts.iter().zip(&together) {
+            let found = alone.translate_texts(&[text]).unwrap().remove(0);
+            assert_eq!(found.sentences, together.sentences, "case {case}");
+            assert_eq!(found.text(), together.text(), "case {case}");
+        }
+        let mut expected = *alone.report();
+        expected.plans = report.plans;
+        assert_eq!(report, expected, "case {case}");
+        (again, missing) = (again + report.terms_again, missing + report.terms_missing);
+        (kept, repeated) = (kept + report.kept_again, repeated + report.repetitions);
+    }
+    assert!(
+        again > 10 && missing > 3 && kept > 3 && repeated > 0,
+        "{again} {missing} {kept} {repeated}"
+    );
+}
+
 #[test]
 fn a_sentence_that_is_too_long_is_cut_into_parts() {
     let demo = Demo::new();
