@@ -56,6 +56,7 @@ fn all(translator: &mut Translator, sentences: &[String]) -> Vec<Translation> {
 
 /// Runs the first program of the repository's README.md, which the documentation only compiles.
 #[test]
+#[expect(clippy::print_stdout, reason = "the program prints")]
 fn the_first_program_of_the_readme_runs() -> Result<(), Box<dyn std::error::Error>> {
     let readme = include_str!("../../README.md");
     let program = readme.split("```rust,no_run\n").nth(1).unwrap().split("# Ok(()) }").next();
