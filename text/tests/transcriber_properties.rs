@@ -339,3 +339,57 @@ fn scores_that_are_not_finite_are_errors() {
     }
     assert_eq!(count, 128);
 }
+
+/// Attempts at one window run beside the other windows, each with its temperature. A window is what it is alone, and what it
+/// was when each attempt was a search of its own: `DIGEST`.
+#[test]
+fn attempts_in_a_batch_change_no_window() {
+    const DIGEST: u64 = 0x1771_ab4a_067f_5ac8;
+    let place = whisper(ONE_LANGUAGE);
+    let tokenizer = Tokenizer::from_dir(&place.0).unwrap();
+    let samples = floats(&audio("noise", 60_000));
+    let (mut digest, mut counts) = (0xcbf2_9ce4_8422_2325_u64, [0; 5]);
+    for number in 0..cases(24, 400) {
+        let model = model(&place, 5000 + number / 6);
+        let with = |slots: usize| {
+            let mut transcriber = transcriber((&model, &tokenizer, &place), |options| {
+                options.windows = Windows::Batched;
+                options.slots = slots;
+                options.words = number % 4 == 1;
+                options.timestamps = number % 3 > 0;
+                options.sample.seed = number;
+                options.sample.top_k = [None, Some(40)][number as usize / 2 % 2];
+                options.temperatures = match number % 5 {
+                    0 => vec![0.3, 1.0],
+                    1 => vec![0.8],
+                    _ => vec![0.0, 0.4, 0.7, 1.0],
+                };
+                options.logprob_threshold = Some([-3.0, -1.0, -0.4][number as usize % 3]);
+                options.compression_ratio_threshold = Some(2.4);
+                options.no_speech_threshold = [None, Some(0.5)][number as usize / 3 % 2];
+                if number % 2 == 0 {
+                    let beams = BeamOptions { beams: 3, ..BeamOptions::default() };
+                    options.search.strategy = Strategy::Beam(beams);
+                }
+            });
+            transcriber.transcribe(&samples).unwrap()
+        };
+        let alone = with(1);
+        for slots in [2, 5] {
+            assert_eq!(with(slots), alone, "{number}, {slots} slots");
+        }
+        for window in &alone.windows {
+            counts[window.attempts.min(4)] += 1;
+        }
+        if number < 24 {
+            for window in &alone.windows {
+                let about = (window.attempts, window.avg_logprob.to_bits(), &window.tokens);
+                for byte in format!("{about:?}").bytes() {
+                    digest = (digest ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
+                }
+            }
+        }
+    }
+    assert!(counts[1..].iter().all(|&count| count > 0), "{counts:?}");
+    assert_eq!(digest, DIGEST, "{digest:#x}");
+}

@@ -263,7 +263,7 @@ fn retries_in_one_batch_are_those_of_each_sentence_alone() {
     let house = demo.tokenizer.encode_target("house").unwrap();
     let (mut again, mut missing, mut kept, mut repeated) = (0, 0, 0, 0);
     for case in 0..cases(3, 40) {
-        let chosen = |i: usize| (case * 7 + i * 5 + case / 3) % 4 != 0;
+        let chosen = |i: usize| !(case * 7 + i * 5 + case / 3).is_multiple_of(4);
         let terms: Vec<&str> = (0..TERMS.len()).filter(|&i| chosen(i)).map(|i| TERMS[i]).collect();
         let mut options = demo.options();
         options.glossary = Some(Arc::new(Glossary::from_tsv(&terms.join("\n")).unwrap()));

@@ -1,5 +1,5 @@
-//! Decodes encoded windows: attempts at several temperatures, their checks, and slots that are filled again as soon as
-//! they are free.
+//! Decodes encoded windows: attempts at several temperatures, which run beside each other, their checks, and slots that are
+//! filled again as soon as they are free.
 
 use super::error::TranscribeError;
 use super::options::{Compression, TranscribeOptions};
@@ -8,6 +8,7 @@ use super::segments::{compression_ratio, id_bytes, seconds_of};
 use super::transcription::Window;
 use super::word_timestamps::{Loudness, WordTimer};
 use crate::Tokenizer;
+use core::cell::{Cell, RefCell};
 use core::ops::{ControlFlow, Deref, DerefMut};
 use simdformer::search::{
     Context, Finish, Hooks, LogitsProcessor, Request, SampleOptions, Search, SearchError,
@@ -72,14 +73,13 @@ impl<'a> DerefMut for WindowSession<'a> {
 /// Rows of logits that an alignment computes at a time.
 const ALIGNED_ROWS: usize = 16;
 
-/// A session and the memory of the searches.
+/// A session and the memory of its search.
 pub(super) struct WindowDecoder<'a> {
     session: WindowSession<'a>,
     /// If words get times.
     word_timer: Option<WordTimer>,
     limits: SearchLimits,
     memory: Vec<u32>,
-    sample_memory: Vec<u32>,
     /// The rows of a step, and the hypotheses of the step before.
     rows: Vec<StepRow>,
     before: Vec<HypothesisId>,
@@ -89,13 +89,19 @@ pub(super) struct WindowDecoder<'a> {
     row: Vec<f32>,
 }
 
-/// A window in a slot of the search.
+/// An attempt at a window in a slot of the search.
 #[derive(Clone, Copy)]
 struct Active {
     window: EncodedWindow,
+    /// The number of the attempt, from 0.
+    number: usize,
     /// Its first hypothesis, which has read the prompt up to its last token.
     root: HypothesisId,
+    /// That of the last attempt which computed it.
     no_speech: Option<f32>,
+    /// Of a sample: the log-probabilities of its tokens at temperature 1, and how many they are. A check does not depend on
+    /// the temperature.
+    drawn: Option<(f64, usize)>,
 }
 
 /// The text of an attempt.
@@ -151,13 +157,11 @@ impl<'a> WindowDecoder<'a> {
         let session = WindowSession { session, loudness };
         let vocabulary = model.config().target_vocab;
         let limits = session.plan().search_limits();
-        let alone = SearchLimits { sentences: 1, sequences: 1, ..limits };
         Ok(Self {
             session,
             word_timer,
             limits,
             memory: vec![0; words(&limits)?],
-            sample_memory: vec![0; words(&alone)?],
             rows: Vec::with_capacity(slots * beams),
             before: Vec::with_capacity(slots * beams),
             active: vec![None; slots],
@@ -204,15 +208,15 @@ impl<'a> WindowDecoder<'a> {
         ) -> Result<Option<EncodedWindow>, TranscribeError>,
         done: &mut dyn FnMut(usize, Window) -> Result<(), TranscribeError>,
     ) -> Result<(), TranscribeError> {
-        let Self { session, word_timer, limits, memory, sample_memory, rows, before, active, row } =
-            self;
+        let Self { session, word_timer, limits, memory, rows, before, active, row } = self;
         active.fill(None);
         before.clear();
-        let options = task.search_options(None);
+        let active = Cell::from_mut(&mut active[..]).as_slice_of_cells();
+        let row = RefCell::new(row);
+        let attempts: Vec<SearchOptions> =
+            (0..task.temperatures().len()).map(|number| task.search_options(number)).collect();
         let about = (task.options, task.prompt, task.tokenizer);
-        let mut samples = Samples { limits: *limits, memory: sample_memory, row };
-        let mut search = Search::new(&options, limits, memory)?;
-        let samples_only = task.options.temperatures.first().is_some_and(|&first| first > 0.0);
+        let mut search = Search::new(&attempts[0], limits, memory)?;
         let mut more = true;
         loop {
             while more || first.is_some() {
@@ -227,26 +231,13 @@ impl<'a> WindowDecoder<'a> {
                         }
                     },
                 };
-                if samples_only {
-                    let mut decided = task.decide(session, &mut samples, window, None, None)?;
-                    if let Some(timer) = word_timer.as_mut().filter(|_| task.options.words) {
-                        decided.words =
-                            timer.words(session.split(), about, (window.source, &decided))?;
-                    }
-                    session.release_sentence(window.source)?;
-                    done(window.number, decided)?;
-                    continue;
-                }
-                let (root, no_speech) = task.feed_prompt(session, window)?;
-                let tokens = task.tokens_of(window);
-                let request = Request { prefix: &tokens[1..], ..Request::default() };
-                let slot = search.admit(&request)?;
-                search.skip_prompt(slot)?;
-                active[slot as usize] = Some(Active { window, root, no_speech });
+                let (slot, begun) =
+                    task.begin(session, &mut search, &attempts, (window, 0), None)?;
+                active[slot as usize].set(Some(begun));
             }
             if search.rows().is_empty() {
                 // A window that was not decoded would be lost.
-                return match active.iter().any(Option::is_some) {
+                return match active.iter().any(|slot| slot.get().is_some()) {
                     false => Ok(()),
                     true => Err(task.no_room()),
                 };
@@ -256,7 +247,7 @@ impl<'a> WindowDecoder<'a> {
             for (i, input) in search.rows().iter().enumerate() {
                 let parents = &search.rows().parents[..i];
                 let hypothesis = match input.parent {
-                    None => match &active[input.sentence as usize] {
+                    None => match active[input.sentence as usize].get() {
                         Some(active) => active.root,
                         None => continue,
                     },
@@ -271,19 +262,17 @@ impl<'a> WindowDecoder<'a> {
             if task.begins_at_end() {
                 // The rows that feed the decoder start.
                 for (i, input) in search.rows().iter().enumerate() {
-                    if let (None, Some(active)) =
-                        (input.parent, &mut active[input.sentence as usize])
-                    {
+                    let slot = &active[input.sentence as usize];
+                    if let (None, Some(mut active)) = (input.parent, slot.get()) {
                         let vocabulary = limits.vocabulary;
                         let row = &logits[i * vocabulary..][..vocabulary];
-                        active.no_speech = task.no_speech_prob(row, active.window)?;
+                        let found = task.no_speech_prob(row, active.window)?;
+                        active.no_speech = found.or(active.no_speech);
+                        slot.set(Some(active));
                     }
                 }
             }
-            let mut timestamps = task.prompt.timestamps;
-            let mut rule = timestamps.as_mut().map(|rule| rule as &mut dyn LogitsProcessor);
-            let mut hooks = Hooks { processors: rule.as_mut_slice(), ..Hooks::default() };
-            search.advance(logits, &mut hooks, None)?;
+            advance(&mut search, logits, task, active, &row)?;
             before.clear();
             before.extend(rows.iter().map(|row| row.hypothesis));
             let parents = search.rows().parents;
@@ -292,18 +281,26 @@ impl<'a> WindowDecoder<'a> {
                     session.release(hypothesis)?;
                 }
             }
-            for (slot, entry) in (0..).zip(&mut *active) {
+            for (slot, entry) in (0..).zip(active) {
                 let Some(finish) = search.finish(slot) else { continue };
-                let Some(Active { window, no_speech, .. }) = entry.take() else { continue };
-                let attempt = search.hypotheses(slot).next().map(|best| {
-                    let count = match options.strategy {
-                        Strategy::Greedy => best.tokens.len().max(1),
-                        _ => 1, // the score of a hypothesis is already divided
-                    };
-                    task.attempt(best.tokens, finish, best.score / count as f32)
-                });
+                let Some(ended) = entry.take() else { continue };
+                let Active { window, number, no_speech, .. } = ended;
+                let best = search.hypotheses(slot).next();
+                let (tokens, score) = best.map_or((&[][..], 0.0), |best| (best.tokens, best.score));
+                let avg_logprob = match (ended.drawn, &attempts[number].strategy) {
+                    (Some((sum, count)), _) => (sum / count.max(1) as f64) as f32,
+                    (None, Strategy::Greedy) => score / tokens.len().max(1) as f32,
+                    (None, _) => score, // it is already divided
+                };
+                let attempt = task.attempt(tokens, finish, avg_logprob);
                 search.release(slot)?;
-                let mut decided = task.decide(session, &mut samples, window, attempt, no_speech)?;
+                let Some(mut decided) = task.decide(&ended, attempt)? else {
+                    let again = (window, number + 1);
+                    let (slot, begun) =
+                        task.begin(session, &mut search, &attempts, again, no_speech)?;
+                    active[slot as usize].set(Some(begun));
+                    continue;
+                };
                 if let Some(timer) = word_timer.as_mut().filter(|_| task.options.words) {
                     decided.words =
                         timer.words(session.split(), about, (window.source, &decided))?;
@@ -315,74 +312,51 @@ impl<'a> WindowDecoder<'a> {
     }
 }
 
-/// The memory of random samples, of which one is drawn at a time.
-struct Samples<'m> {
-    limits: SearchLimits,
-    memory: &'m mut [u32],
-    /// The scores of a row after the rules.
-    row: &'m mut Vec<f32>,
-}
-
-impl Samples<'_> {
-    /// Draws a text at `temperature`. The random numbers depend on the seed, the first frame of the window and the number
-    /// of the attempt. Also returns the probability of no speech, if it was computed.
-    fn draw(
-        &mut self,
-        task: &Task<'_>,
-        session: &mut Session<'_>,
-        window: EncodedWindow,
-        (number, temperature): (usize, f64),
-    ) -> Result<(Attempt, Option<f32>), TranscribeError> {
-        let options = task.search_options(Some(temperature));
-        let limits = SearchLimits { sentences: 1, sequences: 1, ..self.limits };
-        let mut search = Search::new(&options, &limits, self.memory)?;
-        let stream = (window.first as u64) << 8 | number as u64;
-        let tokens = task.tokens_of(window);
-        let slot = search.admit(&Request { prefix: &tokens[1..], stream, ..Request::default() })?;
-        search.skip_prompt(slot)?;
-        let (hypothesis, mut no_speech) = task.feed_prompt(session, window)?;
-        let (mut sum, mut count) = (0.0, 0_usize);
-        while let Some(&token) = search.rows().tokens.first() {
-            let logits = session.step(&[StepRow { hypothesis, token }])?;
-            if count == 0 && task.begins_at_end() {
-                no_speech = task.no_speech_prob(logits, window)?;
-            }
-            let mut timestamps = task.prompt.timestamps;
-            let row = &mut *self.row;
-            let mut keep = |_: &Context<'_>, scores: &mut [f32], _: &mut [u32]| {
-                row.clear();
-                row.extend_from_slice(scores);
-                Ok(())
-            };
-            let mut chosen = None;
-            let mut on_token = |_: u32, token: Token| {
-                chosen = Some(token.id);
-                ControlFlow::Continue(())
-            };
-            match &mut timestamps {
-                Some(rule) => {
-                    let mut rules: [&mut dyn LogitsProcessor; 2] = [rule, &mut keep];
-                    let mut hooks = Hooks { processors: &mut rules, ..Hooks::default() };
-                    search.advance(logits, &mut hooks, Some(&mut on_token))?;
+/// Advances the search by the tokens of a step, and adds the log-probabilities of those that are drawn.
+fn advance(
+    search: &mut Search<'_>,
+    logits: &mut [f32],
+    task: &Task<'_>,
+    active: &[Cell<Option<Active>>],
+    row: &RefCell<&mut Vec<f32>>,
+) -> Result<(), TranscribeError> {
+    let mut timestamps = task.prompt.timestamps;
+    let is_timed = timestamps.is_some();
+    let mut rules = |context: &Context<'_>, scores: &mut [f32], scratch: &mut [u32]| {
+        if let Some(rule) = &mut timestamps {
+            rule.process(context, scores, scratch)?;
+        }
+        let attempt = active[context.sentence as usize].get();
+        if attempt.is_some_and(|active| active.drawn.is_some()) {
+            let mut row = row.borrow_mut();
+            row.clear();
+            row.extend_from_slice(scores);
+        }
+        Ok(())
+    };
+    let mut failed = Ok(());
+    // A token is chosen right after the rules of its row.
+    let mut on_token = |slot: u32, token: Token| {
+        let slot = &active[slot as usize];
+        if let Some(Active { drawn: Some((sum, count)), .. }) = slot.get() {
+            let row = row.borrow();
+            match score_targets(&row, row.len(), &[token.id], &mut [0.0]) {
+                Ok(score) => {
+                    let drawn = Some((sum + score, count + 1));
+                    slot.set(slot.get().map(|active| Active { drawn, ..active }));
                 }
-                None => {
-                    let mut rules: [&mut dyn LogitsProcessor; 1] = [&mut keep];
-                    let mut hooks = Hooks { processors: &mut rules, ..Hooks::default() };
-                    search.advance(logits, &mut hooks, Some(&mut on_token))?;
-                }
-            }
-            if let Some(token) = chosen {
-                // At temperature 1: the check does not depend on the temperature.
-                sum += score_targets(self.row, self.row.len(), &[token], &mut [0.0])?;
-                count += 1;
+                Err(error) => failed = Err(error),
             }
         }
-        session.release(hypothesis)?;
-        let finish = search.finish(slot).unwrap_or(Finish::Exhausted);
-        let best = search.hypotheses(slot).next();
-        let tokens = best.map_or(&[][..], |best| best.tokens);
-        Ok((task.attempt(tokens, finish, (sum / count.max(1) as f64) as f32), no_speech))
-    }
+        ControlFlow::Continue(())
+    };
+    let draws = active.iter().any(|slot| slot.get().is_some_and(|active| active.drawn.is_some()));
+    let mut rules: [&mut dyn LogitsProcessor; 1] = [&mut rules];
+    // Without a rule the search can use all threads.
+    let processors = if is_timed || draws { &mut rules[..] } else { &mut [] };
+    let mut hooks = Hooks { processors, ..Hooks::default() };
+    search.advance(logits, &mut hooks, Some(&mut on_token))?;
+    Ok(failed?)
 }
 
 impl Task<'_> {
@@ -408,10 +382,19 @@ impl Task<'_> {
         TranscribeError::setting("max_target_positions", expected, positions)
     }
 
-    /// The options of a search: of the first attempt, or of a sample.
-    fn search_options(&self, temperature: Option<f64>) -> SearchOptions {
+    /// The temperatures of the attempts.
+    fn temperatures(&self) -> &[f64] {
+        match &self.options.temperatures[..] {
+            [] => &[0.0],
+            temperatures => temperatures,
+        }
+    }
+
+    /// The options of an attempt: at temperature 0 those of the task, otherwise those of a sample.
+    fn search_options(&self, number: usize) -> SearchOptions {
         let mut options = self.options.search.clone();
-        if let Some(temperature) = temperature {
+        let temperature = self.temperatures()[number];
+        if temperature > 0.0 {
             let sample = self.options.sample.clone();
             options.strategy = Strategy::Sample(SampleOptions { temperature, ..sample });
         }
@@ -430,6 +413,27 @@ impl Task<'_> {
             }
         }
         options
+    }
+
+    /// Starts an attempt at a window in a slot of the search. The random numbers of a sample depend on the seed, the first
+    /// frame of the window and the number of the attempt. `no_speech` is that of the attempts before it.
+    fn begin<'o>(
+        &self,
+        session: &mut Session<'_>,
+        search: &mut Search<'o>,
+        attempts: &'o [SearchOptions],
+        (window, number): (EncodedWindow, usize),
+        no_speech: Option<f32>,
+    ) -> Result<(u32, Active), TranscribeError> {
+        let (root, found) = self.feed_prompt(session, window)?;
+        let tokens = self.tokens_of(window);
+        let draws = self.temperatures()[number] > 0.0;
+        let stream = if draws { (window.first as u64) << 8 | number as u64 } else { 0 };
+        let request = Request { prefix: &tokens[1..], stream, ..Request::default() };
+        let slot = search.admit_with(&request, &attempts[number])?;
+        search.skip_prompt(slot)?;
+        let (no_speech, drawn) = (found.or(no_speech), draws.then_some((0.0, 0)));
+        Ok((slot, Active { window, number, root, no_speech, drawn }))
     }
 
     /// Starts a hypothesis and feeds it the prompt without its last token. Returns the probability of no speech if the
@@ -496,62 +500,39 @@ impl Task<'_> {
         self.prompt.timestamp(id).is_none()
     }
 
-    /// Takes the first attempt that passes the checks, or the last one.
-    fn decide(
-        &self,
-        session: &mut Session<'_>,
-        samples: &mut Samples<'_>,
-        window: EncodedWindow,
-        mut first: Option<Attempt>,
-        mut no_speech: Option<f32>,
-    ) -> Result<Window, TranscribeError> {
-        let options = self.options;
+    /// The window, if the attempt passes the checks or is the last one.
+    fn decide(&self, active: &Active, attempt: Attempt) -> Result<Option<Window>, TranscribeError> {
+        let (options, temperatures) = (self.options, self.temperatures());
+        let Active { window, number, no_speech, .. } = *active;
+        if attempt.finish == Finish::NotFinite {
+            return Err(TranscribeError::NotFinite { start: seconds_of(window.first) });
+        }
+        let above = |found: f32, threshold: Option<f32>| threshold.is_some_and(|t| found > t);
+        let improbable = options.logprob_threshold.is_some_and(|t| attempt.avg_logprob < t);
+        let repeats = above(attempt.compression_ratio, options.compression_ratio_threshold);
+        let no_speech_prob = no_speech.unwrap_or(0.0);
+        let skipped = improbable && above(no_speech_prob, options.no_speech_threshold);
+        let failed = (improbable || repeats) && !skipped;
+        if failed && number + 1 < temperatures.len() {
+            return Ok(None);
+        }
         let tokens = self.tokens_of(window);
         let language = self.prompt.language_of(&tokens);
-        let temperatures = match &options.temperatures[..] {
-            [] => &[0.0],
-            temperatures => temperatures,
-        };
-        let mut number = 0;
-        loop {
-            let temperature = temperatures[number];
-            let attempt = match first.take() {
-                Some(attempt) => attempt,
-                None => {
-                    let (attempt, found) =
-                        samples.draw(self, session, window, (number, temperature))?;
-                    no_speech = found.or(no_speech);
-                    attempt
-                }
-            };
-            if attempt.finish == Finish::NotFinite {
-                return Err(TranscribeError::NotFinite { start: seconds_of(window.first) });
-            }
-            number += 1;
-            let above = |found: f32, threshold: Option<f32>| threshold.is_some_and(|t| found > t);
-            let improbable = options.logprob_threshold.is_some_and(|t| attempt.avg_logprob < t);
-            let repeats = above(attempt.compression_ratio, options.compression_ratio_threshold);
-            let no_speech_prob = no_speech.unwrap_or(0.0);
-            let skipped = improbable && above(no_speech_prob, options.no_speech_threshold);
-            let failed = (improbable || repeats) && !skipped;
-            if !failed || number == temperatures.len() {
-                let Attempt { tokens: text, finish, avg_logprob, compression_ratio } = attempt;
-                return Ok(Window {
-                    first_frame: window.first,
-                    frames: window.frames,
-                    prompt: tokens,
-                    tokens: text,
-                    words: Vec::new(),
-                    finish,
-                    attempts: number,
-                    skipped,
-                    avg_logprob,
-                    no_speech_prob,
-                    compression_ratio,
-                    temperature,
-                    language: language.and_then(|id| self.prompt.name(id)),
-                });
-            }
-        }
+        let Attempt { tokens: text, finish, avg_logprob, compression_ratio } = attempt;
+        Ok(Some(Window {
+            first_frame: window.first,
+            frames: window.frames,
+            prompt: tokens,
+            tokens: text,
+            words: Vec::new(),
+            finish,
+            attempts: number + 1,
+            skipped,
+            avg_logprob,
+            no_speech_prob,
+            compression_ratio,
+            temperature: temperatures[number],
+            language: language.and_then(|id| self.prompt.name(id)),
+        }))
     }
 }
