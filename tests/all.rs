@@ -80,6 +80,7 @@ mod search_guarantees;
 mod search_processors;
 mod session_errors;
 mod session_pool;
+mod settings;
 mod shared_weights;
 mod speculative;
 mod speculative_search;

@@ -395,7 +395,7 @@ fn goldens_of_other_libraries_open() {
         (&[996][..], &[0][..])
     );
     assert_eq!(
-        (odd.config().generation.max_length, odd.config().tokens.forced_eos.len()),
+        (odd.config().settings.options.max_length, odd.config().tokens.forced_eos.len()),
         (Some(512), 0)
     );
 }

@@ -86,7 +86,7 @@ fn generation_config_overrides_config_json() {
         r#""num_beams": 6, "max_length": 512, "bad_words_ids": [[96]]"#,
     ))
     .unwrap();
-    assert_eq!((config.generation.num_beams, config.generation.max_length), (6, Some(512)));
+    assert_eq!((config.settings.beam.beams, config.settings.options.max_length), (6, Some(512)));
     assert_eq!(config.tokens.banned, [96]);
     config
         .set_generation_config(
@@ -96,15 +96,14 @@ fn generation_config_overrides_config_json() {
                 "penalty_alpha": 0.0, "stop_strings": null}"#,
         )
         .unwrap();
-    let g = &config.generation;
-    assert_eq!((g.num_beams, g.max_length, g.max_new_tokens, g.top_k), (1, None, Some(40), 50));
-    assert_eq!((g.early_stopping, g.length_penalty), (EarlyStopping::Never, 0.6));
-    assert_eq!(
-        (g.bad_words.clone(), g.sequence_bias.clone()),
-        (vec![vec![7, 8]], vec![(vec![4], -2.5)])
-    );
-    assert_eq!(g.exponential_decay_length_penalty, Some((9, 1.25)));
-    assert_eq!(g.unsupported, ["guidance_scale"]);
+    let (options, beam) = (&config.settings.options, &config.settings.beam);
+    assert_eq!((beam.beams, config.settings.sample.top_k), (1, Some(50)));
+    assert_eq!((options.max_length, options.max_new_tokens), (None, Some(40)));
+    assert_eq!((beam.early_stopping, beam.length_penalty), (EarlyStopping::Never, 0.6));
+    assert_eq!((&options.bad_words[..], options.sequence_bias.len()), (&[vec![7, 8]][..], 1));
+    assert_eq!(options.sequence_bias[0], (vec![4], -2.5));
+    assert_eq!(options.exponential_decay, Some((9, 1.25)));
+    assert_eq!(config.unsupported, ["guidance_scale"]);
     let t = &config.tokens;
     assert_eq!((t.eos.as_slice(), t.banned.as_slice()), (&[0, 3][..], &[96][..]));
     assert_eq!((t.pad, t.forced_bos, t.forced_eos.len()), (Some(96), Some(5), 0));

@@ -279,7 +279,7 @@ fn answers(
 /// The timestamp processor, if the checkpoint has timestamps.
 fn timestamps(model: &Model) -> Option<Timestamps> {
     let config = model.config();
-    let transcription = &config.generation.transcription;
+    let transcription = &config.transcription;
     let (no_timestamps, eos) = (transcription.no_timestamps?, *config.tokens.eos.first()?);
     Some(Timestamps { no_timestamps, eos, max_initial: transcription.max_initial_timestamp })
 }
@@ -335,7 +335,7 @@ fn check_search(
 /// The detected language, and the prefix that follows from it.
 fn check_languages(what: &str, model: &Model, expected: &Expected, sources: &Sources) {
     let config = model.config();
-    let transcription = &config.generation.transcription;
+    let transcription = &config.transcription;
     let known: Vec<u32> = transcription.languages.iter().map(|&(_, id)| id).collect();
     let detected = expected.all("language");
     assert_eq!(transcription.wants_language(), !detected.is_empty(), "{what}");

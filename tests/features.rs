@@ -522,7 +522,7 @@ fn whisper_reads_its_files() {
         (config.embedding_scale, config.biases.key, config.biases.value),
         (1.0, false, true)
     );
-    assert_eq!(config.generation.begin_suppress_tokens, [220, 50_256]);
+    assert_eq!(config.settings.options.begin_suppress, [220, 50_256]);
     assert!(config.defaults.iter().any(|d| d.to_string() == "num_mel_bins = 80"));
     assert!(
         config.defaults.iter().any(|d| d.to_string() == "begin_suppress_tokens = [220, 50256]")
@@ -536,8 +536,8 @@ fn whisper_reads_its_files() {
     let mut config = Config::from_hugging_face(distilled).expect("a configuration");
     assert_eq!(config.stem.map(|stem| stem.bins), Some(128));
     assert_eq!((config.encoder.layers, config.decoder.map(|stack| stack.layers)), (32, Some(2)));
-    assert_eq!((config.embedding_scale, config.generation.begin_suppress_tokens.len()), (1.0, 0));
-    let asked = &config.generation.transcription;
+    assert_eq!((config.embedding_scale, config.settings.options.begin_suppress.len()), (1.0, 0));
+    let asked = &config.transcription;
     assert_eq!(asked.forced, [Some(50_259), Some(50_360), Some(50_364)]);
     assert_eq!(asked.prefix(None, None, false), [50_259, 50_360, 50_364]);
     assert!(!asked.wants_language());
@@ -545,7 +545,7 @@ fn whisper_reads_its_files() {
     let newer = r#"{"lang_to_id": {"<|en|>": 50259, "<|de|>": 50261}, "no_timestamps_token_id": 50364,
         "task_to_id": {"transcribe": 50360, "translate": 50359}, "prev_sot_token_id": 50362}"#;
     config.set_generation_config(newer).expect("settings");
-    let asked = &config.generation.transcription;
+    let asked = &config.transcription;
     assert_eq!(asked.prefix(None, None, true), [50_259, 50_360]);
     assert_eq!(
         asked.prefix(Some(50_261), asked.task("translate"), false),
@@ -560,7 +560,7 @@ fn whisper_reads_its_files() {
     config.set_generation_config(&newer.replace('}', "")[..]).expect_err("no JSON");
     let detected = newer.replacen('{', r#"{"forced_decoder_ids": [[1, null], [2, 50360]], "#, 1);
     config.set_generation_config(&detected).expect("settings");
-    let asked = &config.generation.transcription;
+    let asked = &config.transcription;
     assert!(asked.wants_language());
     assert_eq!(asked.prefix(Some(50_261), None, false), [50_261, 50_360, 50_364]);
     assert_eq!(asked.prefix(None, None, false), [50_360, 50_364]);

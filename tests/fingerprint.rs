@@ -102,16 +102,16 @@ fn another_weight_or_setting_has_another_fingerprint() {
         change(&|config| config.activation = simdformer::config::Activation::Sigmoid),
         change(&|config| config.tokens.eos.push(3)),
         change(&|config| config.tokens.banned.push(4)),
-        change(&|config| config.generation.num_beams += 1),
-        change(&|config| config.generation.bad_words.push(vec![4, 5])),
-        change(&|config| config.generation.length_penalty = 0.75),
+        change(&|config| config.settings.beam.beams += 1),
+        change(&|config| config.settings.options.bad_words.push(vec![4, 5])),
+        change(&|config| config.settings.beam.length_penalty = 0.75),
     ];
     for (index, number) in changed.iter().enumerate() {
         assert_ne!(*number, same, "change {index}");
         assert!(!changed[..index].contains(number), "change {index}");
     }
     // What only informs, or only names tensors.
-    assert_eq!(change(&|config| config.generation.unsupported.push("x".into())), same);
+    assert_eq!(change(&|config| config.unsupported.push("x".into())), same);
     assert_eq!(change(&|config| config.defaults.clear()), same);
 }
 

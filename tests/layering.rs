@@ -95,14 +95,27 @@ impl SourceTree {
                 Kind::Use => from.starts_with(module),
                 Kind::PubUse => true,
             };
-            let named = |import: &&Import| import.path.last() == Some(name);
-            let imports = self.uses[module].iter().filter(named).filter(seen);
+            let imports = self.uses[module].iter().filter(seen);
             imports
-                .filter_map(|import| self.absolute(module, &import.path))
+                .filter_map(|import| {
+                    let (last, file) = import.path.split_last()?;
+                    let is_all = last == "*" && self.defines(&self.absolute(module, file)?, name);
+                    let path =
+                        if is_all { [file, &rest[..1]].concat() } else { import.path.clone() };
+                    (path.last() == Some(name)).then_some(path)
+                })
+                .filter_map(|path| self.absolute(module, &path))
                 .filter_map(|path| self.file(module, &path, depth + 1))
                 .find(|found| found != module)
         });
         Some(again.unwrap_or_else(|| module.to_vec()))
+    }
+
+    /// Whether a file defines an item with this name for others.
+    fn defines(&self, file: &[String], name: &str) -> bool {
+        let item = |kind: &str| format!("pub {kind} {name}");
+        let kinds = ["struct", "enum", "trait", "fn"].map(item);
+        self.text.get(file).is_some_and(|text| kinds.iter().any(|item| text.contains(item)))
     }
 
     /// The files from which each file imports.

@@ -323,8 +323,8 @@ fn a_search_needs_an_end_or_a_longest_length() {
     let with = |eos: &[u32], max_length: Option<usize>, max_new_tokens: Option<usize>| {
         let mut config = dims.config();
         config.tokens.eos = eos.to_vec();
-        config.generation.max_length = max_length;
-        config.generation.max_new_tokens = max_new_tokens;
+        config.settings.options.max_length = max_length;
+        config.settings.options.max_new_tokens = max_new_tokens;
         let checkpoint = Checkpoint::from_bytes(config, dims.bytes(1)).expect("a checkpoint");
         let model = Model::load(&checkpoint, Isa::best()).expect("a model");
         let mut session = Session::new(&model, Limits::new(1, 8, 8)).expect("a session");

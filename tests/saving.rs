@@ -10,8 +10,7 @@ use std::path::{Path, PathBuf};
 
 /// The configuration without what only tells how its file was read.
 fn bare(config: &Config) -> Config {
-    let generation = GenerationDefaults { unsupported: Vec::new(), ..config.generation.clone() };
-    Config { defaults: Vec::new(), generation, ..config.clone() }
+    Config { defaults: Vec::new(), unsupported: Vec::new(), ..config.clone() }
 }
 
 fn is_read_as_written(config: &Config, what: &str) {

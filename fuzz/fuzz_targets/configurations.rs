@@ -8,6 +8,7 @@ use libfuzzer_sys::{arbitrary, fuzz_target};
 use simdformer::checkpoint::TensorId;
 use simdformer::config::{Config, Family};
 use simdformer::kernels::Isa;
+use simdformer::search::Setting;
 use simdformer::{Limits, Model, Session, SourceId};
 
 /// The keys of an architecture and of its generation.
@@ -125,42 +126,10 @@ const KEYS: [&str; 62] = [
 ];
 
 /// Keys of a `generation_config.json`.
-const GENERATION: [&str; 34] = [
-    "max_length",
-    "max_new_tokens",
-    "min_length",
-    "min_new_tokens",
-    "num_beams",
-    "num_beam_groups",
-    "diversity_penalty",
-    "num_return_sequences",
-    "length_penalty",
-    "early_stopping",
-    "do_sample",
-    "temperature",
-    "top_k",
-    "top_p",
-    "min_p",
-    "typical_p",
-    "epsilon_cutoff",
-    "eta_cutoff",
-    "top_h",
-    "repetition_penalty",
-    "encoder_repetition_penalty",
-    "no_repeat_ngram_size",
-    "encoder_no_repeat_ngram_size",
-    "bad_words_ids",
-    "sequence_bias",
-    "suppress_tokens",
-    "begin_suppress_tokens",
-    "exponential_decay_length_penalty",
-    "remove_invalid_values",
-    "renormalize_logits",
-    "pad_token_id",
-    "eos_token_id",
-    "forced_bos_token_id",
-    "forced_eos_token_id",
-];
+fn generation_keys() -> Vec<&'static str> {
+    let ids = ["pad_token_id", "eos_token_id", "forced_bos_token_id", "forced_eos_token_id"];
+    Setting::all().filter_map(|setting| setting.key).chain(ids).collect()
+}
 
 fn json(value: &Value<'_>) -> String {
     let quoted = |text: &str| {
@@ -239,7 +208,7 @@ fuzz_target!(|input: Input<'_>| {
     let before = config.clone();
     let text = match input.generation_text {
         Some(text) => text.to_owned(),
-        None => object(&[], &GENERATION, &input.generation),
+        None => object(&[], &generation_keys(), &input.generation),
     };
     match config.set_generation_config(&text) {
         Ok(()) => assert_eq!(config.validate(), Ok(()), "{config:?}"),

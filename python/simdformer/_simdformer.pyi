@@ -38,11 +38,13 @@ __all__ = [
     "available_isas",
     "default_isa",
     "model_files",
+    "settings",
     "stages",
 ]
 
 def available_isas() -> list[str]: ...
 def default_isa() -> str: ...
+def settings() -> list[tuple[str, str, str]]: ...
 def model_files(directory: str | PathLike[str], *, weights: bool) -> list[Path]: ...
 @final
 class TokenStream:

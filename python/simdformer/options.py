@@ -47,6 +47,10 @@ class TranslatorOptions(Options):
     """The minimum number of new tokens (0)."""
     forced_eos: bool | None = None
     """Whether the last one of `max_new_tokens` must be an end token (what ``forced_eos_token_id`` says)."""
+    num_beam_groups: int | None = None
+    """Beams: the number of groups of diverse beam search (1)."""
+    diversity_penalty: float | None = None
+    """Beams: what each beam of an earlier group that chose a token subtracts from its score (0)."""
     length_penalty: float | None = None
     """Beams: the exponent of the length by which a score is divided (1)."""
     early_stopping: bool | Literal["never"] | None = None
@@ -55,6 +59,10 @@ class TranslatorOptions(Options):
     """No n-gram of this size is written twice; 0 is off."""
     repetition_penalty: float | None = None
     """Divides the scores of tokens that were written before; 1 is off."""
+    encoder_repetition_penalty: float | None = None
+    """Multiplies the scores of tokens of the source; 1 is off."""
+    encoder_no_repeat_ngram_size: int | None = None
+    """No n-gram of this size of the source is written; 0 is off."""
     sample: bool | None = None
     """Whether tokens are drawn at random."""
     temperature: float | None = None
@@ -67,6 +75,12 @@ class TranslatorOptions(Options):
     """Samples: keeps tokens with at least this share of the largest probability."""
     top_h: float | None = None
     """Samples: keeps the most probable tokens while their entropy is at most this share."""
+    typical_p: float | None = None
+    """Samples: keeps the tokens whose surprise is closest to the entropy, up to this sum of probabilities; 1 is off."""
+    epsilon_cutoff: float | None = None
+    """Samples: keeps tokens with at least this probability; 0 is off."""
+    eta_cutoff: float | None = None
+    """Samples: keeps tokens above a cutoff that depends on this number and on the entropy; 0 is off."""
     seed: int | None = None
     """Samples: the seed of the random numbers (0)."""
     source_lang: str | None = None

@@ -65,7 +65,7 @@ mod _simdformer {
     #[pymodule_export]
     use crate::translator::Translator;
 
-    use super::{PyResult, loaded, pyfunction};
+    use super::{PyResult, loaded, options, pyfunction};
     use simdformer::kernels::Isa;
 
     /// The version of the package.
@@ -77,6 +77,12 @@ mod _simdformer {
     #[pyfunction]
     fn available_isas() -> Vec<&'static str> {
         Isa::available().map(Isa::name).collect()
+    }
+
+    /// The keywords of a search: the name of each, what it does, and what its value must be.
+    #[pyfunction]
+    fn settings() -> Vec<(&'static str, &'static str, String)> {
+        options::keywords().collect()
     }
 
     /// The name of the instruction set that `SIMDFORMER_ISA` or this machine chooses.

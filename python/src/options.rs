@@ -4,31 +4,28 @@ use crate::errors::Failure;
 use pyo3::conversion::FromPyObjectOwned;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict};
+use serde_json::Value;
 use simdformer::Dtype;
 use simdformer::config::Config;
-use simdformer::search::{EarlyStopping, SampleOptions, SearchOptions, Strategy};
+use simdformer::search::{SearchOptions, Setting, Settings, Strategy};
 use simdformer_text::audio::transcriber::{Compression, TranscribeOptions, Windows};
 use simdformer_text::translator::TranslateOptions;
 
-/// The changes of a search; `None` keeps what the checkpoint says.
+/// The changes of a search, in the order of the table of settings; what is absent is as the checkpoint says.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SearchChanges {
-    pub(crate) beams: Option<usize>,
-    pub(crate) num_return: Option<usize>,
-    pub(crate) max_new_tokens: Option<usize>,
-    pub(crate) seed: Option<u64>,
-    min_new_tokens: Option<usize>,
+    given: Vec<(&'static Setting, Value)>,
+    num_return: Option<usize>,
     forced_eos: Option<bool>,
-    sample: Option<bool>,
-    length_penalty: Option<f64>,
-    early_stopping: Option<EarlyStopping>,
-    no_repeat_ngram_size: Option<usize>,
-    repetition_penalty: Option<f64>,
-    temperature: Option<f64>,
-    top_h: Option<f64>,
-    top_k: Option<usize>,
-    top_p: Option<f64>,
-    min_p: Option<f64>,
+}
+
+/// The keywords: the settings that have a name, with what they do and what is expected, in the words of Python.
+pub(crate) fn keywords() -> impl Iterator<Item = (&'static str, &'static str, String)> {
+    Setting::all().filter_map(|setting| Some((setting.name?, setting.help, expected(setting))))
+}
+
+fn expected(setting: &Setting) -> String {
+    setting.expected().replace("true", "True").replace("false", "False")
 }
 
 /// The item `name` of `options`; `None` if it is absent or Python's `None`.
@@ -56,71 +53,62 @@ pub(crate) fn item<'py, T: FromPyObjectOwned<'py>>(
 }
 
 pub(crate) const WHOLE: &str = "a whole number of at least 0";
-const NUMBER: &str = "a number";
 pub(crate) const BOOLEAN: &str = "True or False";
 pub(crate) const TEXT: &str = "a string";
+
+/// The JSON of a Python value; `None` for a type that no option has.
+fn json(value: &Bound<'_, PyAny>) -> Option<Value> {
+    if value.is_instance_of::<PyBool>() {
+        return value.extract::<bool>().ok().map(Value::from);
+    }
+    let whole = value.extract::<u64>().ok().map(Value::from);
+    let number = || value.extract::<f64>().ok().map(Value::from);
+    whole.or_else(number).or_else(|| value.extract::<String>().ok().map(Value::from))
+}
+
+/// The value of a setting, if it is given.
+fn given(options: &Bound<'_, PyDict>, setting: &'static Setting) -> PyResult<Option<Value>> {
+    let Some(name) = setting.name else { return Ok(None) };
+    let Some(found) = options.get_item(name)?.filter(|value| !value.is_none()) else {
+        return Ok(None);
+    };
+    let mut settings = Settings::default();
+    let value = json(&found).unwrap_or_default();
+    let has_type = setting.read(&mut settings, &value).is_ok();
+    // A number that is not finite is `null` in JSON.
+    if has_type && !value.is_null() && setting.check(&settings).is_ok() {
+        return Ok(Some(value));
+    }
+    let expected = expected(setting);
+    let is_number = value.is_null() && found.extract::<f64>().is_ok();
+    let is_choice = value.is_string() && setting.field == "early_stopping";
+    let class = match has_type || is_number || is_choice {
+        true => "OptionError",
+        false => "OptionTypeError",
+    };
+    let found = found.repr()?.to_string();
+    let failure = Failure::new(class, format!("{name}: expected {expected}, found {found}"));
+    Err(failure.with("option", name).with("expected", expected).with("found", found).into())
+}
 
 impl SearchChanges {
     /// Reads the items that concern the search.
     pub(crate) fn read(options: &Bound<'_, PyDict>) -> PyResult<Self> {
-        let early = options.get_item("early_stopping")?.filter(|value| !value.is_none());
-        let early_stopping = match early {
-            None => None,
-            Some(value) => Some(match (value.extract::<bool>(), value.extract::<&str>()) {
-                (Ok(true), _) => EarlyStopping::WhenFull,
-                (Ok(false), _) => EarlyStopping::Heuristic,
-                (_, Ok("never")) => EarlyStopping::Never,
-                _ => {
-                    let found = value.repr()?.to_string();
-                    return Err(Failure::option(
-                        "early_stopping",
-                        "True, False or \"never\"",
-                        found,
-                    )
-                    .into());
-                }
-            }),
-        };
+        let settings = Setting::all().filter_map(|setting| {
+            given(options, setting).map(|value| Some((setting, value?))).transpose()
+        });
         Ok(Self {
-            beams: item(options, "beams", WHOLE)?,
+            given: settings.collect::<PyResult<_>>()?,
             num_return: item(options, "num_return", WHOLE)?,
-            max_new_tokens: item(options, "max_new_tokens", WHOLE)?,
-            seed: item(options, "seed", WHOLE)?,
-            min_new_tokens: item(options, "min_new_tokens", WHOLE)?,
             forced_eos: item(options, "forced_eos", BOOLEAN)?,
-            sample: item(options, "sample", BOOLEAN)?,
-            length_penalty: item(options, "length_penalty", NUMBER)?,
-            early_stopping,
-            no_repeat_ngram_size: item(options, "no_repeat_ngram_size", WHOLE)?,
-            repetition_penalty: item(options, "repetition_penalty", NUMBER)?,
-            temperature: item(options, "temperature", NUMBER)?,
-            top_h: item(options, "top_h", NUMBER)?,
-            top_k: item(options, "top_k", WHOLE)?,
-            top_p: item(options, "top_p", NUMBER)?,
-            min_p: item(options, "min_p", NUMBER)?,
         })
     }
 
     /// These changes, and where they have none, those of `earlier`.
     pub(crate) fn or(self, earlier: &Self) -> Self {
-        Self {
-            beams: self.beams.or(earlier.beams),
-            num_return: self.num_return.or(earlier.num_return),
-            max_new_tokens: self.max_new_tokens.or(earlier.max_new_tokens),
-            seed: self.seed.or(earlier.seed),
-            min_new_tokens: self.min_new_tokens.or(earlier.min_new_tokens),
-            forced_eos: self.forced_eos.or(earlier.forced_eos),
-            sample: self.sample.or(earlier.sample),
-            length_penalty: self.length_penalty.or(earlier.length_penalty),
-            early_stopping: self.early_stopping.or(earlier.early_stopping),
-            no_repeat_ngram_size: self.no_repeat_ngram_size.or(earlier.no_repeat_ngram_size),
-            repetition_penalty: self.repetition_penalty.or(earlier.repetition_penalty),
-            temperature: self.temperature.or(earlier.temperature),
-            top_h: self.top_h.or(earlier.top_h),
-            top_k: self.top_k.or(earlier.top_k),
-            top_p: self.top_p.or(earlier.top_p),
-            min_p: self.min_p.or(earlier.min_p),
-        }
+        let given = earlier.given.iter().cloned().chain(self.given).collect();
+        let num_return = self.num_return.or(earlier.num_return);
+        Self { given, num_return, forced_eos: self.forced_eos.or(earlier.forced_eos) }
     }
 
     /// The search of the checkpoint with these changes.
@@ -129,90 +117,38 @@ impl SearchChanges {
     /// An option has no effect with the strategy of the search.
     pub(crate) fn apply(&self, config: &Config) -> Result<SearchOptions, Failure> {
         let mut config = config.clone();
-        let generation = &mut config.generation;
-        generation.num_beams = self.beams.unwrap_or(generation.num_beams);
-        if generation.num_beams == 0 {
-            return Err(Failure::option("beams", "at least 1", 0usize));
+        let settings = &mut config.settings;
+        for (setting, value) in &self.given {
+            let name = setting.name.unwrap_or_default();
+            let read = setting.read(settings, value);
+            read.map_err(|(expected, found)| Failure::option(name, expected, found.to_string()))?;
         }
-        generation.do_sample = self.sample.unwrap_or(generation.do_sample);
+        // A seed of 0 is the default.
+        let given = self.given.iter().filter(|(setting, seed)| setting.key.is_some() || *seed != 0);
+        let given: Vec<&Setting> = given.map(|(setting, _)| *setting).collect();
+        if let Some(&Setting { name: Some(name), needs: Some(needed), .. }) =
+            settings.without_effect(&given)
+        {
+            let needed = if needed == "beams" { "more than one beam" } else { "sample=True" };
+            let message = format!("{name} has no effect without {needed}");
+            let failure = Failure::new("OptionError", message);
+            return Err(failure.with("option", name).with("expected", needed));
+        }
         let mut search = config.search_options();
-        self.change_strategy(&mut search.strategy)?;
-        if self.max_new_tokens.is_some() {
-            (search.max_new_tokens, search.max_length) = (self.max_new_tokens, None);
-        }
-        search.min_new_tokens = self.min_new_tokens.unwrap_or(search.min_new_tokens);
         match self.forced_eos {
             Some(true) => search.forced_eos.clone_from(&search.eos),
             Some(false) => search.forced_eos.clear(),
             None => (),
         }
-        if let Some(size) = self.no_repeat_ngram_size {
-            search.no_repeat_ngram = (size > 0).then_some(size);
-        }
-        search.repetition_penalty = self.repetition_penalty.unwrap_or(search.repetition_penalty);
         search.num_return_sequences = self.num_return.unwrap_or(1);
         search.scores = false;
         Ok(search)
     }
 
-    fn change_strategy(&self, strategy: &mut Strategy) -> Result<(), Failure> {
-        let of_samples = [
-            ("temperature", self.temperature.is_some()),
-            ("top_h", self.top_h.is_some()),
-            ("top_k", self.top_k.is_some()),
-            ("top_p", self.top_p.is_some()),
-            ("min_p", self.min_p.is_some()),
-            ("seed", self.seed.is_some_and(|seed| seed != 0)),
-        ];
-        let of_beams = [
-            ("length_penalty", self.length_penalty.is_some()),
-            ("early_stopping", self.early_stopping.is_some()),
-        ];
-        let change = |sample: &mut SampleOptions| {
-            sample.seed = self.seed.unwrap_or(sample.seed);
-            sample.temperature = self.temperature.unwrap_or(sample.temperature);
-            sample.top_h = self.top_h.or(sample.top_h);
-            if let Some(k) = self.top_k {
-                sample.top_k = (k > 0).then_some(k);
-            }
-            sample.top_p = self.top_p.or(sample.top_p);
-            sample.min_p = self.min_p.or(sample.min_p);
-        };
-        match strategy {
-            Strategy::Sample(sample) => {
-                no_effect(&of_beams, "more than one beam")?;
-                change(sample);
-            }
-            Strategy::Beam(beam) => {
-                match &mut beam.sample {
-                    Some(sample) => change(sample),
-                    None => no_effect(&of_samples, "sample=True")?,
-                }
-                beam.length_penalty = self.length_penalty.unwrap_or(beam.length_penalty);
-                beam.early_stopping = self.early_stopping.unwrap_or(beam.early_stopping);
-            }
-            Strategy::Greedy => {
-                no_effect(&of_samples, "sample=True")?;
-                // With an explicit `beams=1`, for scripts that vary the number of beams.
-                if self.beams.is_none() {
-                    no_effect(&of_beams, "more than one beam")?;
-                }
-            }
-        }
-        Ok(())
-    }
-}
-
-/// An error if one of `options` is given although it has no effect without `needed`.
-fn no_effect(options: &[(&'static str, bool)], needed: &str) -> Result<(), Failure> {
-    match options.iter().find(|(_, given)| *given) {
-        None => Ok(()),
-        Some((option, _)) => {
-            let message = format!("{option} has no effect without {needed}");
-            Err(Failure::new("OptionError", message)
-                .with("option", *option)
-                .with("expected", needed))
-        }
+    /// Takes the seed out, which the attempts at a window of a recording have, not their first search.
+    fn take_seed(&mut self) -> Option<u64> {
+        let at = self.given.iter().position(|(setting, _)| setting.field == "seed")?;
+        self.given.remove(at).1.as_u64()
     }
 }
 
@@ -257,8 +193,7 @@ pub(crate) fn transcriber(
     config: &Config,
 ) -> PyResult<TranscribeOptions> {
     let mut changes = SearchChanges::read(options)?;
-    // The attempts at a window are sampled, not its first search.
-    let seed = changes.seed.take();
+    let seed = changes.take_seed();
     let mut found = TranscribeOptions::new(config);
     found.search = changes.apply(config)?;
     if let Strategy::Sample(sample) = &found.search.strategy {

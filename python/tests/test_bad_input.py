@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 
 import simdformer
 from simdformer import Limits, Model, Ragged, Session, Translator, TranslatorOptions
+from simdformer._simdformer import settings
 
 OFFSETS = np.array([0, 3, 5])
 IDS = np.array([6, 11, 0, 8, 0], np.uint32)
@@ -54,7 +56,7 @@ CALLS: list[Case] = [
     ("more than the beams", E.OptionError, "", lambda t: Translator(t.path, beams=2, num_return=3)),
     ("0 sequences", E.OptionError, "0", lambda t: Translator(t.path, num_return=0)),
     ("0 new tokens", E.OptionError, "", lambda t: Translator(t.path, max_new_tokens=0)),
-    ("a penalty of NaN", E.OptionError, "NaN", lambda t: Translator(t.path, beams=2, length_penalty=np.nan)),
+    ("a penalty of NaN", E.OptionError, "nan", lambda t: Translator(t.path, beams=2, length_penalty=np.nan)),
     ("a penalty without beams", E.OptionError, "no effect", lambda t: Translator(t.path, length_penalty=1)),
     ("a repetition penalty of 0", E.OptionError, "0", lambda t: Translator(t.path, repetition_penalty=0.0)),
     ("a temperature alone", E.OptionError, "sample=True", lambda t: Translator(t.path, temperature=1.0)),
@@ -180,3 +182,20 @@ def test_options_are_compared_and_replaced() -> None:
     assert TranslatorOptions(beams=2) == TranslatorOptions(beams=2) != TranslatorOptions()
     with pytest.raises(AttributeError):
         TranslatorOptions().beams = 3  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(("name", "expected"), [(row[0], row[2]) for row in settings()])
+def test_a_keyword_of_the_table_of_settings(demo_model: str, name: str, expected: str) -> None:
+    """Each has a field, is read, and refuses values of other types and numbers that are not finite."""
+    assert name in {field.name for field in fields(TranslatorOptions)}
+    search = {"sample": True, "beams": 4, "num_beam_groups": None}
+    right = {"early_stopping": "never", "sample": True, "num_beam_groups": 2}.get(name, 1)
+    if name in ("epsilon_cutoff", "eta_cutoff"):
+        right = 0.5
+    if name in ("num_beam_groups", "diversity_penalty"):
+        search["sample"] = None
+    Translator(demo_model, **{**search, name: right})
+    for wrong in ([1], {}, object(), "one", -1.5 if "number" in expected and "penalty" not in name else b"", np.nan):
+        with pytest.raises((E.OptionError, E.OptionTypeError)) as raised:
+            Translator(demo_model, **{**search, name: wrong})
+        assert str(raised.value).startswith(f"{name}: expected {expected}, found "), wrong

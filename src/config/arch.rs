@@ -457,7 +457,7 @@ pub struct SpecialTokens {
     /// The only token allowed directly after the decoder start (M2M100, NLLB: the target language).
     pub forced_bos: Option<u32>,
     /// The only tokens allowed at the last position of a target of the maximum length of
-    /// [`GenerationDefaults`](super::GenerationDefaults); empty disables the rule.
+    /// [`Settings`](super::Settings); empty disables the rule.
     pub forced_eos: Vec<u32>,
     /// Tokens that are never generated: the entries of `bad_words_ids` with one token, except end tokens; each
     /// once, ascending.

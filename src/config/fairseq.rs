@@ -289,21 +289,21 @@ pub(super) fn keys(keys: &mut Keys<'_>, config: &mut Config) -> Result<(), Confi
 /// Generation settings of a class that apply if no file sets them.
 pub(super) fn class_generation(fields: &Fields, config: &mut Config) {
     let absent = |key: &str| fields.get(key).is_none();
-    let generation = &mut config.generation;
+    let settings = &mut config.settings;
     match config.family {
         Family::Blenderbot if absent("encoder_no_repeat_ngram_size") => {
-            generation.encoder_no_repeat_ngram_size = 3;
+            settings.options.encoder_no_repeat_ngram = Some(3);
         }
         Family::Fsmt => {
             if absent("num_beams") {
-                generation.num_beams = 5;
+                settings.beam.beams = 5;
             }
             if absent("max_length") {
-                generation.max_length = Some(200);
+                settings.options.max_length = Some(200);
             }
         }
         Family::SeamlessM4t | Family::SeamlessM4tV2 if absent("max_new_tokens") => {
-            generation.max_new_tokens = Some(256);
+            settings.options.max_new_tokens = Some(256);
         }
         _ => (),
     }

@@ -6,9 +6,10 @@ use super::json::{Fields, short};
 use super::keys::Keys;
 use super::unsupported::reason;
 use super::{
-    Config, ConfigError, Defaulted, Family, GenerationDefaults, encoder_only, fairseq, generation,
-    plain, t5, torch, whisper,
+    Config, ConfigError, Defaulted, Family, Transcription, encoder_only, fairseq, plain, t5, torch,
+    whisper,
 };
+use crate::search::{Setting, Settings};
 use serde_json::Value;
 
 impl Config {
@@ -77,8 +78,8 @@ impl Config {
     }
 
     /// The text of a `config.json` from which [`Config::from_hugging_face`] reads this configuration again, with the
-    /// keys of transformers. It contains the token ids, and the generation settings that differ from the defaults, but
-    /// not [`GenerationDefaults::unsupported`]. For the families of T5 it does not contain the
+    /// keys of transformers. (The last bit of a setting with 17 digits may change.) It contains the token ids, and the generation settings that differ from the defaults, but
+    /// not [`Config::unsupported`]. For the families of T5 it does not contain the
     /// [ties](Config::ties), which follow from the tensors.
     ///
     /// # Errors
@@ -101,11 +102,13 @@ impl Config {
         keys.field("model_type", &mut self.family.model_type().to_owned())?;
         self.clone().architecture(&mut keys)?;
         // A setting is written if it differs from what the family has without it.
-        let mut class = Self { generation: GenerationDefaults::default(), ..self.clone() };
+        let (settings, transcription) = (Settings::default(), Transcription::default());
+        let mut class = Self { settings, transcription, ..self.clone() };
         class.class_generation(&Fields::default());
-        self.generation.clone().keys(&mut keys, &class.generation)?;
+        self.clone().settings_keys(&mut keys, &class)?;
         let banned = self.tokens.banned.iter().map(|&id| vec![id]);
-        let bad_words: Vec<Vec<u32>> = banned.chain(self.generation.bad_words.clone()).collect();
+        let bad_words: Vec<Vec<u32>> =
+            banned.chain(self.settings.options.bad_words.clone()).collect();
         if !bad_words.is_empty() {
             keys.written.insert("bad_words_ids".to_owned(), bad_words.into());
         }
@@ -118,11 +121,11 @@ impl Config {
 
     /// The first field in which the configuration differs from `read`, which was read from its text.
     fn difference(&self, read: &Self) -> Option<&'static str> {
-        let generation = GenerationDefaults {
-            unsupported: self.generation.unsupported.clone(),
-            ..read.generation.clone()
-        };
         let tied = |claimed: bool, tied: bool| claimed || !tied;
+        // Through the text, because the reader of JSON may miss the last bit of a number of 17 digits.
+        let as_text = |value: Value| value.to_string().parse().unwrap_or(Value::Null);
+        let settings = Setting::all()
+            .all(|one| as_text(one.value(&self.settings)) == one.value(&read.settings));
         [
             ("this width", self.d_model == read.d_model),
             ("this encoder", self.encoder == read.encoder),
@@ -144,7 +147,8 @@ impl Config {
             ("these tied embeddings", tied(read.ties.source_target, self.ties.source_target)),
             ("this tied output", tied(read.ties.target_output, self.ties.target_output)),
             ("these token ids", self.tokens == read.tokens),
-            ("these generation settings", self.generation == generation),
+            ("these generation settings", settings),
+            ("this prompt of a transcription", self.transcription == read.transcription),
         ]
         .into_iter()
         .find_map(|(part, same)| (!same).then_some(part))
@@ -195,7 +199,8 @@ impl Config {
     ///
     /// let mut config = Config::from_hugging_face(r#"{"model_type": "marian", "num_beams": 6}"#)?;
     /// config.set_generation_config(r#"{"max_length": 512}"#)?;
-    /// assert_eq!((config.generation.max_length, config.generation.num_beams), (Some(512), 1));
+    /// let settings = config.settings;
+    /// assert_eq!((settings.options.max_length, settings.beam.beams), (Some(512), 1));
     /// // The file has neither key: the end token is kept, the forced one is cleared.
     /// assert_eq!((config.tokens.eos, config.tokens.forced_eos), (vec![0], vec![]));
     /// # Ok::<(), simdformer::config::ConfigError>(())
@@ -214,8 +219,7 @@ impl Config {
         let forced = ["forced_bos_token_id", "forced_eos_token_id"];
         next.defaults.retain(|d| fields.get(d.key).is_none() && !forced.contains(&d.key));
         next.set_generation(&fields)?;
-        let asked = &mut next.generation.transcription;
-        asked.keep_forced(&fields, &self.generation.transcription);
+        next.transcription.keep_forced(&fields, &self.transcription);
         next.validate()?;
         *self = next;
         Ok(())
@@ -224,12 +228,11 @@ impl Config {
     /// Replaces all generation settings by those of `fields`.
     fn set_generation(&mut self, fields: &Fields) -> Result<(), ConfigError> {
         const TOP_K: &str = "top_k";
-        self.generation = GenerationDefaults::read(fields)?;
-        self.tokens.banned = generation::banned(fields, &self.tokens)?;
+        self.read_settings(fields)?;
         // The only setting with an effect if it is missing.
         self.defaults.retain(|d| d.key != TOP_K);
-        if self.generation.do_sample && fields.get(TOP_K).is_none() {
-            let value = self.generation.top_k.to_string();
+        if self.settings.do_sample && fields.get(TOP_K).is_none() {
+            let value = self.settings.sample.top_k.unwrap_or(0).to_string();
             self.defaults.push(Defaulted { key: TOP_K, value });
         }
         Ok(())

@@ -7,7 +7,8 @@ use super::arch::ACTIVATIONS;
 use super::arch::SpecialTokens;
 use super::defaults::Defaulted;
 use super::error::ConfigError;
-use super::json::{Fields, short};
+use super::json::{Fields, short, wrong};
+use crate::search::{self, Settings, decimal};
 use serde_json::{Map, Value};
 use simdformer_kernels::Activation;
 
@@ -76,6 +77,29 @@ impl<'f> Keys<'f> {
             Some(fields) => *value = default.read(fields, key)?,
         }
         Ok(())
+    }
+
+    /// Reads or writes a row of the table of search settings, as [`Keys::optional`] does.
+    pub(super) fn setting(
+        &mut self,
+        setting: &search::Setting,
+        settings: &mut Settings,
+        default: &Settings,
+    ) -> Result<(), ConfigError> {
+        let Some(key) = setting.key else { return Ok(()) };
+        let Some(fields) = self.fields else {
+            let value = setting.value(settings);
+            if value != setting.value(default) {
+                self.written.insert(key.to_owned(), value);
+            }
+            return Ok(());
+        };
+        let value = match fields.present(key) {
+            Some(value) if value.as_f64().is_some_and(|x| setting.is_disabled_by(x)) => Value::Null,
+            Some(value) => value.clone(),
+            None => setting.value(default),
+        };
+        setting.read(settings, &value).map_err(|(expected, found)| wrong(key, expected, found))
     }
 
     /// As [`Keys::field`]; a missing key is an error.
@@ -255,11 +279,6 @@ setting!(
     x.clone().into(),
     None
 );
-
-/// The shortest decimal number that is read as `x`.
-pub(super) fn decimal(x: f32) -> Value {
-    x.to_string().parse::<f64>().unwrap_or(f64::from(x)).into()
-}
 
 /// The first position: the pad id plus one.
 pub(super) fn after_pad(pad: Option<u32>) -> Result<usize, ConfigError> {

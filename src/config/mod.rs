@@ -27,14 +27,13 @@ mod transcription;
 mod unsupported;
 mod whisper;
 
-pub use crate::search::EarlyStopping;
+pub use crate::search::{EarlyStopping, Settings};
 pub use arch::{
     Biases, ConvFrontend, Dimensions, EmbeddingNorm, Family, NormKind, NormPlacement, Positions,
     RelativeBias, Side, SpecialTokens, Stack, TiedWeights, activation_from_name,
 };
 pub use defaults::Defaulted;
 pub use error::ConfigError;
-pub use generation::GenerationDefaults;
 #[cfg(feature = "train")]
 pub(crate) use json::first_size;
 /// The function between the two matrices of the feed-forward block.
@@ -136,7 +135,11 @@ pub struct Config {
     /// Special token ids.
     pub tokens: SpecialTokens,
     /// The generation settings of the checkpoint, used if the caller sets none.
-    pub generation: GenerationDefaults,
+    pub settings: Settings,
+    /// The prompt of a transcription model.
+    pub transcription: Transcription,
+    /// Keys of `generation_config.json` with a value that would change the results and that this crate does not support.
+    pub unsupported: Vec<String>,
     /// Settings that the files do not contain, with the values used; empty for a configuration from code.
     /// Informational only.
     pub defaults: Vec<Defaulted>,
@@ -272,7 +275,7 @@ impl Config {
         self.validate_positions()?;
         self.validate_parts()?;
         self.validate_ids()?;
-        self.generation.validate(self.target_vocab)
+        self.validate_settings()
     }
 
     fn validate_positions(&self) -> Result<(), ConfigError> {

@@ -4,27 +4,27 @@
 use super::json::short;
 use super::keys::Keys;
 use super::{
-    Activation, Config, ConfigError, ConvFrontend, EmbeddingNorm, GenerationDefaults, NormKind,
-    NormPlacement, Positions, RelativeBias, Stack,
+    Activation, Config, ConfigError, ConvFrontend, EmbeddingNorm, NormKind, NormPlacement,
+    Positions, RelativeBias, Stack,
 };
 use std::collections::BTreeMap;
 
 impl Config {
     /// A text of all settings that can change a result: lines of `key value`, sorted. It contains neither the
     /// [family](Config::family), which only names tensors, nor [`Config::defaults`] and
-    /// [`GenerationDefaults::unsupported`], which only inform.
+    /// [`Config::unsupported`], which only inform.
     pub(crate) fn identity(&self) -> String {
         // A `config.json` has names for some activations only.
         let mut config = Self { activation: Activation::Identity, ..self.clone() };
         let mut pass = Keys::write();
         let written = keys(&mut pass, &mut config);
-        let written = written
-            .and_then(|()| config.generation.keys(&mut pass, &GenerationDefaults::default()));
+        let written = written.and_then(|()| config.settings_keys(&mut pass, &Self::base(0)));
+        pass.written.remove("bad_words_ids");
         let lines = pass.written.iter().map(|(key, value)| (key.as_str(), value.to_string()));
         let mut lines: BTreeMap<&str, String> = lines.collect();
         lines.insert("activation", format!("{:?}", self.activation));
         lines.insert("banned", format!("{:?}", self.tokens.banned));
-        lines.insert("bad_words", format!("{:?}", self.generation.bad_words));
+        lines.insert("bad_words", format!("{:?}", self.settings.options.bad_words));
         if let Err(error) = written {
             // No setting of a valid configuration reaches this line.
             lines.insert("error", error.to_string());

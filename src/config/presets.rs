@@ -1,8 +1,8 @@
 //! The models of the paper.
 
 use super::{
-    Activation, Biases, Config, Dimensions, Family, GenerationDefaults, NormKind, NormPlacement,
-    Positions, SpecialTokens, Stack, TiedWeights,
+    Activation, Biases, Config, Dimensions, Family, NormKind, NormPlacement, Positions, Settings,
+    SpecialTokens, Stack, TiedWeights, Transcription,
 };
 
 impl Config {
@@ -49,7 +49,9 @@ impl Config {
             logit_scale: 1.0,
             ties: TiedWeights { source_target: true, target_output: true },
             tokens: SpecialTokens::default(),
-            generation: GenerationDefaults::default(),
+            settings: Settings::default(),
+            transcription: Transcription::default(),
+            unsupported: Vec::new(),
             defaults: Vec::new(),
         }
     }

@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 ///         "no_timestamps_token_id": 50363, "max_initial_timestamp_index": 50, "alignment_heads": [[2, 2], [3, 0]]
 ///     }"#,
 /// )?;
-/// let asked = &config.generation.transcription;
+/// let asked = &config.transcription;
 /// // No language is set: the caller detects it.
 /// assert!(asked.wants_language());
 /// let french = asked.language("fr");
@@ -110,7 +110,7 @@ impl Transcription {
         tokens.into_iter().flatten().collect()
     }
 
-    /// Reads or writes the settings; see [`GenerationDefaults::keys`](super::GenerationDefaults).
+    /// Reads or writes the settings; see [`Keys::optional`].
     pub(super) fn keys(&mut self, keys: &mut Keys<'_>, default: &Self) -> Result<(), ConfigError> {
         keys.optional("lang_to_id", &mut self.languages, &default.languages)?;
         keys.optional("task_to_id", &mut self.tasks, &default.tasks)?;

@@ -84,7 +84,7 @@ pub(super) fn class_generation(fields: &Fields, config: &mut Config) {
         return;
     }
     let inside = DEFAULT.into_iter().filter(|&id| (id as usize) < config.target_vocab);
-    config.generation.begin_suppress_tokens = inside.collect();
-    let value = format!("{:?}", config.generation.begin_suppress_tokens);
+    config.settings.options.begin_suppress = inside.collect();
+    let value = format!("{:?}", config.settings.options.begin_suppress);
     config.defaults.push(Defaulted { key: KEY, value });
 }

@@ -1,7 +1,7 @@
 //! The default search options of a checkpoint.
 
 use crate::config::Config;
-use crate::search::{BeamOptions, SampleOptions, SearchOptions, Strategy};
+use crate::search::SearchOptions;
 use crate::session::Session;
 
 impl Config {
@@ -10,14 +10,14 @@ impl Config {
     /// A session rejects targets that are longer than planned, also if the checkpoint sets that length;
     /// [`Session::search_options`] returns options that fit the plan.
     ///
-    /// With more than one beam, the result is beam search, or [beam sampling](BeamOptions::sample) if the checkpoint
+    /// With more than one beam, the result is beam search, or [beam sampling](crate::search::BeamOptions::sample) if the checkpoint
     /// samples. [`unsupported`] options are omitted. If the checkpoint has no decoder start,
     /// [`start`](SearchOptions::start) is [`NO_START`](SearchOptions::NO_START); the caller must set it, or decoding
     /// returns an error. (transformers uses `bos_token_id` in this case. The families without a decoder start, mBART
     /// and PLBart, need a language token there and never start a target with `bos_token_id`.) The options are not
     /// checked.
     ///
-    /// [`unsupported`]: crate::config::GenerationDefaults::unsupported
+    /// [`unsupported`]: Config::unsupported
     ///
     /// ```
     /// use simdformer::config::Config;
@@ -32,63 +32,16 @@ impl Config {
     /// # Ok::<(), simdformer::config::ConfigError>(())
     /// ```
     pub fn search_options(&self) -> SearchOptions {
-        let generation = &self.generation;
         let tokens = &self.tokens;
-        let number = f64::from;
-        // Zero, one or infinity disables a rule, depending on the rule.
-        let above_zero = |x: f32| (x > 0.0).then_some(number(x));
-        let below_one = |x: f32| (x < 1.0).then_some(number(x));
-        let sample = generation.do_sample.then(|| SampleOptions {
-            temperature: number(generation.temperature),
-            top_h: generation.top_h.map(number),
-            top_k: (generation.top_k > 0).then_some(generation.top_k),
-            top_p: below_one(generation.top_p),
-            min_p: generation.min_p.map(number),
-            typical: below_one(generation.typical_p),
-            epsilon: above_zero(generation.epsilon_cutoff),
-            eta: above_zero(generation.eta_cutoff),
-            ..SampleOptions::default()
-        });
-        let strategy = if generation.num_beams > 1 {
-            Strategy::Beam(BeamOptions {
-                beams: generation.num_beams,
-                length_penalty: number(generation.length_penalty),
-                early_stopping: generation.early_stopping,
-                groups: generation.num_beam_groups.max(1),
-                diversity_penalty: number(generation.diversity_penalty),
-                sample,
-            })
-        } else {
-            sample.map_or(Strategy::Greedy, Strategy::Sample)
-        };
         let banned = tokens.banned.iter().map(|&id| vec![id]);
+        let bad_words = banned.chain(self.settings.options.bad_words.iter().cloned()).collect();
         SearchOptions {
-            scores: true,
-            strategy,
-            num_return_sequences: generation.num_return_sequences.max(1),
-            max_new_tokens: generation.max_new_tokens,
-            max_length: generation.max_length.filter(|_| generation.max_new_tokens.is_none()),
-            min_length: generation.min_length,
-            min_new_tokens: generation.min_new_tokens.unwrap_or(0),
             start: tokens.decoder_start.unwrap_or(SearchOptions::NO_START),
             eos: tokens.eos.clone(),
-            sequence_bias: generation.sequence_bias.clone(),
-            repetition_penalty: number(generation.repetition_penalty),
-            no_repeat_ngram: (generation.no_repeat_ngram_size > 0)
-                .then_some(generation.no_repeat_ngram_size),
-            encoder_repetition_penalty: number(generation.encoder_repetition_penalty),
-            encoder_no_repeat_ngram: (generation.encoder_no_repeat_ngram_size > 0)
-                .then_some(generation.encoder_no_repeat_ngram_size),
-            bad_words: banned.chain(generation.bad_words.iter().cloned()).collect(),
+            bad_words,
             forced_bos: tokens.forced_bos,
             forced_eos: tokens.forced_eos.clone(),
-            remove_invalid: generation.remove_invalid_values,
-            exponential_decay: generation
-                .exponential_decay_length_penalty
-                .map(|(start, factor)| (start, number(factor))),
-            suppress: generation.suppress_tokens.clone(),
-            begin_suppress: generation.begin_suppress_tokens.clone(),
-            renormalize: generation.renormalize_logits,
+            ..self.settings.search_options()
         }
     }
 }

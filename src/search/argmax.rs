@@ -6,7 +6,7 @@
 
 use super::error::SearchError;
 use super::logits_processors::NoSourceNgram;
-use super::options::{SearchOptions, Strategy};
+use super::options::{SearchOptions, SettingFields as _, Strategy};
 use super::processor_order::{Hooks, OnToken};
 use super::search::{NONE, Progress, Search};
 use super::slot::Slot;
@@ -74,12 +74,7 @@ fn repeats(history: &[u32], size: usize, token: u32) -> bool {
 impl SearchOptions {
     /// Whether all rules of these options only ban tokens, or force them.
     pub(super) fn only_ban(&self) -> bool {
-        self.sequence_bias.is_empty()
-            && self.repetition_penalty == 1.0
-            && self.encoder_repetition_penalty == 1.0
-            && !self.remove_invalid
-            && self.exponential_decay.is_none()
-            && !self.renormalize
+        !self.change_scores()
     }
 
     /// Whether a step of a sentence with these options, without rules of the caller, needs only its best token.

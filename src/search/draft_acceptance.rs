@@ -6,7 +6,8 @@
 //! scores as without drafts. The random number of a position depends on the position alone.
 
 use super::error::SearchError;
-use super::options::{Strategy, tokens};
+use super::limits::tokens;
+use super::options::Strategy;
 use super::processor_order::{Hooks, OnToken};
 use super::search::{ACTIVE, Search};
 use super::slot::Slot;

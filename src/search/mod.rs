@@ -62,7 +62,7 @@
 //!
 //! The semantics are those of transformers 5.23 `generate`; the source of the module `beam` describes [beam
 //! search](BeamOptions) in detail. Greedy search and sampling apply the processors to raw logits, beam search
-//! applies them to log-probabilities. The order of processors is that of the list below. Where the reference
+//! applies them to log-probabilities. [`Hooks`] lists their order. Where the reference
 //! does not define the order of equal scores, the lower token id and the earlier beam come first. Differences
 //! from the reference:
 //!
@@ -71,14 +71,6 @@
 //! - An end is forced at a maximum length that the options set, but not if only the limits end the target.
 //! - Groups of beams (which version 5 removed) subtract the diversity penalty after all processors.
 //! - A sentence that has no allowed token ends with [`Finish::Exhausted`].
-//!
-//! # Order of processors
-//!
-//! [`SequenceBias`], [`SourcePenalty`], [`RepetitionPenalty`], [`NoRepeatNgram`], [`NoSourceNgram`],
-//! [`BadWords`], [`MinLength`], [`MinNewTokens`], [`AllowedPrefix`], [`ForcedBos`], [`ForcedEos`],
-//! [`RemoveInvalid`], [`ExponentialDecay`], [`Suppress`], [`BeginSuppress`], the processors of the caller
-//! ([`Hooks::processors`]), then for sampling [`Temperature`], [`TopH`], [`TopK`], [`TopP`], [`MinP`],
-//! [`Typical`], [`Epsilon`], [`Eta`], and last [`Renormalize`].
 //!
 //! # Reproducibility
 //!
@@ -95,6 +87,7 @@ mod draft_acceptance;
 mod error;
 mod filters;
 mod greedy_sampling;
+mod limits;
 mod logits_processors;
 mod options;
 mod parallel_rows;
@@ -104,6 +97,7 @@ mod random;
 mod score_rows;
 #[expect(clippy::module_inception, reason = "the state machine that the module is named after")]
 mod search;
+mod setting_field;
 mod slot;
 mod state;
 mod teacher_forcing;
@@ -111,20 +105,16 @@ mod timestamps;
 
 pub use argmax::{TokenMask, UNDECIDED};
 pub use error::SearchError;
-pub use filters::{Epsilon, Eta, MinP, Temperature, TopH, TopK, TopP, Typical};
-pub use logits_processors::{
-    AllowedPrefix, AllowedTokens, BadWords, Context, LogitsProcessor, NoRepeatNgram, NoSourceNgram,
-    RemoveInvalid, Renormalize, RepetitionPenalty, SequenceBias, SourcePenalty, Suppress,
-    scratch_words,
-};
+pub use filters::*;
+pub use limits::SearchLimits;
+pub use logits_processors::*;
 pub use options::{
-    BeamOptions, EarlyStopping, SampleOptions, SearchLimits, SearchOptions, Strategy,
+    BeamOptions, EarlyStopping, SampleOptions, SearchOptions, Setting, Settings, Strategy,
 };
-pub use position_logits_processors::{
-    BeginSuppress, ExponentialDecay, ForcedBos, ForcedEos, MinLength, MinNewTokens,
-};
+pub use position_logits_processors::*;
 pub use processor_order::{Hooks, Observation, Observer, OnToken, Outcome, Token};
 pub use search::{Finish, Hypothesis, Progress, Request, RowInput, Rows, Search, words};
+pub(crate) use setting_field::decimal;
 pub(crate) use slot::SlotMemory;
 pub use slot::SlotOptions;
 pub use teacher_forcing::score_targets;

@@ -1,7 +1,13 @@
-//! The settings of a search. They are validated once, before the first step.
+//! The settings of a search, each declared once.
+//!
+//! A field with `=> key(..)` is a row of the table of settings: its key in `generation_config.json`, its range, the rule
+//! that applies it, and its option of the command line and of Python with the help. [`Setting::all`] lists the rows. The
+//! readers, the writer, the command, the Python package and the table in `docs/models.md` are made from them.
 
 use super::SearchError;
 use super::random::uniform;
+use super::setting_field::{COUNT, Field, NUMBER, Range, field, settings};
+use serde_json::Value;
 
 /// When beam search stops searching for better hypotheses. `early_stopping` of transformers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -17,88 +23,106 @@ pub enum EarlyStopping {
     Never,
 }
 
-/// Beam search, with the semantics of transformers 5.23. [`SearchOptions::validate`] checks the ranges.
-///
-/// The default is 4 beams in one group, a length penalty of 1, [`EarlyStopping::Heuristic`], no diversity penalty, no
-/// sampling.
-#[derive(Clone, Debug, PartialEq)]
-pub struct BeamOptions {
-    /// Number of beams per sentence, over all groups: at least 1, at most the vocabulary and
-    /// [`SearchLimits::sequences`].
-    pub beams: usize,
-    /// A hypothesis of `n` generated tokens (the end token included) scores `sum log p / n^length_penalty`.
-    /// In [-100, 100].
-    pub length_penalty: f64,
-    /// When to stop.
-    pub early_stopping: EarlyStopping,
-    /// Groups of diverse beam search; 1 is plain beam search. Must divide `beams`.
-    pub groups: usize,
-    /// Subtracted from a token's log-probability for every beam of an earlier group that chose the token in this
-    /// step, after all processors (Vijayakumar et al. 2016, Hamming diversity). Finite, at least 0.
-    pub diversity_penalty: f64,
-    /// Beam sampling: continuations are sampled without replacement, with the probability of the whole hypothesis,
-    /// instead of taking the best ones. The filters leave each beam at least one token more than there are end
-    /// tokens, and at least two tokens. Only with one group. `None` is beam search.
-    pub sample: Option<SampleOptions>,
-}
-
-impl Default for BeamOptions {
-    fn default() -> Self {
-        Self {
-            beams: 4,
-            length_penalty: 1.0,
-            early_stopping: EarlyStopping::Heuristic,
-            groups: 1,
-            diversity_penalty: 0.0,
-            sample: None,
-        }
+settings! {
+    /// Beam search, with the semantics of transformers 5.23. [`SearchOptions::validate`] checks the ranges.
+    ///
+    /// The default is 4 beams in one group, a length penalty of 1, [`EarlyStopping::Heuristic`], no diversity penalty, no
+    /// sampling.
+    pub struct BeamOptions in |settings| settings.beam, needs "beams" {
+        /// Number of beams per sentence, over all groups: at least 1, at most the vocabulary and
+        /// [`SearchLimits::sequences`](super::SearchLimits::sequences).
+        pub beams: usize = 4
+            => key("num_beams").within(Range::AT_LEAST_ONE)
+            .called("beams", "N", "The number of beams; 1 is greedy search")
+            .always();
+        /// A hypothesis of `n` generated tokens (the end token included) scores `sum log p / n^length_penalty`.
+        /// In [-100, 100].
+        pub length_penalty: f64 = 1.0
+            => key("length_penalty").within(Range::EXPONENT)
+            .option("X", "Beams: the exponent of the length by which a score is divided");
+        /// When to stop.
+        pub early_stopping: EarlyStopping = EarlyStopping::Heuristic
+            => key("early_stopping")
+            .option("WHEN", "Beams: stop when there are enough finished hypotheses (true), by the heuristic of transformers (false), or never");
+        /// Groups of diverse beam search; 1 is plain beam search. Must divide `beams`.
+        pub groups: usize = 1
+            => key("num_beam_groups").within(Range::AT_LEAST_ONE)
+            .option("N", "Beams: the number of groups of diverse beam search");
+        /// Subtracted from a token's log-probability for every beam of an earlier group that chose the token in this
+        /// step, after all processors (Vijayakumar et al. 2016, Hamming diversity). Finite, at least 0.
+        pub diversity_penalty: f64 = 0.0
+            => key("diversity_penalty").within(Range::DIFFERENCE)
+            .option("X", "Beams: what each beam of an earlier group that chose a token subtracts from its score");
+        /// Beam sampling: continuations are sampled without replacement, with the probability of the whole hypothesis,
+        /// instead of taking the best ones. The filters leave each beam at least one token more than there are end
+        /// tokens, and at least two tokens. Only with one group. `None` is beam search.
+        pub sample: Option<SampleOptions> = None;
     }
 }
 
-/// Random sampling. Filters apply in the order of the fields; `None` disables a filter.
-/// [`SearchOptions::validate`] checks the ranges.
-///
-/// The default is seed 0, a temperature of 1 and no filter.
-#[derive(Clone, Debug, PartialEq)]
-pub struct SampleOptions {
-    /// Key of the random generator; see [`Request::stream`](super::Request::stream).
-    pub seed: u64,
-    /// Scores are divided by this number before the other filters ([`Temperature`](super::Temperature)). Finite and
-    /// above 0, also as f32. With the lowest values only the best token remains, or all tokens with the best score.
-    pub temperature: f64,
-    /// Keeps the most probable of the hundred best tokens, while their entropy is at most this share of the entropy
-    /// of the hundred ([`TopH`](super::TopH)). In (0, 1].
-    pub top_h: Option<f64>,
-    /// Keeps the k best scores, including ties of the k-th ([`TopK`](super::TopK)). At least 1.
-    pub top_k: Option<usize>,
-    /// Keeps the most probable tokens whose total probability is this mass ([`TopP`](super::TopP)). In (0, 1].
-    pub top_p: Option<f64>,
-    /// Keeps tokens with at least this fraction of the best token's probability ([`MinP`](super::MinP)). In [0, 1].
-    pub min_p: Option<f64>,
-    /// Keeps the tokens whose surprise `-ln p` is closest to the entropy, up to this total mass
-    /// ([`Typical`](super::Typical)). In (0, 1].
-    pub typical: Option<f64>,
-    /// Keeps tokens with at least this probability ([`Epsilon`](super::Epsilon)). In (0, 1).
-    pub epsilon: Option<f64>,
-    /// Keeps tokens above an entropy-dependent cutoff ([`Eta`](super::Eta)). In (0, 1).
-    pub eta: Option<f64>,
-}
-
-impl Default for SampleOptions {
-    fn default() -> Self {
-        Self {
-            seed: 0,
-            temperature: 1.0,
-            top_h: None,
-            top_k: None,
-            top_p: None,
-            min_p: None,
-            typical: None,
-            epsilon: None,
-            eta: None,
-        }
+settings! {
+    /// Random sampling. Filters apply in the order of the fields; `None` disables a filter.
+    /// [`SearchOptions::validate`] checks the ranges.
+    ///
+    /// The default is seed 0, a temperature of 1 and no filter.
+    pub struct SampleOptions in |settings| settings.sample, needs "sample" {
+        /// Key of the random generator; see [`Request::stream`](super::Request::stream).
+        pub seed: u64 = 0
+            => Setting::NEW
+            .called("seed", "N", "Samples: the seed of the random numbers; source i of the input draws from random stream i");
+        /// Scores are divided by this number before the other filters ([`Temperature`](super::Temperature)). Finite and
+        /// above 0, also as f32. With the lowest values only the best token remains, or all tokens with the best score.
+        pub temperature: f64 = 1.0
+            => key("temperature").within(Range::TEMPERATURE).rule("Temperature")
+            .option("X", "Samples: divide the logits by X");
+        /// Keeps the most probable of the hundred best tokens, while their entropy is at most this share of the entropy
+        /// of the hundred ([`TopH`](super::TopH)). In (0, 1].
+        pub top_h: Option<f64> = None
+            => key("top_h").within(Range::MASS).rule("TopH")
+            .option("X", "Samples: keep the most probable tokens, while their entropy is at most X times that of the best hundred");
+        /// Keeps the k best scores, including ties of the k-th ([`TopK`](super::TopK)). At least 1.
+        pub top_k: Option<usize> = None
+            => key("top_k").off(0.0).within(Range::AT_LEAST_ONE).rule("TopK")
+            .option("N", "Samples: keep the N most probable tokens; 0 keeps all");
+        /// Keeps the most probable tokens whose total probability is this mass ([`TopP`](super::TopP)). In (0, 1].
+        pub top_p: Option<f64> = None
+            => key("top_p").off(1.0).within(Range::MASS).rule("TopP")
+            .option("X", "Samples: keep the most probable tokens, up to the sum X of their probabilities");
+        /// Keeps tokens with at least this fraction of the best token's probability ([`MinP`](super::MinP)). In [0, 1].
+        pub min_p: Option<f64> = None
+            => key("min_p").within(Range::SHARE).rule("MinP")
+            .option("X", "Samples: keep tokens with at least X times the largest probability");
+        /// Keeps the tokens whose surprise `-ln p` is closest to the entropy, up to this total mass
+        /// ([`Typical`](super::Typical)). In (0, 1].
+        pub typical: Option<f64> = None
+            => key("typical_p").off(1.0).within(Range::MASS).rule("Typical")
+            .option("X", "Samples: keep the tokens whose surprise is closest to the entropy, up to the sum X of their probabilities");
+        /// Keeps tokens with at least this probability ([`Epsilon`](super::Epsilon)). In (0, 1).
+        pub epsilon: Option<f64> = None
+            => key("epsilon_cutoff").off(0.0).within(Range::CUTOFF).rule("Epsilon")
+            .option("X", "Samples: keep tokens with at least the probability X; 0 keeps all");
+        /// Keeps tokens above an entropy-dependent cutoff ([`Eta`](super::Eta)). In (0, 1).
+        pub eta: Option<f64> = None
+            => key("eta_cutoff").off(0.0).within(Range::CUTOFF).rule("Eta")
+            .option("X", "Samples: keep tokens above a cutoff that depends on X and on the entropy; 0 keeps all");
     }
 }
+
+field!(
+    EarlyStopping,
+    "true, false or \"never\"",
+    |value| match value {
+        Value::Bool(true) => Ok(Self::WhenFull),
+        Value::Bool(false) => Ok(Self::Heuristic),
+        Value::String(text) if text == "never" => Ok(Self::Never),
+        other => Err(other),
+    },
+    |stopping| match stopping {
+        Self::WhenFull => true.into(),
+        Self::Heuristic => false.into(),
+        Self::Never => "never".into(),
+    }
+);
 
 /// How the next token is chosen.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -112,205 +136,384 @@ pub enum Strategy {
     Sample(SampleOptions),
 }
 
-/// All settings that decide which tokens are generated. The default is greedy search with every rule disabled.
-///
-/// The default has no end token and no maximum length. A search that cannot end is an error, so set one of
-/// `eos`, `max_new_tokens` and `max_length`. [`Config::search_options`](crate::config::Config::search_options)
-/// returns the settings of a checkpoint.
-///
-/// Numbers are `f64` as in a configuration file; they are rounded to `f32` where transformers 5.23, the
-/// reference, rounds them. Lengths are in tokens of the target.
-///
-/// ```
-/// use simdformer::search::{BeamOptions, SearchLimits, SearchOptions, Strategy};
-///
-/// let options = SearchOptions {
-///     strategy: Strategy::Beam(BeamOptions { beams: 4, ..BeamOptions::default() }),
-///     eos: vec![0],
-///     no_repeat_ngram: Some(3),
-///     ..SearchOptions::default()
-/// };
-/// let limits = SearchLimits {
-///     sentences: 1,
-///     sequences: 2,
-///     source_tokens: 32,
-///     max_target_length: 64,
-///     vocabulary: 1000,
-///     end_tokens: 1,
-/// };
-/// let refused = options.validate(&limits).unwrap_err();
-/// assert_eq!(
-///     refused.to_string(),
-///     "beams: expected at most 2, which the limit sequences holds, found 4"
-/// );
-/// assert_eq!(options.validate(&SearchLimits { sequences: 4, ..limits }), Ok(()));
-/// ```
-#[derive(Clone, Debug, PartialEq)]
-pub struct SearchOptions {
-    /// The strategy that chooses tokens.
-    pub strategy: Strategy,
-    /// Number of sequences to return per sentence: 1 for greedy search, at most the beams for beam search, any
-    /// number for sampling.
-    pub num_return_sequences: usize,
-    /// Maximum number of tokens after the prompt, the end token included, at least 1. Without `max_length` it must fit the
-    /// limits: a value from [`SearchLimits::max_target_length`] on is an error. With `max_length`, which must fit the limits
-    /// itself, any value is valid, and the smaller of the two applies. The default is `None`.
+settings! {
+    /// All settings that decide which tokens are generated. The default is greedy search with every rule disabled.
     ///
-    /// If this and `max_length` are `None`, the limits give the maximum length. A target that reaches it finishes
-    /// with [`Finish::Length`](super::Finish::Length). Without end tokens this combination is an error
-    /// ([`SearchError::NoEnd`]).
-    pub max_new_tokens: Option<usize>,
-    /// Maximum number of tokens in total, decoder start and prefix included, at least 2. The smaller of this and
-    /// `max_new_tokens` applies. A value beyond [`SearchLimits::max_target_length`] is an error. The default is `None`.
-    pub max_length: Option<usize>,
-    /// End tokens are banned until the target has this many tokens in total, decoder start and prefix included.
-    pub min_length: usize,
-    /// End tokens are banned until this many tokens follow the prompt.
-    pub min_new_tokens: usize,
-    /// The first token of every target (`pad` in Marian, `eos` in M2M100), or [`NO_START`](Self::NO_START), which
-    /// every search rejects. The default is 0.
-    pub start: u32,
-    /// The tokens that end a sequence. May be empty if `max_new_tokens` or `max_length` is set.
-    pub eos: Vec<u32>,
-    /// Biases for the last token of a sequence, added if the tokens before it end the history. Sequences are not
-    /// empty and all different; biases are below `+inf`.
-    pub sequence_bias: Vec<(Vec<u32>, f32)>,
-    /// Divides positive scores of tokens already in the target and multiplies negative ones (Keskar et al. 2019).
-    /// Finite, above 0; 1 disables it.
-    pub repetition_penalty: f64,
-    /// No n-gram of this size occurs twice. At least 1; `None` disables it.
-    pub no_repeat_ngram: Option<usize>,
-    /// Multiplies positive scores of tokens of the source and divides negative ones, so that a value above 1 favors
-    /// tokens of the source. For vocabularies that source and target share. 1 disables it.
-    pub encoder_repetition_penalty: f64,
-    /// No n-gram of this size of the source occurs in the target. For vocabularies that source and target share.
-    /// `None` disables it.
-    pub encoder_no_repeat_ngram: Option<usize>,
-    /// Forbidden token sequences, none of them empty. A sequence that consists of one end token is ignored.
-    pub bad_words: Vec<Vec<u32>>,
-    /// The token that must follow the decoder start if there is no prefix.
-    pub forced_bos: Option<u32>,
-    /// The tokens of which one must come last when `max_new_tokens` or `max_length` is reached; the sentence then
-    /// finishes with [`Finish::Length`](super::Finish::Length). Empty disables it. If only the limits end the
-    /// target, no end token is forced.
-    pub forced_eos: Vec<u32>,
-    /// Replaces NaN by 0 and infinities by the largest finite numbers.
-    pub remove_invalid: bool,
-    /// `(start, factor)`: from `start` tokens after the prompt the end token's score grows by
-    /// `|score| * (factor^n - 1)`, where `n` counts the tokens after `start`. The factor is finite and above 0.
-    pub exponential_decay: Option<(usize, f64)>,
-    /// Forbidden tokens.
-    pub suppress: Vec<u32>,
-    /// Tokens that are forbidden at the first position after the prompt, or after the forced token if there is one.
-    pub begin_suppress: Vec<u32>,
-    /// Applies log-softmax to the scores again, after all processors.
-    pub renormalize: bool,
-    /// Greedy search: also compute the log-probabilities of tokens and hypotheses. This needs all logits of a step.
-    /// Without it, the best token takes about a quarter of the work; see
-    /// [`Search::needs_argmax_only`](super::Search::needs_argmax_only). The tokens are the same. Beam search and
-    /// sampling always compute scores. The default is `true`; without it, hypotheses of greedy search have a score of 0.
-    pub scores: bool,
+    /// The default has no end token and no maximum length. A search that cannot end is an error, so set one of
+    /// `eos`, `max_new_tokens` and `max_length`. [`Config::search_options`](crate::config::Config::search_options)
+    /// returns the settings of a checkpoint.
+    ///
+    /// Numbers are `f64` as in a configuration file; they are rounded to `f32` where transformers 5.23, the
+    /// reference, rounds them. Lengths are in tokens of the target.
+    ///
+    /// ```
+    /// use simdformer::search::{BeamOptions, SearchLimits, SearchOptions, Strategy};
+    ///
+    /// let options = SearchOptions {
+    ///     strategy: Strategy::Beam(BeamOptions { beams: 4, ..BeamOptions::default() }),
+    ///     eos: vec![0],
+    ///     no_repeat_ngram: Some(3),
+    ///     ..SearchOptions::default()
+    /// };
+    /// let limits = SearchLimits {
+    ///     sentences: 1,
+    ///     sequences: 2,
+    ///     source_tokens: 32,
+    ///     max_target_length: 64,
+    ///     vocabulary: 1000,
+    ///     end_tokens: 1,
+    /// };
+    /// let refused = options.validate(&limits).unwrap_err();
+    /// assert_eq!(
+    ///     refused.to_string(),
+    ///     "beams: expected at most 2, which the limit sequences holds, found 4"
+    /// );
+    /// assert_eq!(options.validate(&SearchLimits { sequences: 4, ..limits }), Ok(()));
+    /// ```
+    pub struct SearchOptions in |settings| settings.options, needs "" {
+        /// The strategy that chooses tokens.
+        pub strategy: Strategy = Strategy::Greedy;
+        /// Number of sequences to return per sentence: 1 for greedy search, at most the beams for beam search, any
+        /// number for sampling.
+        pub num_return_sequences: usize = 1
+            => key("num_return_sequences").within(Range::AT_LEAST_ONE);
+        /// Maximum number of tokens after the prompt, the end token included, at least 1. Without `max_length` it must fit the
+        /// limits: a value from [`SearchLimits::max_target_length`](super::SearchLimits::max_target_length) on is an
+        /// error. With `max_length`, which must fit the limits
+        /// itself, any value is valid, and the smaller of the two applies. The default is `None`.
+        ///
+        /// If this and `max_length` are `None`, the limits give the maximum length. A target that reaches it finishes
+        /// with [`Finish::Length`](super::Finish::Length). Without end tokens this combination is an error
+        /// ([`SearchError::NoEnd`]).
+        pub max_new_tokens: Option<usize> = None
+            => key("max_new_tokens").within(Range::AT_LEAST_ONE)
+            .option("N", "The maximum number of new tokens (max_length, bounded by the positions of the model)");
+        /// Maximum number of tokens in total, decoder start and prefix included, at least 2. The smaller of this and
+        /// `max_new_tokens` applies. A value beyond
+        /// [`SearchLimits::max_target_length`](super::SearchLimits::max_target_length) is an error. The default is `None`.
+        pub max_length: Option<usize> = None
+            => key("max_length");
+        /// End tokens are banned until the target has this many tokens in total, decoder start and prefix included.
+        pub min_length: usize = 0
+            => key("min_length").bans("MinLength");
+        /// End tokens are banned until this many tokens follow the prompt.
+        pub min_new_tokens: usize = 0
+            => key("min_new_tokens").bans("MinNewTokens")
+            .option("N", "The minimum number of new tokens");
+        /// The first token of every target (`pad` in Marian, `eos` in M2M100), or [`NO_START`](Self::NO_START), which
+        /// every search rejects. The default is 0.
+        pub start: u32 = 0;
+        /// The tokens that end a sequence. May be empty if `max_new_tokens` or `max_length` is set.
+        pub eos: Vec<u32> = Vec::new();
+        /// Biases for the last token of a sequence, added if the tokens before it end the history. Sequences are not
+        /// empty and all different; biases are below `+inf`.
+        pub sequence_bias: Vec<(Vec<u32>, f32)> = Vec::new()
+            => key("sequence_bias").rule("SequenceBias");
+        /// Divides positive scores of tokens already in the target and multiplies negative ones (Keskar et al. 2019).
+        /// Finite, above 0; 1 disables it.
+        pub repetition_penalty: f64 = 1.0
+            => key("repetition_penalty").within(Range::PENALTY).rule("RepetitionPenalty")
+            .option("X", "Divide the scores of tokens that were written before; 1 is off");
+        /// No n-gram of this size occurs twice. At least 1; `None` disables it.
+        pub no_repeat_ngram: Option<usize> = None
+            => key("no_repeat_ngram_size").off(0.0).within(Range::AT_LEAST_ONE).bans("NoRepeatNgram")
+            .option("N", "Never write an n-gram of N tokens twice; 0 is off");
+        /// Multiplies positive scores of tokens of the source and divides negative ones, so that a value above 1 favors
+        /// tokens of the source. For vocabularies that source and target share. 1 disables it.
+        pub encoder_repetition_penalty: f64 = 1.0
+            => key("encoder_repetition_penalty").within(Range::PENALTY).rule("SourcePenalty")
+            .option("X", "Multiply the scores of tokens of the source; 1 is off");
+        /// No n-gram of this size of the source occurs in the target. For vocabularies that source and target share.
+        /// `None` disables it.
+        pub encoder_no_repeat_ngram: Option<usize> = None
+            => key("encoder_no_repeat_ngram_size").off(0.0).within(Range::AT_LEAST_ONE).bans("NoSourceNgram")
+            .option("N", "Never write an n-gram of N tokens of the source; 0 is off");
+        /// Forbidden token sequences, none of them empty. A sequence that consists of one end token is ignored.
+        pub bad_words: Vec<Vec<u32>> = Vec::new()
+            => key("bad_words_ids").bans("BadWords");
+        /// The token that must follow the decoder start if there is no prefix.
+        pub forced_bos: Option<u32> = None;
+        /// The tokens of which one must come last when `max_new_tokens` or `max_length` is reached; the sentence then
+        /// finishes with [`Finish::Length`](super::Finish::Length). Empty disables it. If only the limits end the
+        /// target, no end token is forced.
+        pub forced_eos: Vec<u32> = Vec::new();
+        /// Replaces NaN by 0 and infinities by the largest finite numbers.
+        pub remove_invalid: bool = false
+            => key("remove_invalid_values").rule("RemoveInvalid");
+        /// `(start, factor)`: from `start` tokens after the prompt the end token's score grows by
+        /// `|score| * (factor^n - 1)`, where `n` counts the tokens after `start`. The factor is finite and above 0.
+        pub exponential_decay: Option<(usize, f64)> = None
+            => key("exponential_decay_length_penalty").within(Range::FACTOR).rule("ExponentialDecay");
+        /// Forbidden tokens.
+        pub suppress: Vec<u32> = Vec::new()
+            => key("suppress_tokens").bans("Suppress");
+        /// Tokens that are forbidden at the first position after the prompt, or after the forced token if there is one.
+        pub begin_suppress: Vec<u32> = Vec::new()
+            => key("begin_suppress_tokens").bans("BeginSuppress");
+        /// Applies log-softmax to the scores again, after all processors.
+        pub renormalize: bool = false
+            => key("renormalize_logits").rule("Renormalize");
+        /// Greedy search: also compute the log-probabilities of tokens and hypotheses. This needs all logits of a step.
+        /// Without it, the best token takes about a quarter of the work; see
+        /// [`Search::needs_argmax_only`](super::Search::needs_argmax_only). The tokens are the same. Beam search and
+        /// sampling always compute scores. The default is `true`; without it, hypotheses of greedy search have a score of 0.
+        pub scores: bool = true;
+    }
 }
 
-impl Default for SearchOptions {
-    fn default() -> Self {
+settings! {
+    /// Every setting, whatever the strategy is: what a `generation_config.json` says, and what the command line and Python
+    /// change of it. [`search_options`](Self::search_options) makes the options of a search.
+    ///
+    /// The defaults are those of transformers for a missing key, except the maximum length, which is 20 there and the
+    /// capacity of the session here. Token ids are in [`SpecialTokens`](crate::config::SpecialTokens).
+    ///
+    /// ```
+    /// use simdformer::search::{Setting, Settings, Strategy};
+    ///
+    /// let mut settings = Settings::default();
+    /// let beams = Setting::named("beams").expect("a setting");
+    /// assert_eq!((beams.key, beams.default_text()), (Some("num_beams"), "1".to_owned()));
+    /// beams.read(&mut settings, &4.into()).expect("a count");
+    /// assert!(matches!(settings.search_options().strategy, Strategy::Beam(beam) if beam.beams == 4));
+    /// assert_eq!(beams.read(&mut settings, &"four".into()).unwrap_err().0, "an integer of 0 or more");
+    /// ```
+    pub struct Settings in |settings| settings, needs "" {
+        /// The settings of every strategy. [`strategy`](SearchOptions::strategy) is ignored: the other fields make it.
+        pub options: SearchOptions = SearchOptions::default();
+        /// The settings of beams; one beam is greedy search or sampling.
+        pub beam: BeamOptions = BeamOptions { beams: 1, ..BeamOptions::default() };
+        /// The settings of samples.
+        pub sample: SampleOptions = SampleOptions { top_k: Some(50), ..SampleOptions::default() };
+        /// Whether tokens are sampled; with more than one beam, beam sampling.
+        pub do_sample: bool = false
+            => key("do_sample")
+            .called("sample", "", "Draw tokens at random, or, with beams, the continuations of beams");
+    }
+}
+
+/// What [`settings`] makes of the rows of a struct.
+pub(super) trait SettingFields {
+    const ROWS: &'static [Setting];
+
+    /// Checks the range of every number.
+    fn check_ranges(&self) -> Result<(), SearchError>;
+
+    /// Whether a rule is on that changes scores in another way than by banning tokens.
+    fn change_scores(&self) -> bool;
+}
+
+/// A row of the table of settings.
+#[derive(Clone, Copy)]
+#[non_exhaustive]
+pub struct Setting {
+    /// Its field in [`SearchOptions`], [`BeamOptions`], [`SampleOptions`] or [`Settings`].
+    pub field: &'static str,
+    /// Its key in `generation_config.json`; `None` for the seed.
+    pub key: Option<&'static str>,
+    /// Its name on the command line, with `-` for `_`, and in Python; `None` if only a file sets it.
+    pub name: Option<&'static str>,
+    /// What its value is called in the help; empty for a flag.
+    pub value_name: &'static str,
+    /// What it does.
+    pub help: &'static str,
+    /// The rule that applies it, a type of [`search`](crate::search).
+    pub processor: Option<&'static str>,
+    /// The name of the setting without which it has no effect: `beams` or `sample`.
+    pub needs: Option<&'static str>,
+    pub(super) range: Range,
+    pub(super) changes_scores: bool,
+    is_free: bool,
+    /// The number that disables the rule, for a field that is then `None`.
+    off: Option<f64>,
+    of: fn(&Settings) -> &dyn Field,
+    of_mut: fn(&mut Settings) -> &mut dyn Field,
+}
+
+impl std::fmt::Debug for Setting {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Setting").field("field", &self.field).finish_non_exhaustive()
+    }
+}
+
+/// A row with a key.
+const fn key(key: &'static str) -> Setting {
+    Setting { key: Some(key), ..Setting::NEW }
+}
+
+/// How a row is declared.
+impl Setting {
+    const NEW: Self = Self {
+        field: "",
+        key: None,
+        name: None,
+        value_name: "",
+        help: "",
+        processor: None,
+        needs: None,
+        range: Range::ANY,
+        changes_scores: false,
+        is_free: false,
+        off: None,
+        of: |settings| &settings.do_sample,
+        of_mut: |settings| &mut settings.do_sample,
+    };
+
+    const fn needing(self, setting: &'static str) -> Self {
         Self {
-            strategy: Strategy::Greedy,
-            num_return_sequences: 1,
-            max_new_tokens: None,
-            max_length: None,
-            min_length: 0,
-            min_new_tokens: 0,
-            start: 0,
-            eos: Vec::new(),
-            sequence_bias: Vec::new(),
-            repetition_penalty: 1.0,
-            no_repeat_ngram: None,
-            encoder_repetition_penalty: 1.0,
-            encoder_no_repeat_ngram: None,
-            bad_words: Vec::new(),
-            forced_bos: None,
-            forced_eos: Vec::new(),
-            remove_invalid: false,
-            exponential_decay: None,
-            suppress: Vec::new(),
-            begin_suppress: Vec::new(),
-            renormalize: false,
-            scores: true,
+            needs: if self.is_free || setting.is_empty() { None } else { Some(setting) },
+            ..self
+        }
+    }
+
+    /// It has an effect in every search: it chooses the strategy.
+    const fn always(self) -> Self {
+        Self { is_free: true, ..self }
+    }
+
+    const fn within(self, range: Range) -> Self {
+        Self { range, ..self }
+    }
+
+    /// A file, the command line or Python disables the rule with this number, 0 or 1.
+    const fn off(self, at: f64) -> Self {
+        Self { off: Some(at), ..self }
+    }
+
+    /// The rule changes scores.
+    const fn rule(self, processor: &'static str) -> Self {
+        Self { processor: Some(processor), changes_scores: true, ..self }
+    }
+
+    /// The rule only bans tokens: [`TokenMask::banned`](super::TokenMask::banned) knows it.
+    const fn bans(self, processor: &'static str) -> Self {
+        Self { processor: Some(processor), ..self }
+    }
+
+    /// An option that has the name of the key.
+    const fn option(self, value_name: &'static str, help: &'static str) -> Self {
+        Self { name: self.key, value_name, help, ..self }
+    }
+
+    const fn called(
+        self,
+        name: &'static str,
+        value_name: &'static str,
+        help: &'static str,
+    ) -> Self {
+        Self { name: Some(name), ..self.option(value_name, help) }
+    }
+}
+
+impl Setting {
+    /// All settings: those of beams, of every search, and of samples.
+    pub fn all() -> impl Iterator<Item = &'static Self> {
+        let parts = [BeamOptions::ROWS, SearchOptions::ROWS, Settings::ROWS, SampleOptions::ROWS];
+        parts.into_iter().flatten()
+    }
+
+    /// The setting with this [`name`](Self::name).
+    pub fn named(name: &str) -> Option<&'static Self> {
+        Self::all().find(|setting| setting.name == Some(name))
+    }
+
+    /// Takes a value of JSON of the right type. A number that disables the rule disables it. The range is not checked; see
+    /// [`check`](Self::check).
+    ///
+    /// # Errors
+    /// The value has another type: what was expected, and the part of the value that differs.
+    pub fn read<'v>(
+        &self,
+        settings: &mut Settings,
+        value: &'v Value,
+    ) -> Result<(), (&'static str, &'v Value)> {
+        let field = (self.of_mut)(settings);
+        let is_off = self.off.is_some() && self.off == value.as_f64();
+        let expected = field.expected();
+        field.read(if is_off { &Value::Null } else { value }).map_err(|found| (expected, found))
+    }
+
+    /// Whether a number of a file disables the rule, as in transformers: 1 and above, or 0 and below.
+    pub(crate) fn is_disabled_by(&self, x: f64) -> bool {
+        self.off.is_some_and(|at| if at > 0.0 { x >= at } else { x <= at })
+    }
+
+    /// The value in JSON, as [`read`](Self::read) takes it; `null` for a rule that is off and has no number for it.
+    pub fn value(&self, settings: &Settings) -> Value {
+        match ((self.of)(settings).write(), self.off) {
+            (Value::Null, Some(at)) => at.into(),
+            (value, _) => value,
+        }
+    }
+
+    /// Checks the range of a number.
+    ///
+    /// # Errors
+    /// [`SearchError::Zero`], [`SearchError::Number`].
+    pub fn check(&self, settings: &Settings) -> Result<(), SearchError> {
+        (self.of)(settings).check(self.field, self.range)
+    }
+
+    /// The token ids in the value.
+    pub(crate) fn ids(&self, settings: &Settings) -> Vec<u32> {
+        (self.of)(settings).ids()
+    }
+
+    /// The value of a missing key, for people: `off` if there is none.
+    pub fn default_text(&self) -> String {
+        match self.value(&Settings::default()) {
+            Value::Null => "off".to_owned(),
+            Value::Array(_) => "none".to_owned(),
+            value => value.as_f64().map_or(value.to_string(), |x| x.to_string()),
+        }
+    }
+
+    /// The range of a number, for people; empty for other values.
+    pub fn range_text(&self) -> &'static str {
+        self.range.expected
+    }
+
+    /// What a value must be, for people.
+    pub fn expected(&self) -> String {
+        let kind = (self.of)(&Settings::default()).expected();
+        let off = self.off.map_or(String::new(), |at| format!(", or {at}"));
+        match (kind, self.range.expected) {
+            (COUNT, "") => "a whole number of at least 0".to_owned(),
+            (COUNT, range) => format!("a whole number {range}{off}"),
+            (NUMBER, range) => format!("a number {range}{off}"),
+            (kind, _) => kind.to_owned(),
         }
     }
 }
 
-/// The largest search that fits into the planned memory. All numbers except `end_tokens` and `source_tokens`
-/// are at least 1.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SearchLimits {
-    /// Maximum number of sentences at the same time.
-    pub sentences: usize,
-    /// Maximum number of rows of one sentence: beams, or samples.
-    pub sequences: usize,
-    /// Maximum number of tokens in a target, decoder start and prefix included. The last one is never fed.
-    pub max_target_length: usize,
-    /// Scores in a row: the size of the target vocabulary.
-    pub vocabulary: usize,
-    /// Maximum number of end tokens of one search. Beam search examines more candidates if there are more of them.
-    pub end_tokens: usize,
-    /// Maximum number of tokens of a source, for options that read it; 0 if no option does.
-    pub source_tokens: usize,
-}
-
-fn number(
-    setting: &'static str,
-    expected: &'static str,
-    found: f64,
-    holds: bool,
-) -> Result<(), SearchError> {
-    if holds { Ok(()) } else { Err(SearchError::Number { setting, expected, found }) }
-}
-
-fn at_least_one(setting: &'static str, found: usize) -> Result<(), SearchError> {
-    if found == 0 { Err(SearchError::Zero { setting }) } else { Ok(()) }
-}
-
-fn at_most(setting: &'static str, most: usize, found: usize) -> Result<(), SearchError> {
-    if found > most {
-        Err(SearchError::TooMany { setting, expected_at_most: most, found })
-    } else {
-        Ok(())
+impl Settings {
+    /// The options of a search with these settings: beams if there are several, else samples or greedy search.
+    /// `max_new_tokens` takes precedence over `max_length`.
+    #[must_use]
+    pub fn search_options(&self) -> SearchOptions {
+        let sample = self.do_sample.then(|| self.sample.clone());
+        let strategy = match sample {
+            sample if self.beam.beams > 1 => {
+                Strategy::Beam(BeamOptions { sample, ..self.beam.clone() })
+            }
+            Some(sample) => Strategy::Sample(sample),
+            None => Strategy::Greedy,
+        };
+        let options = self.options.clone();
+        let max_length = options.max_length.filter(|_| options.max_new_tokens.is_none());
+        SearchOptions { strategy, max_length, ..options }
     }
-}
 
-/// As [`at_most`], where the limit `limit` gives the maximum.
-fn within(
-    limit: &'static str,
-    setting: &'static str,
-    most: usize,
-    found: usize,
-) -> Result<(), SearchError> {
-    if found > most {
-        Err(SearchError::BeyondLimit { setting, limit, expected_at_most: most, found })
-    } else {
-        Ok(())
-    }
-}
-
-pub(super) fn tokens(
-    setting: &'static str,
-    vocabulary: usize,
-    ids: &[u32],
-) -> Result<(), SearchError> {
-    match ids.iter().find(|&&id| id as usize >= vocabulary) {
-        Some(&found) => Err(SearchError::Token { setting, vocabulary, found }),
-        None => Ok(()),
-    }
-}
-
-impl SearchLimits {
-    pub(super) fn validate(&self) -> Result<(), SearchError> {
-        at_least_one("sentences", self.sentences)?;
-        at_least_one("sequences", self.sequences)?;
-        at_least_one("vocabulary", self.vocabulary)?;
-        at_least_one("max_target_length", self.max_target_length)
+    /// The first of the `given` settings that has no effect with this strategy. With an explicit number of beams, also 1,
+    /// the settings of beams are allowed, for scripts that vary it.
+    pub fn without_effect<'g>(&self, given: &[&'g Setting]) -> Option<&'g Setting> {
+        let has_beams = given.iter().any(|setting| setting.name == Some("beams"));
+        let is_idle = |setting: &&&Setting| match setting.needs {
+            Some("sample") => !self.do_sample,
+            Some(_) => self.beam.beams == 1 && (self.do_sample || !has_beams),
+            None => false,
+        };
+        given.iter().find(is_idle).copied()
     }
 }
 
@@ -355,137 +558,6 @@ impl SearchOptions {
     pub(crate) fn set_a_length(&self) -> bool {
         self.max_new_tokens.is_some() || self.max_length.is_some()
     }
-
-    /// Checks every setting against the limits, as [`Search::new`](super::Search::new) does.
-    ///
-    /// # Errors
-    /// Returns an error for the first setting that is out of range: [`SearchError::Zero`], [`SearchError::Number`],
-    /// [`SearchError::TooMany`], [`SearchError::Groups`], [`SearchError::Token`], [`SearchError::EmptySequence`],
-    /// [`SearchError::DuplicateBias`]; for one that exceeds the limits: [`SearchError::BeyondLimit`]; and for
-    /// settings with which no search could end or begin: [`SearchError::NoEnd`], [`SearchError::NoStart`],
-    /// [`SearchError::NoSpace`], [`SearchError::EverythingSuppressed`].
-    pub fn validate(&self, limits: &SearchLimits) -> Result<(), SearchError> {
-        limits.validate()?;
-        let vocabulary = limits.vocabulary;
-        let sequences = self.num_return_sequences;
-        at_least_one("num_return_sequences", sequences)?;
-        match &self.strategy {
-            Strategy::Greedy => at_most("num_return_sequences", 1, sequences)?,
-            Strategy::Beam(beam) => {
-                beam.validate(sequences, vocabulary)?;
-                within("sequences", "beams", limits.sequences, beam.beams)?;
-            }
-            Strategy::Sample(sample) => {
-                sample.validate()?;
-                within("sequences", "num_return_sequences", limits.sequences, sequences)?;
-            }
-        }
-        within("end_tokens", "eos", limits.end_tokens, self.eos.len())?;
-        let target = limits.max_target_length;
-        if let Some(most) = self.max_new_tokens {
-            at_least_one("max_new_tokens", most)?;
-            // The decoder start takes one token. `Search::admit` checks the length of the prefix.
-            if self.max_length.is_none() {
-                within("max_target_length", "max_new_tokens", target.saturating_sub(1), most)?;
-            }
-        }
-        if let Some(found) = self.max_length {
-            if found < 2 {
-                return Err(SearchError::NoSpace { found });
-            }
-            within("max_target_length", "max_length", target, found)?;
-        }
-        if self.eos.is_empty() && !self.set_a_length() {
-            return Err(SearchError::NoEnd);
-        }
-        if let Some(size) = self.no_repeat_ngram {
-            at_least_one("no_repeat_ngram", size)?;
-        }
-        if let Some(size) = self.encoder_no_repeat_ngram {
-            at_least_one("encoder_no_repeat_ngram", size)?;
-        }
-        for (setting, penalty) in [
-            ("repetition_penalty", self.repetition_penalty),
-            ("encoder_repetition_penalty", self.encoder_repetition_penalty),
-        ] {
-            let usable = |narrow: f32| narrow.is_finite() && narrow > 0.0;
-            let usable = usable(penalty as f32) && usable((1.0 / penalty) as f32);
-            number(setting, "above 0 and finite", penalty, usable)?;
-        }
-        if let Some((_, factor)) = self.exponential_decay {
-            number(
-                "exponential_decay",
-                "above 0 and finite",
-                factor,
-                factor.is_finite() && factor > 0.0,
-            )?;
-        }
-        self.validate_tokens(vocabulary)?;
-        if all_banned(self, vocabulary) {
-            return Err(SearchError::EverythingSuppressed);
-        }
-        Ok(())
-    }
-
-    fn validate_tokens(&self, vocabulary: usize) -> Result<(), SearchError> {
-        if self.start == Self::NO_START {
-            return Err(SearchError::NoStart);
-        }
-        tokens("start", vocabulary, &[self.start])?;
-        tokens("eos", vocabulary, &self.eos)?;
-        tokens("forced_bos", vocabulary, self.forced_bos.as_slice())?;
-        tokens("forced_eos", vocabulary, &self.forced_eos)?;
-        tokens("suppress", vocabulary, &self.suppress)?;
-        tokens("begin_suppress", vocabulary, &self.begin_suppress)?;
-        for word in &self.bad_words {
-            if word.is_empty() {
-                return Err(SearchError::EmptySequence { setting: "bad_words" });
-            }
-            tokens("bad_words", vocabulary, word)?;
-        }
-        for (entry, (sequence, bias)) in self.sequence_bias.iter().enumerate() {
-            if sequence.is_empty() {
-                return Err(SearchError::EmptySequence { setting: "sequence_bias" });
-            }
-            tokens("sequence_bias", vocabulary, sequence)?;
-            number("sequence_bias", "below +inf", f64::from(*bias), *bias < f32::INFINITY)?;
-            if self.sequence_bias[..entry].iter().any(|(earlier, _)| earlier == sequence) {
-                return Err(SearchError::DuplicateBias { entry });
-            }
-        }
-        Ok(())
-    }
-}
-
-impl BeamOptions {
-    fn validate(&self, sequences: usize, vocabulary: usize) -> Result<(), SearchError> {
-        at_least_one("beams", self.beams)?;
-        at_least_one("groups", self.groups)?;
-        at_most("beams", vocabulary, self.beams)?;
-        at_most("num_return_sequences", self.beams, sequences)?;
-        if !self.beams.is_multiple_of(self.groups) {
-            return Err(SearchError::Groups { beams: self.beams, groups: self.groups });
-        }
-        if let Some(sample) = &self.sample {
-            sample.validate()?;
-            if self.groups > 1 {
-                return Err(SearchError::SampledGroups { groups: self.groups });
-            }
-        }
-        number(
-            "length_penalty",
-            "in [-100, 100]",
-            self.length_penalty,
-            self.length_penalty.abs() <= 100.0,
-        )?;
-        let penalty = self.diversity_penalty;
-        number(
-            "diversity_penalty",
-            "of at least 0 and finite",
-            penalty,
-            penalty >= 0.0 && (penalty as f32).is_finite(),
-        )
-    }
 }
 
 impl SampleOptions {
@@ -495,86 +567,5 @@ impl SampleOptions {
     #[must_use]
     pub fn draw(&self, stream: u64, sequence: u32, index: u32) -> f64 {
         uniform(self.seed, stream, sequence, index)
-    }
-
-    fn validate(&self) -> Result<(), SearchError> {
-        let narrow = self.temperature as f32;
-        number(
-            "temperature",
-            "above 0 (0 is greedy search) and finite",
-            self.temperature,
-            narrow.is_finite() && narrow > 0.0,
-        )?;
-        if let Some(k) = self.top_k {
-            at_least_one("top_k", k)?;
-        }
-        for (setting, value) in
-            [("top_h", self.top_h), ("top_p", self.top_p), ("typical", self.typical)]
-        {
-            if let Some(mass) = value {
-                number(setting, "in (0, 1]", mass, mass > 0.0 && mass <= 1.0)?;
-            }
-        }
-        if let Some(min_p) = self.min_p {
-            number("min_p", "in [0, 1]", min_p, (0.0..=1.0).contains(&min_p))?;
-        }
-        for (setting, value) in [("epsilon", self.epsilon), ("eta", self.eta)] {
-            if let Some(cutoff) = value {
-                number(setting, "in (0, 1)", cutoff, cutoff > 0.0 && cutoff < 1.0)?;
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Whether the rules that apply at every step ban every token of `vocabulary`.
-fn all_banned(options: &SearchOptions, vocabulary: usize) -> bool {
-    /// Tokens that are checked in one pass over the rules.
-    const BLOCK: usize = 4096;
-    let biased = options.sequence_bias.iter().filter(|entry| entry.1 == f32::NEG_INFINITY);
-    let bad = options
-        .bad_words
-        .iter()
-        .filter(|word| !matches!(word[..], [id] if options.eos.contains(&id)));
-    let sequences = biased.map(|entry| &entry.0).chain(bad);
-    let single = sequences.filter(|sequence| sequence.len() == 1).flatten();
-    let banned = single.chain(&options.suppress);
-    if banned.clone().count() < vocabulary {
-        return false;
-    }
-    (0..vocabulary).step_by(BLOCK).all(|start| {
-        let mut seen = [0u64; BLOCK / 64];
-        for &token in banned.clone() {
-            if let Some(bit) = (token as usize).checked_sub(start).filter(|&bit| bit < BLOCK) {
-                seen[bit / 64] |= 1 << (bit % 64);
-            }
-        }
-        let count: u32 = seen.iter().map(|word| word.count_ones()).sum();
-        count as usize == BLOCK.min(vocabulary - start)
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn all_banned_counts_every_token_once() {
-        for vocabulary in [1, 63, 64, 4096, 4097, 9000] {
-            let all: Vec<u32> = (0..vocabulary).collect();
-            let vocabulary = vocabulary as usize;
-            let with = |suppress: Vec<u32>, bad_words| {
-                let options = SearchOptions { suppress, bad_words, ..SearchOptions::default() };
-                all_banned(&options, vocabulary)
-            };
-            assert!(with(all.clone(), vec![]));
-            assert!(!with(all[1..].to_vec(), vec![]));
-            assert!(with(all[1..].to_vec(), vec![vec![0]]));
-            // `vocabulary` entries, one of them twice, and a word of two tokens.
-            let last = vocabulary - 1;
-            let twice = [&all[..last], &all[..last.min(1)]].concat();
-            assert!(!with(twice, vec![]), "{vocabulary}");
-            assert!(!with(all[1..].to_vec(), vec![vec![0, 0]]));
-        }
     }
 }

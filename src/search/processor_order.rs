@@ -78,6 +78,14 @@ pub type Observer<'t> = &'t mut dyn FnMut(Observation<'_>);
 
 /// The caller's rules. The default has none.
 ///
+/// The order of all rules is that of transformers 5.23:
+/// [`SequenceBias`], [`SourcePenalty`], [`RepetitionPenalty`], [`NoRepeatNgram`], [`NoSourceNgram`],
+/// [`BadWords`], [`MinLength`], [`MinNewTokens`], [`AllowedPrefix`], [`ForcedBos`], [`ForcedEos`],
+/// [`RemoveInvalid`], [`ExponentialDecay`], [`Suppress`], [`BeginSuppress`], the processors of the caller
+/// ([`processors`](Self::processors)), then for sampling [`Temperature`], [`TopH`], [`TopK`], [`TopP`], [`MinP`],
+/// [`Typical`], [`Epsilon`], [`Eta`], and last [`Renormalize`].
+///
+///
 /// ```
 /// use simdformer::search::{Context, Hooks, LogitsProcessor};
 /// use simdformer::{Event, Limits, Model, Session, Source};

@@ -4,7 +4,8 @@ use core::fmt;
 use core::ops::ControlFlow;
 
 use super::error::SearchError;
-use super::options::{SearchLimits, SearchOptions, Strategy, tokens};
+use super::limits::{SearchLimits, tokens};
+use super::options::{SearchOptions, Strategy};
 use super::processor_order::{Hooks, OnToken, Token};
 use super::slot::{Slot, SlotOptions, reuse_memory};
 use super::state::{Memory, MemoryRanges, Shape};

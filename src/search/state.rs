@@ -1,7 +1,7 @@
 //! The state of a search, in one slice of the caller's words.
 
+use super::limits::SearchLimits;
 use super::logits_processors::scratch_words;
-use super::options::SearchLimits;
 
 /// Maximum number of rows that are filtered at the same time. Each needs scratch of two words per score.
 const SCRATCHES: usize = 4;

@@ -40,7 +40,7 @@ pub fn score_targets(
     let expected = targets.len().checked_mul(vocabulary).ok_or(SearchError::TooLarge)?;
     length("logits", expected, logits.len())?;
     length("log_probabilities", targets.len(), log_probabilities.len())?;
-    super::options::tokens("targets", vocabulary, targets)?;
+    super::limits::tokens("targets", vocabulary, targets)?;
     let mut sum = 0.0;
     // Without targets the vocabulary may be 0, which is not a valid chunk size.
     let rows = logits.chunks_exact(vocabulary.max(1));

@@ -319,7 +319,8 @@ fn wrong_command_lines_are_rejected() {
     let value = |option: &str, expected: &str, found: &str| {
         format!("invalid value '{found}' for '{option}': expected {expected}")
     };
-    let (from_one, whole) = ("a whole number from 1 up", "a whole number");
+    let from_one = "a whole number from 1 up";
+    let (at_least_one, whole) = ("a whole number of at least 1", "a whole number of at least 0");
     let twice = |option: &str| format!("the argument '{option}' cannot be used multiple times");
     let both = |a: &str, b: &str| format!("the argument '{a}' cannot be used with '{b}'");
     let lines = [
@@ -335,21 +336,27 @@ fn wrong_command_lines_are_rejected() {
         ("--threads 0", value("--threads <N>", from_one, "0")),
         ("--threads two", value("--threads <N>", from_one, "two")),
         ("--repeat 0", value("--repeat <N>", from_one, "0")),
-        ("--beams -1", value("--beams <N>", from_one, "-1")),
-        ("--beams 1.5", value("--beams <N>", from_one, "1.5")),
-        ("--max-new-tokens 0", value("--max-new-tokens <N>", from_one, "0")),
+        ("--beams -1", value("--beams <N>", at_least_one, "-1")),
+        ("--beams 1.5", value("--beams <N>", at_least_one, "1.5")),
+        ("--max-new-tokens 0", value("--max-new-tokens <N>", at_least_one, "0")),
         ("--min-new-tokens x", value("--min-new-tokens <N>", whole, "x")),
         ("--num-return-sequences=0", value("--num-return-sequences <N>", from_one, "0")),
-        ("--no-repeat-ngram-size -2", value("--no-repeat-ngram-size <N>", whole, "-2")),
+        (
+            "--no-repeat-ngram-size -2",
+            value("--no-repeat-ngram-size <N>", "a whole number of at least 1, or 0", "-2"),
+        ),
         ("--length-penalty one", value("--length-penalty <X>", "a number", "one")),
-        ("--early-stopping maybe", "[possible values: true, false, never]".to_owned()),
+        (
+            "--early-stopping maybe",
+            value("--early-stopping <WHEN>", "true, false or \"never\"", "maybe"),
+        ),
         ("--cache int8", "[possible values: f32, f16]".to_owned()),
         (
             "--forced-bos-token-id 4294967296",
             value("--forced-bos-token-id <ID>", "a token id", "4294967296"),
         ),
-        ("--sample --top-k 1e3", value("--top-k <N>", whole, "1e3")),
-        ("--seed -1", value("--seed <N>", "a whole number below 2^64", "-1")),
+        ("--sample --top-k 1e3", value("--top-k <N>", "a whole number of at least 1, or 0", "1e3")),
+        ("--seed -1", value("--seed <N>", whole, "-1")),
         (
             "--agreement 0.9",
             "required arguments were not provided:\n  --compare-weights".to_owned(),
@@ -411,19 +418,19 @@ fn settings_out_of_range_are_refused() {
         ("--strategy greedy --beams 2", "--beams has no effect without --strategy beam"),
         ("--strategy beam --top-k 2", "--top-k has no effect without --sample"),
         ("--top-h 0.5", "--top-h has no effect without --sample"),
-        ("--sample --top-h 0", "top_h: expected a number"),
-        ("--sample --beams 2 --top-h 1.5", "top_h: expected a number"),
+        ("--sample --top-h 0", "'--top-h <X>': expected a number "),
+        ("--sample --beams 2 --top-h 1.5", "'--top-h <X>': expected a number "),
         ("--beams 62", "beams: expected at most 61, found 62"),
         ("--beams 2 --num-return-sequences 3", "num_return_sequences: expected at most 2, found 3"),
         ("--num-return-sequences 2", "num_return_sequences: expected at most 1, found 2"),
-        ("--beams 2 --length-penalty NaN", "length_penalty: expected a number"),
-        ("--beams 2 --length-penalty inf", "length_penalty: expected a number"),
-        ("--repetition-penalty 0", "repetition_penalty: expected a number"),
-        ("--sample --temperature 0", "use --strategy greedy"),
-        ("--sample --temperature NaN", "temperature: expected a number"),
-        ("--sample --top-p 0", "top_p: expected a number"),
-        ("--sample --top-p 1.5", "top_p: expected a number"),
-        ("--sample --min-p -1", "min_p: expected a number"),
+        ("--beams 2 --length-penalty NaN", "'--length-penalty <X>': expected a number "),
+        ("--beams 2 --length-penalty inf", "'--length-penalty <X>': expected a number "),
+        ("--repetition-penalty 0", "'--repetition-penalty <X>': expected a number "),
+        ("--sample --temperature 0", "expected a number above 0 (0 is greedy search) and finite"),
+        ("--sample --temperature NaN", "'--temperature <X>': expected a number "),
+        ("--sample --top-p 0", "'--top-p <X>': expected a number "),
+        ("--sample --top-p 1.5", "'--top-p <X>': expected a number "),
+        ("--sample --min-p -1", "'--min-p <X>': expected a number "),
         ("--forced-bos-token-id 61", "forced_bos: expected a token below 61, found 61"),
         ("--isa altivec", "'--isa <NAME>': unknown instruction set"),
     ] {

@@ -52,7 +52,7 @@ pub(crate) fn handles_are_of_one_session() {
 
 pub(crate) fn a_cut_has_its_own_finish() {
     let mut config = config();
-    config.generation.max_length = Some(40);
+    config.settings.options.max_length = Some(40);
     config.tokens.forced_eos = vec![0];
     let tensors = tensors(&config);
     let checkpoint = checkpoint(&config, &tensors).expect("whole");

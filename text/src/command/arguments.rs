@@ -257,24 +257,12 @@ pub(crate) fn whole(text: &str) -> Result<usize, String> {
     parsed(text, "a whole number")
 }
 
-pub(crate) fn seed(text: &str) -> Result<u64, String> {
-    parsed(text, "a whole number below 2^64")
-}
-
 pub(crate) fn token_id(text: &str) -> Result<u32, String> {
     parsed(text, "a token id")
 }
 
 pub(crate) fn number(text: &str) -> Result<f64, String> {
     parsed(text, "a number")
-}
-
-/// A temperature that the scores are divided by.
-pub(crate) fn temperature(text: &str) -> Result<f64, String> {
-    match number(text)? {
-        0.0 => Err("at 0 only the most probable token is left: use --strategy greedy".to_owned()),
-        other => Ok(other),
-    }
 }
 
 pub(crate) fn fraction(text: &str) -> Result<f64, String> {

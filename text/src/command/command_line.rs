@@ -192,7 +192,7 @@ mod tests {
             ("translate --model", "a value is required for '--model <DIR>' but none was supplied"),
             (
                 "translate --model x --beams 0",
-                "'0' for '--beams <N>': expected a whole number from 1 up",
+                "'0' for '--beams <N>': expected a whole number of at least 1",
             ),
             ("embed --model x --weights", "a value is required for '--weights <DTYPES>'"),
             (
@@ -207,7 +207,7 @@ mod tests {
             ),
             (
                 "translate --model x --sample --temperature 0",
-                "'0' for '--temperature <X>': at 0 only the most probable token is left: use --strategy greedy",
+                "'0' for '--temperature <X>': expected a number above 0 (0 is greedy search) and finite",
             ),
             (
                 "translate --model x --strategy best",

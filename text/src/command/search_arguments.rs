@@ -1,10 +1,12 @@
-//! The options of the search, for every command whose model has a decoder.
+//! The options of the search, for every command whose model has a decoder: the rows of the table of settings
+//! ([`Setting::all`]) that have a name, and `--strategy`.
 
-use crate::arguments::{UsageError, at_least_one, number, seed, temperature, whole};
-use clap::builder::{PossibleValuesParser, TypedValueParser};
-use clap::{Args, ValueEnum};
+use crate::arguments::UsageError;
+use clap::builder::EnumValueParser;
+use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, ValueEnum};
+use serde_json::Value;
 use simdformer::config::Config;
-use simdformer::search::{EarlyStopping, SampleOptions, SearchOptions, Strategy};
+use simdformer::search::{SampleOptions, SearchOptions, Setting, Settings};
 
 /// The heading of these options in the help.
 pub(crate) const HEADING: &str =
@@ -25,69 +27,87 @@ enum Choice {
     TopP,
 }
 
-/// Changes of the checkpoint's search options; `None` and `false` change nothing.
-#[derive(Debug, Default, Args)]
-#[command(next_help_heading = HEADING)]
+/// Changes of the checkpoint's search options.
+#[derive(Debug, Default)]
 pub(crate) struct SearchArguments {
-    /// How tokens are chosen: greedy, beam, sample, top-k or top-p (what generation_config.json says)
-    ///
-    /// greedy takes the most probable token. beam keeps the best --beams (4) hypotheses. sample draws from all tokens,
-    /// top-k from the --top-k (50) most probable ones, top-p from the most probable ones that have --top-p (0.9) of the
-    /// probability. The filters of generation_config.json are then off; the other options of samples can be added.
-    #[arg(long, value_name = "NAME", conflicts_with = "sample", hide_possible_values = true)]
     strategy: Option<Choice>,
-    /// The number of beams; 1 is greedy search (1)
-    #[arg(long, value_name = "N", value_parser = at_least_one)]
-    beams: Option<usize>,
-    /// The maximum number of new tokens (max_length, bounded by the positions of the model)
-    #[arg(long, value_name = "N", value_parser = at_least_one)]
-    pub(crate) max_new_tokens: Option<usize>,
-    /// The minimum number of new tokens (0)
-    #[arg(long, value_name = "N", value_parser = whole)]
-    min_new_tokens: Option<usize>,
-    /// Beams: the exponent of the length by which a score is divided (1)
-    #[arg(long, value_name = "X", value_parser = number)]
-    length_penalty: Option<f64>,
-    /// Beams: stop as soon as there are enough finished hypotheses, never, or by the heuristic of transformers (false)
-    #[arg(long, value_name = "WHEN", value_parser = early_stopping())]
-    early_stopping: Option<EarlyStopping>,
-    /// Never write an n-gram of N tokens twice; 0 is off (0)
-    #[arg(long, value_name = "N", value_parser = whole)]
-    no_repeat_ngram_size: Option<usize>,
-    /// Divide the scores of tokens that were written before; 1 is off (1)
-    #[arg(long, value_name = "X", value_parser = number)]
-    repetition_penalty: Option<f64>,
-    /// Draw tokens at random, or, with beams, the continuations of beams
-    ///
-    /// Source i of the input draws from random stream i.
-    #[arg(long)]
-    sample: bool,
-    /// Samples: divide the logits by X (1)
-    #[arg(long, value_name = "X", value_parser = temperature)]
-    temperature: Option<f64>,
-    /// Samples: keep the most probable tokens, while their entropy is at most X times that of the best hundred (off)
-    #[arg(long, value_name = "X", value_parser = number)]
-    top_h: Option<f64>,
-    /// Samples: keep the N most probable tokens; 0 keeps all (50)
-    #[arg(long, value_name = "N", value_parser = whole)]
-    top_k: Option<usize>,
-    /// Samples: keep the most probable tokens, up to the sum X of their probabilities (1)
-    #[arg(long, value_name = "X", value_parser = number)]
-    top_p: Option<f64>,
-    /// Samples: keep tokens with at least X times the largest probability (0)
-    #[arg(long, value_name = "X", value_parser = number)]
-    min_p: Option<f64>,
-    /// Samples: the seed of the random numbers (0)
-    #[arg(long, value_name = "N", value_parser = seed)]
-    seed: Option<u64>,
+    /// The settings that are given, in the order of the table.
+    given: Vec<(&'static Setting, Value)>,
 }
 
-fn early_stopping() -> impl TypedValueParser<Value = EarlyStopping> {
-    PossibleValuesParser::new(["true", "false", "never"]).map(|name| match name.as_str() {
-        "true" => EarlyStopping::WhenFull,
-        "false" => EarlyStopping::Heuristic,
-        _ => EarlyStopping::Never,
-    })
+impl Args for SearchArguments {
+    fn augment_args(command: Command) -> Command {
+        let strategy = Arg::new("strategy")
+            .long("strategy")
+            .value_name("NAME")
+            .value_parser(EnumValueParser::<Choice>::new())
+            .hide_possible_values(true)
+            .conflicts_with("sample")
+            .help_heading(HEADING)
+            .help("How tokens are chosen: greedy, beam, sample, top-k or top-p (what generation_config.json says)")
+            .long_help(
+                "How tokens are chosen: greedy, beam, sample, top-k or top-p (what generation_config.json says)\n\n\
+                 greedy takes the most probable token. beam keeps the best --beams (4) hypotheses. sample draws from all \
+                 tokens, top-k from the --top-k (50) most probable ones, top-p from the most probable ones that have \
+                 --top-p (0.9) of the probability. The filters of generation_config.json are then off; the other options \
+                 of samples can be added.",
+            );
+        let group = clap::ArgGroup::new("SearchArguments").multiple(true);
+        let arguments = Setting::all().filter_map(argument);
+        let arguments: Vec<Arg> = std::iter::once(strategy).chain(arguments).collect();
+        let group = group.args(arguments.iter().map(Arg::get_id));
+        command.args(arguments).group(group)
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+/// The option of a setting, if it has one.
+fn argument(setting: &'static Setting) -> Option<Arg> {
+    let name = setting.name?;
+    let argument = Arg::new(name).long(name.replace('_', "-")).help_heading(HEADING);
+    if setting.value_name.is_empty() {
+        return Some(argument.help(setting.help).action(ArgAction::SetTrue));
+    }
+    let help = match setting.help.ends_with(')') {
+        true => setting.help.to_owned(),
+        false => format!("{} ({})", setting.help, setting.default_text()),
+    };
+    let parse = |text: &str| parsed(setting, text);
+    Some(argument.help(help).value_name(setting.value_name).value_parser(parse))
+}
+
+/// The value of an option, which has the right type and is in its range.
+fn parsed(setting: &Setting, text: &str) -> Result<Value, String> {
+    let number = || text.parse().ok().filter(|x: &f64| x.is_finite()).map(Value::from);
+    let value = text.parse().ok().map(|whole: u64| Value::from(whole)).or_else(number);
+    let value = value.or_else(|| text.parse().ok().map(|flag: bool| Value::from(flag)));
+    let value = value.unwrap_or_else(|| text.into());
+    let mut settings = Settings::default();
+    let is_right = setting.read(&mut settings, &value).is_ok() && setting.check(&settings).is_ok();
+    if is_right { Ok(value) } else { Err(format!("expected {}", setting.expected())) }
+}
+
+impl FromArgMatches for SearchArguments {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let strategy = matches.get_one("strategy").copied();
+        let given = Setting::all().filter_map(|setting| {
+            let name = setting.name?;
+            let value = match setting.value_name.is_empty() {
+                true => Some(true.into()).filter(|_| matches.get_flag(name)),
+                false => matches.get_one(name).cloned(),
+            };
+            Some((setting, value?))
+        });
+        Ok(Self { strategy, given: given.collect() })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
 }
 
 /// An error if one of `options` is given although it has no effect without `needed`.
@@ -99,90 +119,54 @@ pub(crate) fn needs(options: &[(&str, bool)], needed: &str) -> Result<(), UsageE
 }
 
 impl SearchArguments {
+    /// Whether the setting with this name is given.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.given.iter().any(|(setting, _)| setting.name == Some(name))
+    }
+
     /// The search options of the checkpoint, with the changes of the command line.
     ///
     /// # Errors
     /// An option has no effect with the strategy of the search.
     pub(crate) fn options(&self, config: &Config) -> Result<SearchOptions, UsageError> {
         let mut config = config.clone();
-        let generation = &mut config.generation;
-        let (one, beams) = (self.beams.unwrap_or(1), self.beams.unwrap_or(generation.num_beams));
-        (generation.do_sample, generation.num_beams) = match self.strategy {
-            None if self.sample => (true, one),
-            None => (generation.do_sample, beams),
-            Some(Choice::Greedy) => (false, 1),
-            Some(Choice::Beam) if beams == 1 => (false, self.beams.unwrap_or(BEAMS)),
-            Some(Choice::Beam) => (false, beams),
-            Some(Choice::Sample | Choice::TopK | Choice::TopP) => (true, one),
-        };
+        let settings = &mut config.settings;
+        let sample = SampleOptions::default();
+        match self.strategy {
+            Some(Choice::Greedy) => (settings.do_sample, settings.beam.beams) = (false, 1),
+            Some(Choice::Beam) => {
+                settings.do_sample = false;
+                settings.beam.beams = Some(settings.beam.beams).filter(|&n| n > 1).unwrap_or(BEAMS);
+            }
+            Some(Choice::Sample) => settings.sample = sample,
+            Some(Choice::TopK) => {
+                settings.sample = SampleOptions { top_k: Some(TOP_K), ..sample };
+            }
+            Some(Choice::TopP) => {
+                settings.sample = SampleOptions { top_p: Some(TOP_P), ..sample };
+            }
+            None => {}
+        }
+        let samples = [Choice::Sample, Choice::TopK, Choice::TopP];
+        if self.has("sample") || self.strategy.is_some_and(|choice| samples.contains(&choice)) {
+            (settings.do_sample, settings.beam.beams) = (true, 1);
+        }
+        for (setting, value) in &self.given {
+            let read = setting.read(settings, value);
+            read.map_err(|(expected, found)| {
+                UsageError(format!("expected {expected}, found {found}"))
+            })?;
+        }
         if self.strategy == Some(Choice::Greedy) {
-            needs(&[("--beams", one > 1)], "--strategy beam")?;
+            needs(&[("--beams", settings.beam.beams > 1)], "--strategy beam")?;
         }
-        let mut options = config.search_options();
-        self.change_strategy(&mut options.strategy)?;
-        if self.max_new_tokens.is_some() {
-            (options.max_new_tokens, options.max_length) = (self.max_new_tokens, None);
+        let given: Vec<&Setting> = self.given.iter().map(|(setting, _)| *setting).collect();
+        if let Some(Setting { name: Some(name), needs: Some(needed), .. }) =
+            settings.without_effect(&given)
+        {
+            needs(&[(&format!("--{}", name.replace('_', "-")), true)], &format!("--{needed}"))?;
         }
-        options.min_new_tokens = self.min_new_tokens.unwrap_or(options.min_new_tokens);
-        if let Some(size) = self.no_repeat_ngram_size {
-            options.no_repeat_ngram = (size > 0).then_some(size);
-        }
-        options.repetition_penalty = self.repetition_penalty.unwrap_or(options.repetition_penalty);
-        Ok(options)
-    }
-
-    fn change_strategy(&self, strategy: &mut Strategy) -> Result<(), UsageError> {
-        let of_samples = [
-            ("--temperature", self.temperature.is_some()),
-            ("--top-h", self.top_h.is_some()),
-            ("--top-k", self.top_k.is_some()),
-            ("--top-p", self.top_p.is_some()),
-            ("--min-p", self.min_p.is_some()),
-            ("--seed", self.seed.is_some()),
-        ];
-        let of_beams = [
-            ("--length-penalty", self.length_penalty.is_some()),
-            ("--early-stopping", self.early_stopping.is_some()),
-        ];
-        let change = |sample: &mut SampleOptions| {
-            if let Some(choice) = self.strategy {
-                *sample = SampleOptions {
-                    top_k: (choice == Choice::TopK).then_some(TOP_K),
-                    top_p: (choice == Choice::TopP).then_some(TOP_P),
-                    ..SampleOptions::default()
-                };
-            }
-            sample.seed = self.seed.unwrap_or(sample.seed);
-            sample.temperature = self.temperature.unwrap_or(sample.temperature);
-            sample.top_h = self.top_h.or(sample.top_h);
-            if let Some(k) = self.top_k {
-                sample.top_k = (k > 0).then_some(k);
-            }
-            sample.top_p = self.top_p.or(sample.top_p);
-            sample.min_p = self.min_p.or(sample.min_p);
-        };
-        match strategy {
-            Strategy::Sample(sample) => {
-                needs(&of_beams, "--beams")?;
-                change(sample);
-            }
-            Strategy::Beam(beam) => {
-                match &mut beam.sample {
-                    Some(sample) => change(sample),
-                    None => needs(&of_samples, "--sample")?,
-                }
-                beam.length_penalty = self.length_penalty.unwrap_or(beam.length_penalty);
-                beam.early_stopping = self.early_stopping.unwrap_or(beam.early_stopping);
-            }
-            Strategy::Greedy => {
-                needs(&of_samples, "--sample")?;
-                // With an explicit `--beams 1`, beam options are allowed, for scripts that vary the number of beams.
-                if self.beams.is_none() {
-                    needs(&of_beams, "--beams")?;
-                }
-            }
-        }
-        Ok(())
+        Ok(config.search_options())
     }
 }
 

@@ -55,7 +55,7 @@ pub(crate) fn loaded(
     if model.config().decoder.is_some() {
         writeln!(out, "asks for: {}", describe_search(&model.config().search_options()))?;
     }
-    let ignored = &model.config().generation.unsupported;
+    let ignored = &model.config().unsupported;
     if !ignored.is_empty() {
         writeln!(out, "asks for and does not get: {}", ignored.join(", "))?;
     }

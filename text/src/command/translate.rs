@@ -178,7 +178,7 @@ fn search_options(
     }
     options.scores = arguments.json || arguments.explain.is_some();
     check(&options, config)?;
-    if arguments.search.max_new_tokens.is_some()
+    if arguments.search.has("max_new_tokens")
         && let Some(positions) = config.max_positions(Side::Decoder)
     {
         // At most as many tokens as the model has positions.

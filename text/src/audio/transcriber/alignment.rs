@@ -52,7 +52,7 @@ const PUBLISHED: [Published; 11] = [
 pub(super) fn alignment_heads(config: &Config) -> Result<Vec<(usize, usize)>, TranscribeError> {
     let stack = config.decoder.ok_or(simdformer::SessionError::NoDecoder)?;
     let bins = config.stem.map_or(0, |stem| stem.bins);
-    let given = &config.generation.transcription.alignment_heads;
+    let given = &config.transcription.alignment_heads;
     let outside = |&&(layer, head): &&(usize, usize)| layer >= stack.layers || head >= stack.heads;
     if let Some((layer, head)) = given.iter().find(outside) {
         let expected = format!("layers below {} and heads below {}", stack.layers, stack.heads);

@@ -114,7 +114,7 @@ impl TranscribeOptions {
             search,
             windows: Windows::Sequential,
             slots: 4,
-            timestamps: config.generation.transcription.no_timestamps.is_some(),
+            timestamps: config.transcription.no_timestamps.is_some(),
             words: false,
             condition_on_previous_text: previous_token(config).is_some(),
             initial_prompt: None,
@@ -164,7 +164,7 @@ fn long_pauses() -> VadOptions {
 /// The token that begins earlier text. If the file does not name it, transformers takes the last but one of the suppressed
 /// tokens.
 pub(super) fn previous_token(config: &Config) -> Option<u32> {
-    let suppressed = &config.generation.suppress_tokens;
+    let suppressed = &config.settings.options.suppress;
     let last_but_one = suppressed.len().checked_sub(2).map(|i| suppressed[i]);
-    config.generation.transcription.previous.or(last_but_one)
+    config.transcription.previous.or(last_but_one)
 }

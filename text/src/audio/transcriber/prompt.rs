@@ -59,7 +59,7 @@ impl Prompt {
         config: &Config,
         tokenizer: &Tokenizer,
     ) -> Result<Self, TranscribeError> {
-        let transcription = config.generation.transcription.clone();
+        let transcription = config.transcription.clone();
         let default =
             transcription.default_language.as_ref().filter(|_| !transcription.languages.is_empty());
         let language = match options.language.as_ref().or(default) {

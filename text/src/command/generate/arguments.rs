@@ -165,7 +165,7 @@ impl Generate {
 
     /// The timestamp rule, if timestamps are requested.
     pub(crate) fn timestamp_rule(&self, config: &Config) -> Result<Option<Timestamps>, UsageError> {
-        let transcription = &config.generation.transcription;
+        let transcription = &config.transcription;
         let eos = config.tokens.eos.first();
         match (transcription.no_timestamps, eos) {
             (Some(no_timestamps), Some(&eos)) => {

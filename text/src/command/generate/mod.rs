@@ -92,7 +92,7 @@ pub(crate) fn run(arguments: &Generate, streams: &mut Streams<'_>) -> Result<u8,
         isa: isa.name(),
         threads: arguments.model.thread_count(),
         defaults: model.defaults().iter().map(|d| (d.key, d.value.clone())).collect(),
-        unsupported: config.generation.unsupported.clone(),
+        unsupported: config.unsupported.clone(),
     };
     writeln!(streams.notes, "{}", serde_json::to_string(&statistics)?)?;
     Ok(0)
@@ -139,7 +139,7 @@ impl Batch<'_> {
         let prompt = self.longest_prompt(model.config());
         let (fitted, work) = engine.fit(&self.options, prompt);
         // The checkpoint's maximum length is omitted if its positions do not allow it, but not that of the command line.
-        let given = self.arguments.search.max_new_tokens.is_some();
+        let given = self.arguments.search.has("max_new_tokens");
         let options = if given { &self.options } else { &*fitted };
         let work = if self.arguments.score { Workload::targets(1, 1, prompt) } else { work };
         let work = work.with_sources(self.requests.len(), self.sources.longest());
@@ -199,7 +199,7 @@ impl Batch<'_> {
         if request.decoder_input_ids.is_some() {
             return request.after_start(self.options.start).to_vec();
         }
-        let prompt = &config.generation.transcription;
+        let prompt = &config.transcription;
         let default = |name: &Option<String>| name.clone().unwrap_or_default();
         let language = language.or_else(|| prompt.language(&default(&prompt.default_language)));
         let task = prompt.task(&default(&prompt.default_task));
@@ -208,7 +208,7 @@ impl Batch<'_> {
 
     /// The detected language of line `index`, if the checkpoint detects languages.
     fn language(&self, index: usize, session: &mut Session<'_>) -> Result<Option<u32>, Failure> {
-        let prompt = session.model().config().generation.transcription.clone();
+        let prompt = session.model().config().transcription.clone();
         let given = self.requests[index].decoder_input_ids.is_some();
         if given || !prompt.wants_language() || prompt.default_language.is_some() {
             return Ok(None);
