@@ -111,17 +111,20 @@ settings! {
 field!(
     EarlyStopping,
     "true, false or \"never\"",
-    |value| match value {
-        Value::Bool(true) => Ok(Self::WhenFull),
-        Value::Bool(false) => Ok(Self::Heuristic),
-        Value::String(text) if text == "never" => Ok(Self::Never),
-        other => Err(other),
-    },
-    |stopping| match stopping {
-        Self::WhenFull => true.into(),
-        Self::Heuristic => false.into(),
-        Self::Never => "never".into(),
-    }
+    read | value
+        | match value {
+            Value::Bool(true) => Ok(Self::WhenFull),
+            Value::Bool(false) => Ok(Self::Heuristic),
+            Value::String(text) if text == "never" => Ok(Self::Never),
+            other => Err(other),
+        },
+    write
+        | stopping
+        | match stopping {
+            Self::WhenFull => true.into(),
+            Self::Heuristic => false.into(),
+            Self::Never => "never".into(),
+        }
 );
 
 /// How the next token is chosen.
@@ -304,7 +307,7 @@ pub(super) trait SettingFields {
 }
 
 /// A row of the table of settings.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Setting {
     /// Its field in [`SearchOptions`], [`BeamOptions`], [`SampleOptions`] or [`Settings`].
@@ -328,12 +331,6 @@ pub struct Setting {
     off: Option<f64>,
     of: fn(&Settings) -> &dyn Field,
     of_mut: fn(&mut Settings) -> &mut dyn Field,
-}
-
-impl std::fmt::Debug for Setting {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Setting").field("field", &self.field).finish_non_exhaustive()
-    }
 }
 
 /// A row with a key.
@@ -451,7 +448,7 @@ impl Setting {
     /// # Errors
     /// [`SearchError::Zero`], [`SearchError::Number`].
     pub fn check(&self, settings: &Settings) -> Result<(), SearchError> {
-        (self.of)(settings).check(self.field, self.range)
+        self.range.check(self.field, (self.of)(settings))
     }
 
     /// The token ids in the value.

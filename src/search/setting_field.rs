@@ -37,17 +37,16 @@ impl Range {
         holds: |x| x >= 0.0 && (x as f32).is_finite(),
     };
 
-    fn check_number(self, setting: &'static str, found: f64) -> Result<(), SearchError> {
+    /// An error, with the name of the field, if its number is outside.
+    pub(super) fn check(self, setting: &'static str, field: &dyn Field) -> Result<(), SearchError> {
         let expected = self.expected;
-        if (self.holds)(found) {
-            Ok(())
-        } else {
-            Err(SearchError::Number { setting, expected, found })
+        match field.number() {
+            Some(found) if !(self.holds)(found) => Err(match field.expected() {
+                COUNT => SearchError::Zero { setting },
+                _ => SearchError::Number { setting, expected, found },
+            }),
+            _ => Ok(()),
         }
-    }
-
-    fn check_count(self, setting: &'static str, found: usize) -> Result<(), SearchError> {
-        if (self.holds)(found as f64) { Ok(()) } else { Err(SearchError::Zero { setting }) }
     }
 }
 
@@ -67,10 +66,9 @@ pub(crate) trait Field {
     /// The value in JSON, as [`Field::read`] takes it.
     fn write(&self) -> Value;
 
-    /// An error, with the name of the field, if a number is not in its range.
-    fn check(&self, setting: &'static str, range: Range) -> Result<(), SearchError> {
-        let _ = (setting, range);
-        Ok(())
+    /// The number that has a range.
+    fn number(&self) -> Option<f64> {
+        None
     }
 
     /// The token ids in the value.
@@ -81,7 +79,12 @@ pub(crate) trait Field {
 
 /// Implements [`Field`]: the words for the expected value, how it is read and written, and what else the type has.
 macro_rules! field {
-    ($type:ty, $expected:expr, |$value:ident| $read:expr, |$field:ident| $write:expr $(, $($more:item)*)?) => {
+    (
+        $type:ty, $expected:expr,
+        read |$value:ident| $read:expr,
+        write |$field:ident| $write:expr
+        $(, number |$own:ident| $number:expr)? $(, ids |$list:ident| $ids:expr)? $(,)?
+    ) => {
         impl Field for $type {
             fn expected(&self) -> &'static str {
                 $expected
@@ -98,7 +101,15 @@ macro_rules! field {
                 $write
             }
 
-            $($($more)*)?
+            $(fn number(&self) -> Option<f64> {
+                let $own = self;
+                $number
+            })?
+
+            $(fn ids(&self) -> Vec<u32> {
+                let $list = self;
+                $ids
+            })?
         }
     };
 }
@@ -136,7 +147,7 @@ macro_rules! settings {
             },)?)*];
 
             fn check_ranges(&self) -> Result<(), SearchError> {
-                $($(self.$field.check(stringify!($field), const { ($row).range })?;)?)*
+                $($(const { ($row).range }.check(stringify!($field), &self.$field)?;)?)*
                 Ok(())
             }
 
@@ -154,95 +165,86 @@ pub(super) use settings;
 pub(super) const COUNT: &str = "an integer of 0 or more";
 pub(super) const NUMBER: &str = "a number in the range of f32";
 
-field!(bool, "true or false", |value| value.as_bool().ok_or(value), |flag| (*flag).into());
-field!(u64, COUNT, |value| value.as_u64().ok_or(value), |number| (*number).into());
+field!(
+    bool,
+    "true or false",
+    read | value | value.as_bool().ok_or(value),
+    write | flag | (*flag).into()
+);
+field!(u64, COUNT, read | value | value.as_u64().ok_or(value), write | n | (*n).into());
 field!(
     usize,
     COUNT,
-    |value| count(value),
-    |n| (*n).into(),
-    fn check(&self, setting: &'static str, range: Range) -> Result<(), SearchError> {
-        range.check_count(setting, *self)
-    }
+    read | value | count(value),
+    write | n | (*n).into(),
+    number | own | Some(*own as f64)
 );
 field!(
     Option<usize>,
     COUNT,
-    |value| or_null(value, count),
-    |n| (*n).into(),
-    fn check(&self, setting: &'static str, range: Range) -> Result<(), SearchError> {
-        self.map_or(Ok(()), |n| range.check_count(setting, n))
-    }
+    read | value | or_null(value, count),
+    write | n | (*n).into(),
+    number | own | own.map(|n| n as f64)
 );
 field!(
     f64,
     NUMBER,
-    |value| number(value),
-    |x| (*x).into(),
-    fn check(&self, setting: &'static str, range: Range) -> Result<(), SearchError> {
-        range.check_number(setting, *self)
-    }
+    read | value | number(value),
+    write | x | (*x).into(),
+    number | own | Some(*own)
 );
 field!(
     Option<f64>,
     NUMBER,
-    |value| or_null(value, number),
-    |x| (*x).into(),
-    fn check(&self, setting: &'static str, range: Range) -> Result<(), SearchError> {
-        self.map_or(Ok(()), |x| range.check_number(setting, x))
-    }
+    read | value | or_null(value, number),
+    write | x | (*x).into(),
+    number | own | *own
 );
 field!(
     Vec<u32>,
     "a token id, a list of them or null",
-    |value| match value {
-        Value::Array(list) => list.iter().map(id).collect(),
-        value => id(value).map(|id| vec![id]),
-    },
-    |ids| ids.clone().into(),
-    fn ids(&self) -> Vec<u32> {
-        self.clone()
-    }
+    read | value
+        | match value {
+            Value::Array(list) => list.iter().map(id).collect(),
+            value => id(value).map(|id| vec![id]),
+        },
+    write | ids | ids.clone().into(),
+    ids | own | own.clone()
 );
 field!(
     Vec<Vec<u32>>,
     "a list of non-empty lists of token ids",
-    |value| list(value)?.iter().map(sequence).collect(),
-    |sequences| sequences.clone().into(),
-    fn ids(&self) -> Vec<u32> {
-        self.concat()
-    }
+    read | value | list(value)?.iter().map(sequence).collect(),
+    write | sequences | sequences.clone().into(),
+    ids | own | own.concat()
 );
 field!(
     Vec<(Vec<u32>, f32)>,
     "a list of pairs of a list of token ids and a number",
-    |value| {
+    read | value | {
         let pair = |pair| match list(pair)? {
             [ids, bias] => Ok((sequence(ids)?, number(bias)? as f32)),
             _ => Err(pair),
         };
         list(value)?.iter().map(pair).collect()
     },
-    |biases| biases.iter().map(|(ids, bias)| json!([ids, decimal(*bias)])).collect(),
-    fn ids(&self) -> Vec<u32> {
-        self.iter().flat_map(|(ids, _)| ids.iter().copied()).collect()
-    }
+    write | biases | biases.iter().map(|(ids, bias)| json!([ids, decimal(*bias)])).collect(),
+    ids | own | own.iter().flat_map(|(ids, _)| ids.iter().copied()).collect()
 );
 field!(
     Option<(usize, f64)>,
     "a pair of a length and a factor",
-    |value| match value {
-        Value::Null => Ok(None),
-        value => match list(value)? {
-            [] => Ok(None),
-            [start, factor] => Ok(Some((count(start)?, number(factor)?))),
-            _ => Err(value),
+    read | value
+        | match value {
+            Value::Null => Ok(None),
+            value => match list(value)? {
+                [] => Ok(None),
+                [start, factor] => Ok(Some((count(start)?, number(factor)?))),
+                _ => Err(value),
+            },
         },
-    },
-    |pair| pair.map(|(start, factor)| json!([start, factor])).into(),
-    fn check(&self, setting: &'static str, range: Range) -> Result<(), SearchError> {
-        self.map_or(Ok(()), |(_, factor)| range.check_number(setting, factor))
-    }
+    write | pair | pair.map(|(start, factor)| json!([start, factor])).into(),
+    number | own | own.map(|(_, factor)| factor)
 );
 
 fn count(value: &Value) -> Result<usize, &Value> {
