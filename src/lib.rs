@@ -120,6 +120,7 @@ pub mod checkpoint;
 mod checksum;
 pub mod config;
 mod engine;
+mod error;
 mod fixed_thread_count;
 mod generate;
 mod input_features;
@@ -140,6 +141,7 @@ pub use cancel::Cancel;
 pub use engine::{
     Engine, EngineBuilder, EngineReport, Generation, Input, OneOfMany, Request, Workload,
 };
+pub use error::Error;
 pub use generate::{
     DecodeStats, DraftContext, DraftRequest, Drafter, Event, Generated, ModelDrafter, PromptLookup,
     ReferenceDrafter, RequestQueue, SessionPool, Source, Stop,
@@ -147,9 +149,8 @@ pub use generate::{
 pub use input_features::Features;
 pub use kv::{HypothesisId, SourceId};
 pub use model::{
-    BITS_VERSION, Fingerprint, FingerprintError, IntoControlFlow, LoadOptions, Loading, MapFile,
-    Model, ModelError, OnLoading, PackedError, Parameter, Requirements, SharedBytes, Storage,
-    WeightDtype, WeightDtypes, WeightDtypesError,
+    BITS_VERSION, Fingerprint, IntoControlFlow, LoadOptions, Loading, MapFile, Model, OnLoading,
+    Parameter, Requirements, SharedBytes, Storage, WeightDtype, WeightDtypes,
 };
 pub use session::{
     DraftRow, Limits, ModelRef, OnLogits, Plan, Session, SessionError, SourceError, StepRow,

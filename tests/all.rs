@@ -44,6 +44,7 @@ mod documents;
 mod engine;
 mod error_chains;
 mod error_texts;
+mod error_texts_kept;
 mod events;
 mod example_first_hour;
 mod example_grammar;

@@ -5,7 +5,8 @@ use std::path::Path;
 
 use crate::random_model::Random;
 use crate::tiny_marian::{Folder, MARIAN, file, floats, marian_tensors, open, write};
-use simdformer::checkpoint::{Checkpoint, CheckpointError, TensorId};
+use simdformer::Error;
+use simdformer::checkpoint::{Checkpoint, TensorId};
 use simdformer::config::Config;
 
 #[test]
@@ -13,25 +14,29 @@ fn every_broken_directory_has_its_own_error() {
     let good = write(&marian_tensors());
     let base = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let missing = Checkpoint::open(base.join("no/such/place")).unwrap_err();
-    assert!(matches!(missing, CheckpointError::DirectoryMissing { .. }), "{missing}");
+    assert!(matches!(missing, Error::NotFound { .. }), "{missing}");
     let plain = Folder::new("plain");
     plain.put("file", "x");
     let error = Checkpoint::open(plain.0.join("file")).unwrap_err();
-    assert!(matches!(error, CheckpointError::NotADirectory { .. }), "{error}");
+    assert!(matches!(error, Error::NotFound { .. }), "{error}");
 
     type Prepare<'a> = &'a dyn Fn(&Folder);
     let cases: [(&str, Prepare<'_>, &str); 11] = [
         (
             "empty",
             &|_| (),
-            "config.json: no such file; a checkpoint directory has its architecture there",
+            "config.json: expected the architecture, which a checkpoint directory has there, found no such file",
         ),
         (
             "weightless",
             &|f| {
                 f.put("config.json", MARIAN);
             },
-            "model.safetensors: no such file; nor is there a model.safetensors.index.json",
+            if cfg!(feature = "torch") {
+                "model.safetensors: expected weights here, in model.safetensors.index.json or in pytorch_model.bin, found no such file"
+            } else {
+                "model.safetensors: expected weights here or in model.safetensors.index.json, found no such file"
+            },
         ),
         (
             "pickled",
@@ -39,9 +44,9 @@ fn every_broken_directory_has_its_own_error() {
                 f.put("config.json", MARIAN).put("pytorch_model.bin", "x");
             },
             if cfg!(feature = "torch") {
-                "pytorch_model.bin: wrong state dict: expected a zip archive or a pickle, found 1 bytes"
+                "pytorch_model.bin: expected a state dict of torch.save, found a wrong one: expected a zip archive or a pickle, found 1 bytes"
             } else {
-                "pytorch_model.bin: pickled Python objects, which can run code when they are read; the cargo feature `torch` reads"
+                "pytorch_model.bin: expected a checkpoint in safetensors, found pickled Python objects, which can run code when they are read; the cargo feature `torch` reads"
             },
         ),
         (
@@ -49,21 +54,21 @@ fn every_broken_directory_has_its_own_error() {
             &|f| {
                 f.put("config.json", b"{\"a\": \"\xe9\"}");
             },
-            "config.json: not UTF-8 from byte 7 on",
+            "config.json: expected UTF-8, found other bytes from byte 7 on",
         ),
         (
             "huge",
             &|f| {
                 f.put("config.json", vec![b' '; (2 << 20) + 1]);
             },
-            "config.json: larger than 2097152 bytes",
+            "config.json: expected at most 2097152 bytes, as in every real one, found more",
         ),
         (
             "bad-config",
             &|f| {
                 f.put("config.json", "{");
             },
-            "config.json: not JSON at line 1, column 1",
+            "config.json: expected JSON, found an error at line 1, column 1",
         ),
         (
             "bad-generation",
@@ -77,12 +82,12 @@ fn every_broken_directory_has_its_own_error() {
             &|f| {
                 f.put("config.json", MARIAN).put("generation_config.json", "{\"eos_token_id\": 5}");
             },
-            "generation_config.json: eos_token_id must be below the target vocabulary of 5, found 5",
+            "generation_config.json: eos_token_id: expected an id below the target vocabulary of 5, found 5",
         ),
         (
             "config-folder",
             &|f| fs::create_dir(f.0.join("config.json")).unwrap(),
-            "config.json: not a regular file",
+            "config.json: expected a regular file, found something else",
         ),
         (
             "weights-folder",
@@ -90,14 +95,14 @@ fn every_broken_directory_has_its_own_error() {
                 f.put("config.json", MARIAN);
                 fs::create_dir(f.0.join("model.safetensors")).unwrap();
             },
-            "model.safetensors: not a regular file",
+            "model.safetensors: expected a regular file, found something else",
         ),
         (
             "cut",
             &|f| {
                 f.put("config.json", MARIAN).put("model.safetensors", &good[..good.len() - 1]);
             },
-            "follow the header: truncated?",
+            "bytes that follow the header, found byte 1448: truncated?",
         ),
     ];
     for (name, prepare, words) in cases {
@@ -121,7 +126,7 @@ fn a_file_that_shrinks_after_opening_is_an_error() {
     let file = fs::OpenOptions::new().write(true).open(folder.0.join("model.safetensors")).unwrap();
     file.set_len(bytes.len() as u64 / 2).unwrap();
     let error = checkpoint.tensor(TensorId::Output).unwrap().to_vec().unwrap_err();
-    assert!(matches!(error, CheckpointError::Unreadable { .. }), "{error}");
+    assert!(matches!(error, Error::Io { .. }), "{error}");
 }
 
 #[test]
@@ -153,49 +158,81 @@ fn every_broken_file_has_its_own_error() {
     let max = usize::MAX.to_string();
     let shared = "model.shared.weight";
     let cases: Vec<(&str, Vec<u8>, &str)> = vec![
-        ("empty", vec![], "begins with 8 bytes of length, found 0 bytes"),
-        ("cut in the length", good[..7].to_vec(), "begins with 8 bytes of length, found 7 bytes"),
-        ("cut after the length", good[..8].to_vec(), "the file 0 after the length"),
-        ("cut in the header", good[..8 + header / 2].to_vec(), "truncated: the header has"),
+        (
+            "empty",
+            vec![],
+            "expected 8 bytes of length, with which a safetensors file begins, found 0 bytes",
+        ),
+        (
+            "cut in the length",
+            good[..7].to_vec(),
+            "expected 8 bytes of length, with which a safetensors file begins, found 7 bytes",
+        ),
+        (
+            "cut after the length",
+            good[..8].to_vec(),
+            "found 0 in the file after the length: truncated?",
+        ),
+        (
+            "cut in the header",
+            good[..8 + header / 2].to_vec(),
+            " in the file after the length: truncated?",
+        ),
         (
             "cut after the header",
             good[..8 + header].to_vec(),
-            "but only 0 follow the header: truncated?",
+            "expected an end within the 0 bytes that follow the header, found byte ",
         ),
-        ("cut in a tensor", good[..good.len() - 6].to_vec(), "model.shared.weight ends at byte"),
-        ("one byte more", [&good[..], &[0]].concat(), "belong to no tensor"),
+        (
+            "cut in a tensor",
+            good[..good.len() - 6].to_vec(),
+            "model.shared.weight: expected an end within the ",
+        ),
+        ("one byte more", [&good[..], &[0]].concat(), "which belong to no tensor"),
         (
             "header length of 2^64 - 1",
             length(u64::MAX),
-            "the header claims 18446744073709551615 bytes, the limit is 100000000",
+            "the header: expected at most 100000000 bytes, found 18446744073709551615 bytes",
         ),
-        ("header length over the limit", length(100_000_001), "the header claims 100000001 bytes"),
+        (
+            "header length over the limit",
+            length(100_000_001),
+            "the header: expected at most 100000000 bytes, found 100000001 bytes",
+        ),
         (
             "header length of the limit",
             length(100_000_000),
-            "truncated: the header has 100000000 bytes",
+            "the header: expected 100000000 bytes, found ",
         ),
         (
             "header length too short",
             length(header as u64 - 1),
-            "wrong header: EOF while parsing an object",
+            "the header: expected a table of tensors, found something else: EOF while parsing an object",
         ),
-        ("header length too long", length(header as u64 + 1), "wrong header: trailing characters"),
-        ("header length zero", length(0), "wrong header: EOF while parsing a value"),
+        (
+            "header length too long",
+            length(header as u64 + 1),
+            "the header: expected a table of tensors, found something else: trailing characters",
+        ),
+        (
+            "header length zero",
+            length(0),
+            "the header: expected a table of tensors, found something else: EOF while parsing a value",
+        ),
         (
             "header is not UTF-8",
             [&4u64.to_le_bytes()[..], b"{\"\xff\""].concat(),
-            "the header is not UTF-8 from byte 2 on",
+            "the header: expected UTF-8, found other bytes from byte 2 on",
         ),
         (
             "header is a list",
             file("[]", &[]),
-            "wrong header: invalid type: sequence, expected an object of tensors",
+            "the header: expected a table of tensors, found something else: invalid type: sequence, expected an object of tensors",
         ),
         (
             "header nests for ever",
             file(&format!("{{\"__metadata__\": {}", "[".repeat(100_000)), &[]),
-            "wrong header: EOF while parsing a list",
+            "the header: expected a table of tensors, found something else: EOF while parsing a list",
         ),
         (
             "tensor without shape",
@@ -208,7 +245,11 @@ fn every_broken_file_has_its_own_error() {
             "x: invalid type: sequence, expected an object",
         ),
         ("negative size", one(&info("F32", "[-1]", "0", "4"), 4), "x: invalid value: integer `-1`"),
-        ("size NaN", one(&info("F32", "[NaN]", "0", "4"), 4), "wrong header: x: expected value"),
+        (
+            "size NaN",
+            one(&info("F32", "[NaN]", "0", "4"), 4),
+            "the header: expected a table of tensors, found something else: x: expected value",
+        ),
         (
             "size 1.5",
             one(&info("F32", "[1.5]", "0", "6"), 6),
@@ -227,7 +268,7 @@ fn every_broken_file_has_its_own_error() {
         (
             "the same name twice",
             file(&format!("{{\"x\": {0}, \"x\": {0}}}", info("F32", "[1]", "0", "4")), &[0; 4]),
-            "x stands twice in the header",
+            "x: expected to stand once in the header, found it twice",
         ),
         (
             "the same key twice",
@@ -237,72 +278,88 @@ fn every_broken_file_has_its_own_error() {
         (
             "offsets reversed",
             one(&info("F32", "[1]", "4", "0"), 4),
-            "x begins at byte 4 and ends at 0, before it",
+            "x: expected an end after its begin, byte 4, found byte 0",
         ),
         (
             "end beyond the file",
             one(&info("F32", "[2]", "0", "8"), 4),
-            "x ends at byte 8, but only 4 follow the header",
+            "x: expected an end within the 4 bytes that follow the header, found byte 8: truncated?",
         ),
         (
             "end at 2^64 - 1",
             one(&info("U8", &format!("[{max}]"), "0", &max), 4),
-            "x ends at byte 18446744073709551615, but only 4",
+            "x: expected an end within the 4 bytes that follow the header, found byte 18446744073709551615",
         ),
         (
             "shape overflows",
             one(&info("F32", &format!("[{max}, {max}]"), "0", "4"), 4),
-            "overflows",
+            "whose size overflows",
         ),
         (
             "bits overflow",
             one(&info("F32", &format!("[{}]", usize::MAX / 8), "0", "4"), 4),
-            "the size of x, shape [2305843009213693951], overflows",
+            "x: expected a size that fits the address space, found shape [2305843009213693951], whose size overflows",
         ),
         (
             "zero hides an overflow",
             one(&info("F32", &format!("[0, {max}, {max}]"), "0", "0"), 0),
-            "the size of x, shape [0, ",
+            "x: expected a size that fits the address space, found shape [0, ",
         ),
         (
             "too few bytes",
             one(&info("F32", "[2]", "0", "4"), 4),
-            "x needs 8 bytes for its shape and type, found 4",
+            "x: expected 8 bytes for its shape and type, found 4",
         ),
         (
             "too many bytes",
             one(&info("F16", "[1]", "0", "4"), 4),
-            "x needs 2 bytes for its shape and type, found 4",
+            "x: expected 2 bytes for its shape and type, found 4",
         ),
-        ("overlap", two((0, 4), (3, 7), 7), "x and y share bytes"),
-        ("one inside the other", two((0, 8), (2, 4), 8), "x and y share bytes"),
-        ("the same bytes", two((0, 4), (0, 4), 4), "x and y share bytes"),
-        ("gap", two((0, 4), (5, 7), 7), "bytes 4 to 5 after the header belong to no tensor"),
+        (
+            "overlap",
+            two((0, 4), (3, 7), 7),
+            "x and y: expected bytes of their own, found bytes that they share",
+        ),
+        (
+            "one inside the other",
+            two((0, 8), (2, 4), 8),
+            "x and y: expected bytes of their own, found bytes that they share",
+        ),
+        (
+            "the same bytes",
+            two((0, 4), (0, 4), 4),
+            "x and y: expected bytes of their own, found bytes that they share",
+        ),
+        (
+            "gap",
+            two((0, 4), (5, 7), 7),
+            "expected a tensor for each byte, found bytes 4 to 5 after the header, which belong to no tensor",
+        ),
         (
             "gap at the start",
             one(&info("U8", "[2]", "1", "3"), 3),
-            "bytes 0 to 1 after the header belong to no tensor",
+            "expected a tensor for each byte, found bytes 0 to 1 after the header, which belong to no tensor",
         ),
         (
             "no tensor at all",
             file("{}", &[]),
-            "no tensor for encoder.embedding.weight: expected model.encoder.embed_tokens.weight, model.shared.weight",
+            "the tensor of encoder.embedding.weight: expected model.encoder.embed_tokens.weight, model.shared.weight, ",
         ),
         (
             "only metadata",
             file(r#"{"__metadata__": {"format": "pt"}}"#, &[]),
-            "no tensor for encoder.embedding.weight",
+            "the tensor of encoder.embedding.weight: expected ",
         ),
-        ("no embedding", without(shared), "no tensor for encoder.embedding.weight"),
+        ("no embedding", without(shared), "the tensor of encoder.embedding.weight: expected "),
         (
             "no norm",
             without("model.encoder.layers.0.final_layer_norm.bias"),
-            "expected model.encoder.layers.0.final_layer_norm.bias; the nearest names are model.decoder.layers.0.final_layer_norm.bias",
+            "expected model.encoder.layers.0.final_layer_norm.bias, found none; the nearest names are model.decoder.layers.0.final_layer_norm.bias",
         ),
         (
             "no cross attention",
             without("model.decoder.layers.0.encoder_attn.k_proj.weight"),
-            "expected model.decoder.layers.0.encoder_attn.k_proj.weight; the nearest names are model.decoder.layers.0.encoder_attn.q_proj.weight",
+            "expected model.decoder.layers.0.encoder_attn.k_proj.weight, found none; the nearest names are model.decoder.layers.0.encoder_attn.q_proj.weight",
         ),
         (
             "vocabulary",
@@ -357,7 +414,7 @@ fn every_broken_file_has_its_own_error() {
         (
             "a layer more",
             with("model.decoder.layers.1.fc1.bias", floats(&[3], 0)),
-            "the configuration has 1 decoder layer, but there is model.decoder.layers.1.fc1.bias",
+            "model.decoder.layers.1.fc1.bias: expected a tensor of the 1 decoder layer of the configuration, found one of a further layer",
         ),
     ];
     assert!(open(good.clone()).is_ok());

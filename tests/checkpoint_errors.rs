@@ -75,7 +75,7 @@ fn broken_weights_are_errors() {
     seen.check(
         "a shape that overflows",
         set(KEY, "shape", [usize::MAX, 3].to_vec().into()),
-        &[KEY, "overflows"],
+        &[KEY, "whose size overflows"],
     );
     seen.check(
         "offsets reversed",
@@ -91,7 +91,7 @@ fn broken_weights_are_errors() {
         let other = header["model.encoder.layers.0.fc1.weight"].clone();
         header["model.encoder.layers.1.fc1.weight"] = other;
     }));
-    seen.check("two tensors in one place", first, &["share bytes"]);
+    seen.check("two tensors in one place", first, &["bytes that they share"]);
     let missing = open(with_header(|header| {
         let tensor = header.remove(KEY).expect("there");
         header.insert("model.decoder.layers.1.fc1.weights".into(), tensor);

@@ -3,11 +3,11 @@
 
 use crate::random_model::{Dims, decoding};
 use crate::tiny_marian::Folder;
-use simdformer::checkpoint::{Checkpoint, CheckpointError, TensorId};
-use simdformer::config::{Config, ConfigError, Dimensions, Family};
+use simdformer::checkpoint::{Checkpoint, TensorId};
+use simdformer::config::{Config, Dimensions, Family};
 use simdformer::kernels::{Expected, Isa};
 use simdformer::search::SearchError;
-use simdformer::{KernelError, Limits, Model, ModelError, Session, SessionError};
+use simdformer::{KernelError, Limits, Model, Session, SessionError};
 use std::error::Error;
 
 /// The texts along `source`, as `format!("{:#}", anyhow::Error::from(error))` joins them.
@@ -42,21 +42,24 @@ fn a_cause_appears_once() {
     let file = folder.0.join("config.json");
     reads(
         &error,
-        &format!("{}: d_model 7 is not a multiple of the encoder heads, 16", file.display()),
+        &format!(
+            "{}: d_model: expected a multiple of the 16 encoder heads, found 7",
+            file.display()
+        ),
     );
     // The message of the operating system also appears once, in the first text.
     let missing = std::io::Error::from(std::io::ErrorKind::PermissionDenied);
-    let unreadable = || CheckpointError::Unreadable {
-        file: "model.safetensors".to_owned(),
+    let unreadable = simdformer::Error::Io {
+        action: "read",
+        path: "model.safetensors".into(),
         error: std::io::Error::from(std::io::ErrorKind::PermissionDenied),
     };
-    let words = format!("model.safetensors: cannot be read: {missing}");
-    reads(&unreadable(), &words);
-    reads(&ModelError::Checkpoint(unreadable()), &words);
+    reads(&unreadable, &format!("model.safetensors: cannot be read: {missing}"));
 
     let isa = Isa::from_name("mmx").expect_err("no such set");
-    let error = ModelError::Isa(isa);
-    reads(&error, &format!("SIMDFORMER_ISA: {isa}"));
+    let KernelError::UnknownIsa { expected, .. } = isa else { panic!("{isa}") };
+    let error = simdformer::Error::from(isa);
+    reads(&error, &format!("SIMDFORMER_ISA: expected one of {expected:?}, found \"mmx\""));
     let gemm = KernelError::Size {
         property: "length",
         operand: "bias",
@@ -133,12 +136,15 @@ fn every_error_about_a_missing_tensor_is_complete() {
         let dims = Dims::small(family);
         let checkpoint = dims.checkpoint(1);
         let error = checkpoint.named("nothing like any other").expect_err("no such tensor");
-        assert_eq!(error.to_string(), "no tensor nothing like any other");
+        assert_eq!(
+            error.to_string(),
+            "the checkpoint: expected a tensor of this name, found no tensor nothing like any other"
+        );
         if checkpoint.optional(TensorId::OutputBias).expect("readable").is_none() {
             let error = checkpoint.tensor(TensorId::OutputBias).expect_err("no bias");
             assert_eq!(
                 error.to_string(),
-                "no tensor for output.bias: checkpoints of this family have none"
+                "the tensor of output.bias: expected a family whose checkpoints have one, found one whose checkpoints have none"
             );
         }
         let mut config = dims.config();
@@ -147,10 +153,7 @@ fn every_error_about_a_missing_tensor_is_complete() {
             let words = error.to_string();
             assert!(!words.ends_with("expected ") && !words.contains("expected ;"), "{words}");
             let expected = matches!(family, Family::Marian | Family::Fsmt);
-            let refused = matches!(
-                error,
-                CheckpointError::Config { error: ConfigError::NotInFamily { .. }, .. }
-            );
+            let refused = matches!(error, simdformer::Error::Unsupported { .. });
             assert_eq!(refused, expected, "{words}");
         }
     }

@@ -408,31 +408,37 @@ fn configurations() {
         change(&mut config);
         said.of(config.validate(), expected);
     };
-    with(|c| c.d_model = 0, "d_model must be at least 1, found 0");
-    with(|c| c.d_model = 9, "d_model 9 is not a multiple of the encoder heads, 2");
-    with(|c| c.d_model = 1 << 30, "d_model must be at most 16777216, found 1073741824");
-    with(|c| c.source_vocab = 0, "source vocabulary must be at least 1, found 0");
+    with(|c| c.d_model = 0, "d_model: expected at least 1, found 0");
+    with(|c| c.d_model = 9, "d_model: expected a multiple of the 2 encoder heads, found 9");
+    with(|c| c.d_model = 1 << 30, "d_model: expected at most 16777216, found 1073741824");
+    with(|c| c.source_vocab = 0, "source vocabulary: expected at least 1, found 0");
     with(
         |c| c.target_vocab = 21,
-        "source and target share one embedding, but the source vocabulary is 20 and the target's 21",
+        "target vocabulary: expected 20, that of the source, because both share one embedding, found 21",
     );
-    with(|c| c.encoder.layers = 0, "encoder layers must be at least 1, found 0");
-    with(|c| decoder(c, |d| d.heads = 0), "decoder heads must be at least 1, found 0");
-    with(|c| decoder(c, |d| d.heads = 3), "d_model 8 is not a multiple of the decoder heads, 3");
-    with(|c| c.encoder.ffn_dim = 0, "encoder feed-forward width must be at least 1, found 0");
-    with(|c| c.layer_norm_eps = f32::NAN, "layer_norm_eps must be a number from 0 to 1, found NaN");
-    with(|c| c.embedding_scale = -1.0, "embedding scale must be a positive number, found -1");
+    with(|c| c.encoder.layers = 0, "encoder layers: expected at least 1, found 0");
+    with(|c| decoder(c, |d| d.heads = 0), "decoder heads: expected at least 1, found 0");
+    with(
+        |c| decoder(c, |d| d.heads = 3),
+        "d_model: expected a multiple of the 3 decoder heads, found 8",
+    );
+    with(|c| c.encoder.ffn_dim = 0, "encoder feed-forward width: expected at least 1, found 0");
+    with(
+        |c| c.layer_norm_eps = f32::NAN,
+        "layer_norm_eps: expected a number from 0 to 1, found NaN",
+    );
+    with(|c| c.embedding_scale = -1.0, "embedding scale: expected a positive number, found -1");
     with(
         |c| c.encoder.max_positions = Some(0),
-        "max positions of the encoder must be at least 1, found 0",
+        "max positions of the encoder: expected at least 1, found 0",
     );
     with(
         |c| decoder(c, |d| d.head_dim = Some(0)),
-        "decoder head width must be at least 1, found 0",
+        "decoder head width: expected at least 1, found 0",
     );
-    with(|c| c.attention_scale = Some(0.0), "attention scale must be a positive number, found 0");
-    with(|c| c.logit_scale = f32::INFINITY, "logit scale must be a positive number, found inf");
-    with(|c| c.token_types = 1 << 30, "token types must be at most 16777216, found 1073741824");
+    with(|c| c.attention_scale = Some(0.0), "attention scale: expected a positive number, found 0");
+    with(|c| c.logit_scale = f32::INFINITY, "logit scale: expected a positive number, found inf");
+    with(|c| c.token_types = 1 << 30, "token types: expected at most 16777216, found 1073741824");
     with(
         |c| {
             c.encoder.relative_bias =
@@ -449,77 +455,77 @@ fn configurations() {
     );
     with(
         |c| (c.family, c.token_types) = (Family::Marian, 2),
-        "no marian checkpoint has token types; weights of your own may be of Family::Plain, which has names for all",
+        "token types: expected a family that has it, as Family::Plain, which has names for all parts of weights of your own, found marian: no marian checkpoint has it",
     );
     with(
         |c| c.positions = Positions::Learned { offset: 0 },
-        "learned positions need max_position_embeddings, found none",
+        "max_position_embeddings: expected the length of the table of learned positions, found none",
     );
     with(
         |c| {
             (c.d_model, c.positions) = (2, Positions::HalfSplitClosed { offset: 0 });
         },
-        "half-split positions with an offset need d_model of at least 4, found 2",
+        "d_model: expected at least 4 for half-split positions with an offset, found 2",
     );
     with(
         |c| {
             c.family = Family::Marian;
             decoder(c, |d| d.embedding_norm = Some(EmbeddingNorm::AfterPositions));
         },
-        "no marian checkpoint has a norm after the embeddings of the decoder; weights of your own may be of Family::Plain, which has names for all",
+        "a norm after the embeddings of the decoder: expected a family that has it, as Family::Plain, which has names for all parts of weights of your own, found marian: no marian checkpoint has it",
     );
     with(
         |c| (c.family, c.encoder.final_norm) = (Family::Marian, true),
-        "no marian checkpoint has a norm after the last layer of the encoder; weights of your own may be of Family::Plain, which has names for all",
+        "a norm after the last layer of the encoder: expected a family that has it, as Family::Plain, which has names for all parts of weights of your own, found marian: no marian checkpoint has it",
     );
     with(
         |c| c.tokens.pad = Some(20),
-        "pad_token_id must be below the target vocabulary of 20, found 20",
+        "pad_token_id: expected an id below the target vocabulary of 20, found 20",
     );
     with(
         |c| c.tokens.eos = vec![1, 21],
-        "eos_token_id must be below the target vocabulary of 20, found 21",
+        "eos_token_id: expected an id below the target vocabulary of 20, found 21",
     );
     with(
         |c| c.tokens.decoder_start = Some(22),
-        "decoder_start_token_id must be below the target vocabulary of 20, found 22",
+        "decoder_start_token_id: expected an id below the target vocabulary of 20, found 22",
     );
     with(
         |c| c.tokens.forced_bos = Some(23),
-        "forced_bos_token_id must be below the target vocabulary of 20, found 23",
+        "forced_bos_token_id: expected an id below the target vocabulary of 20, found 23",
     );
     with(
         |c| c.tokens.banned = vec![24],
-        "bad_words_ids must be below the target vocabulary of 20, found 24",
+        "bad_words_ids: expected an id below the target vocabulary of 20, found 24",
     );
     let mut read = |json: &str, expected: &str| said.of(Config::from_hugging_face(json), expected);
-    read("{", "not JSON at line 1, column 1: EOF while parsing an object");
+    read("{", "expected JSON, found an error at line 1, column 1: EOF while parsing an object");
     read("3", "expected a JSON object, found a number");
-    read(r#"{"model_type": 3}"#, "\"model_type\" must be a string, found 3");
+    read(r#"{"model_type": 3}"#, "model_type: expected a string, found 3");
     read(
         r#"{"model_type": "perceiver"}"#,
-        "model_type \"perceiver\" is not supported; the supported ones are marian, bart, mbart, m2m_100, pegasus, blenderbot, blenderbot-small, mvp, plbart, fsmt, seamless_m4t, seamless_m4t_v2, t5, mt5, umt5, whisper, bert, roberta, xlm-roberta, camembert, distilbert, mpnet, nn_transformer",
+        "model_type: expected one of marian, bart, mbart, m2m_100, pegasus, blenderbot, blenderbot-small, mvp, plbart, fsmt, seamless_m4t, seamless_m4t_v2, t5, mt5, umt5, whisper, bert, roberta, xlm-roberta, camembert, distilbert, mpnet, nn_transformer, found \"perceiver\"",
     );
     read(
         r#"{"model_type": "bart", "d_model": -8}"#,
-        "\"d_model\" must be an integer of 0 or more, found -8",
+        "d_model: expected an integer of 0 or more, found -8",
     );
     read(
         r#"{"model_type": "bart", "activation_function": "mish"}"#,
-        "activation \"mish\" is not supported; the supported ones are relu, gelu, gelu_new, gelu_pytorch_tanh, silu, swish, linear",
+        "activation_function: expected one of relu, gelu, gelu_new, gelu_pytorch_tanh, silu, swish, linear, found \"mish\"",
     );
     read(
         r#"{"model_type": "bart", "is_encoder_decoder": false}"#,
-        "is_encoder_decoder is false: only encoder-decoder models are supported",
+        "is_encoder_decoder: expected true, because only encoder-decoder models are supported, found false",
     );
     let mut config = Config::transformer(small);
     said.of(
         config.set_generation_config(r#"{"eos_token_id": 99}"#),
-        "eos_token_id must be below the target vocabulary of 20, found 99",
+        "eos_token_id: expected an id below the target vocabulary of 20, found 99",
     );
     said.of(
         config.set_generation_config(r#"{"num_beams": "many"}"#),
-        "\"num_beams\" must be an integer of 0 or more, found \"many\"",
+        "num_beams: expected an integer of 0 or more, found \"many\"",
     );
     said.check("every word: configurations");
 }
@@ -540,36 +546,36 @@ fn weights() {
     };
     said.of(
         find(&[20, 8], 639),
-        "memory: encoder.embedding.weight needs 640 bytes for its shape and type, found 639",
+        "memory: encoder.embedding.weight: expected 640 bytes for its shape and type, found 639",
     );
     said.of(find(&[8, 20], 640), "encoder.embedding.weight: expected shape [20, 8], found [8, 20]");
     let expected = format!(
-        "memory: the size of encoder.embedding.weight, shape [{}, 8], overflows",
+        "memory: encoder.embedding.weight: expected a size that fits the address space, found shape [{}, 8], whose size overflows",
         usize::MAX
     );
     said.of(find(&[usize::MAX, 8], 640), &expected);
-    said.of(Checkpoint::from_tensors(config.clone(), &|_| None), "no tensor for encoder.embedding.weight: expected encoder.embedding.weight, decoder.embedding.weight, output.weight");
+    said.of(Checkpoint::from_tensors(config.clone(), &|_| None), "the tensor of encoder.embedding.weight: expected encoder.embedding.weight, decoder.embedding.weight, output.weight, found none");
     said.of(
         Checkpoint::from_tensors(Config { d_model: 7, ..config.clone() }, &|_| None),
-        "memory: d_model 7 is not a multiple of the encoder heads, 2",
+        "memory: d_model: expected a multiple of the 2 encoder heads, found 7",
     );
 
     let checkpoint = Dims::small(Family::Marian).checkpoint(1);
     said.of(
         checkpoint.tensor(TensorId::Positions(Side::Decoder)),
-        "a model of this configuration has no decoder.positions.weight",
+        "decoder.positions.weight: expected a part of a model of this configuration, found one that it does not have",
     );
     said.of(
         checkpoint.named("model.shared.weights"),
-        "no tensor model.shared.weights; the nearest names are model.shared.weight",
+        "the checkpoint: expected a tensor of this name, found no tensor model.shared.weights; the nearest names are model.shared.weight",
     );
     let bias = checkpoint.tensor(TensorId::OutputBias).expect("there");
     said.of(
         bias.read_into(&mut [0.0; 3]),
-        "final_logits_bias: the destination must have 131 elements, found 3",
+        "the destination of final_logits_bias: expected 131 elements, found 3",
     );
     let table = checkpoint.tensor(TensorId::SourceEmbedding).expect("there");
-    said.of(table.rows(130..132), "model.shared.weight: rows 130..132 asked for, there are 131");
+    said.of(table.rows(130..132), "rows of model.shared.weight: expected a range of the 131 rows that there are, found 130..132");
 
     said.of(
         Model::from_fn(config.clone(), |_, _, _| Err("no disk".into())),
@@ -581,11 +587,11 @@ fn weights() {
     };
     said.of(
         Model::from_fn(config.clone(), nan),
-        "the weights of encoder.embedding.weight: element 2 must be finite, found NaN",
+        "the weights of encoder.embedding.weight, element 2: expected a finite number, found NaN",
     );
     said.of(
         Model::from_fn(Config { d_model: 7, ..config }, |_, _, _| Ok(())),
-        "d_model 7 is not a multiple of the encoder heads, 2",
+        "d_model: expected a multiple of the 2 encoder heads, found 7",
     );
     said.check("every word: weights");
 }

@@ -490,13 +490,16 @@ fn t5_configurations_set_scale_gate_and_start() {
     }
     let said =
         |more: &str| read("t5", more).err().map(|error| error.to_string()).unwrap_or_default();
-    assert_eq!(said(""), "the key \"decoder_start_token_id\" is missing");
+    assert_eq!(
+        said(""),
+        "decoder_start_token_id: expected a value, found none: the key is missing"
+    );
     let unknown = said(&format!(r#"{start}, "feed_forward_proj": "gated-rope""#));
     assert!(unknown.contains("gated-rope"), "{unknown}");
     let encoder =
         read("t5", r#", "architectures": ["T5EncoderModel"], "is_encoder_decoder": false"#);
     assert!(encoder.expect("an encoder").decoder.is_none());
-    assert!(said(r#", "is_encoder_decoder": false"#).contains("is_encoder_decoder is false"));
+    assert!(said(r#", "is_encoder_decoder": false"#).contains("is_encoder_decoder: expected true"));
 }
 
 /// Some files have the embedding of a T5 under only one of its names. An output matrix that is equal to it
@@ -565,9 +568,11 @@ fn unsupported_architectures_are_named() {
         ("albert", "share"),
     ] {
         let message = said(name);
-        let start = format!("model_type \"{name}\" is not supported: ");
+        let start = format!(
+            "model_type: expected a supported architecture, found \"{name}\", which is not supported: "
+        );
         assert!(message.starts_with(&start) && message.contains(part), "{message}");
     }
     let unknown = said("transfomer");
-    assert!(unknown.contains("the supported ones are marian, bart"), "{unknown}");
+    assert!(unknown.contains("expected one of marian, bart"), "{unknown}");
 }

@@ -565,17 +565,23 @@ fn whisper_reads_its_files() {
     assert_eq!(asked.prefix(Some(50_261), None, false), [50_261, 50_360, 50_364]);
     assert_eq!(asked.prefix(None, None, false), [50_360, 50_364]);
     for (more, said) in [
-        (r#""num_mel_bins": 0"#, "bins of a frame must be at least 1, found 0"),
+        (r#""num_mel_bins": 0"#, "bins of a frame: expected at least 1, found 0"),
         (r#""forced_decoder_ids": [[2, 5]]"#, "from 1 on without a gap"),
         (r#""forced_decoder_ids": [[1, 5], [1, 6]]"#, "from 1 on without a gap"),
         (r#""forced_decoder_ids": [[1, -5]]"#, "from 1 on without a gap"),
-        (r#""forced_decoder_ids": [[1, 99999]]"#, "forced_decoder_ids must be below the target"),
+        (
+            r#""forced_decoder_ids": [[1, 99999]]"#,
+            "forced_decoder_ids: expected an id below the target",
+        ),
         (r#""lang_to_id": [1]"#, "an object of names and token ids"),
         (r#""lang_to_id": {"a": -1}"#, "an object of names and token ids"),
-        (r#""task_to_id": {"a": 99999}"#, "task_to_id must be below the target vocabulary"),
-        (r#""no_timestamps_token_id": 51865"#, "no_timestamps_token_id must be below"),
-        (r#""max_source_positions": 0"#, "max positions of the encoder must be at least 1"),
-        (r#""is_encoder_decoder": false"#, "is_encoder_decoder is false"),
+        (r#""task_to_id": {"a": 99999}"#, "task_to_id: expected an id below the target vocabulary"),
+        (r#""no_timestamps_token_id": 51865"#, "no_timestamps_token_id: expected an id below"),
+        (r#""max_source_positions": 0"#, "max positions of the encoder: expected at least 1"),
+        (
+            r#""is_encoder_decoder": false"#,
+            "is_encoder_decoder: expected true, because only encoder-decoder models are supported, found false",
+        ),
     ] {
         let text = format!(r#"{{"model_type": "whisper", {more}}}"#);
         let error = Config::from_hugging_face(&text).expect_err(more).to_string();

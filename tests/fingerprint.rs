@@ -127,6 +127,6 @@ fn a_fingerprint_is_read_from_its_text() {
         [&text[1..], &format!("{text}0"), &text.to_uppercase(), &text.replace('9', "g"), ""]
     {
         let error = wrong.parse::<Fingerprint>().expect_err("an error").to_string();
-        assert!(error.starts_with("a fingerprint must be 64 hexadecimal digits"), "{error}");
+        assert!(error.starts_with("fingerprint: expected 64 hexadecimal digits"), "{error}");
     }
 }

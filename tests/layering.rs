@@ -9,7 +9,7 @@ use std::fs;
 use std::path::Path;
 
 /// The modules of `src`. A module may import from those before it.
-const MODULES: [&str; 21] = [
+const MODULES: [&str; 22] = [
     "cancel",
     "fixed_thread_count",
     "json_object",
@@ -19,6 +19,7 @@ const MODULES: [&str; 21] = [
     "printable_text",
     "input_features",
     "memory",
+    "error",
     "search",
     "config",
     "kv",

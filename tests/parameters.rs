@@ -1,7 +1,7 @@
 //! The table of parameters is complete: its bytes add up, and every tensor of a checkpoint is in it once.
 
 use crate::random_model::{Dims, families};
-use simdformer::checkpoint::{Checkpoint, CheckpointError, TensorId};
+use simdformer::checkpoint::{Checkpoint, TensorId};
 use simdformer::config::{Family, Positions};
 use simdformer::kernels::Isa;
 use simdformer::{Dtype, Model, Storage, WeightDtype};
@@ -99,6 +99,6 @@ fn a_claim_of_many_layers_ends_at_the_first_that_is_missing() {
     config.encoder.layers = 1 << 12;
     config.decoder.iter_mut().for_each(|stack| stack.layers = 1 << 12);
     let error = Checkpoint::from_bytes(config, dims.bytes(1)).expect_err("layers are missing");
-    let CheckpointError::MissingTensor { tried, .. } = &error else { panic!("{error}") };
-    assert_eq!(tried[..], ["model.encoder.layers.2.self_attn.q_proj.weight"], "{error}");
+    let simdformer::Error::Corrupt { expected, .. } = &error else { panic!("{error}") };
+    assert_eq!(&**expected, "model.encoder.layers.2.self_attn.q_proj.weight", "{error}");
 }

@@ -4,14 +4,13 @@
 use crate::effort::choose;
 use crate::random_model::{Dims, Random};
 use crate::tiny_marian::Folder;
-use simdformer::checkpoint::{Checkpoint, CheckpointError, TensorId};
+use simdformer::checkpoint::{Checkpoint, TensorId};
 use simdformer::config::{Config, Family};
 use simdformer::kernels::Isa;
 use simdformer::search::Hooks;
 use simdformer::task_heads::Classifier;
 use simdformer::{
-    Event, Limits, LoadOptions, Model, ModelError, PackedError, Session, SessionError, SharedBytes,
-    Source,
+    Error, Event, Limits, LoadOptions, Model, Session, SessionError, SharedBytes, Source,
 };
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -151,10 +150,7 @@ fn unaligned_bytes_are_copied() {
     *file.last_mut().expect("a byte") ^= 1;
     assert!(open(&file, 0).is_ok(), "weights in place are verified only if that is wanted");
     let error = open(&file, 4).expect_err("damaged").to_string();
-    assert!(
-        error.starts_with("memory is damaged: the checksum of its weights must be "),
-        "{error}"
-    );
+    assert!(error.starts_with("memory: the checksum of the weights: expected "), "{error}");
 }
 
 /// What the header and the options say is always verified.
@@ -168,35 +164,37 @@ fn bytes_of_another_file_are_errors() {
         aligned(bytes),
         options,
     ) {
-        Err(ModelError::Packed(error)) => error,
+        Err(error) => error,
         other => panic!("{other:?}"),
     };
     let any = || LoadOptions::from(isa());
     for length in (0..good.len()).step_by(good.len() / 30 + 1).chain([begin, good.len() - 1]) {
         let error = refused(&good[..length], any());
-        let known =
-            matches!(error, PackedError::Length { .. } | PackedError::UnsupportedFormat { .. });
+        let known = matches!(error, Error::Corrupt { .. } | Error::Unsupported { .. });
         assert!(known, "{length} bytes: {error}");
     }
-    assert!(matches!(refused(&[&good[..], b"x"].concat(), any()), PackedError::Length { .. }));
-    assert!(matches!(refused(b"{}", any()), PackedError::UnsupportedFormat { .. }));
+    assert!(matches!(refused(&[&good[..], b"x"].concat(), any()), Error::Corrupt { .. }));
+    assert!(matches!(refused(b"{}", any()), Error::Unsupported { .. }));
     let mut bad = good.clone();
     bad[60] ^= 1;
-    assert!(matches!(refused(&bad, any()), PackedError::Checksum { part: "header", .. }));
+    assert!(
+        matches!(&refused(&bad, any()), Error::Corrupt { operand, .. } if operand.ends_with("the checksum of the header"))
+    );
     let mut bad = good.clone();
     let last = bad.len() - 1;
     bad[last] ^= 1;
     let verify = LoadOptions { verify_packed: true, ..any() };
-    assert!(matches!(refused(&bad, verify), PackedError::Checksum { part: "weights", .. }));
+    assert!(
+        matches!(&refused(&bad, verify), Error::Corrupt { operand, .. } if operand.ends_with("the checksum of the weights"))
+    );
     let error = refused(&good, options("f32")).to_string();
-    let expected =
-        "memory must be packed in the dtypes \"f32\", found \"int8\": pack the checkpoint again";
+    let expected = "memory: expected weights packed in the dtypes \"f32\", found \"int8\": pack the checkpoint again";
     assert_eq!(error, expected);
     assert!(Model::from_packed_bytes(config.clone(), aligned(&good), options("int8")).is_ok());
     for other in Isa::available().filter(|&other| other != isa()) {
         let error = refused(&good, other.into()).to_string();
         assert!(
-            error.contains(&format!("must be packed for {other}, found \"{}\"", isa())),
+            error.contains(&format!("expected weights packed for {other}, found \"{}\"", isa())),
             "{error}"
         );
         assert!(
@@ -207,7 +205,7 @@ fn bytes_of_another_file_are_errors() {
     let narrower = Dims { layers: [1, 2], ..Dims::small(Family::Marian) }.config();
     let error =
         Model::from_packed_bytes(narrower, aligned(&good), isa()).expect_err("another model");
-    assert!(matches!(error, ModelError::Packed(PackedError::Model { .. })), "{error}");
+    assert!(matches!(error, Error::Conflict { .. }), "{error}");
 }
 
 /// The numbers of damaged weights are anything. The results are wrong, and nothing panics.
@@ -340,12 +338,12 @@ fn a_directory_with_packed_weights_opens_like_a_checkpoint() {
     }
     // No tensor can be read, by name or by role.
     let error = checkpoint.tensor(TensorId::SourceEmbedding).expect_err("packed");
-    assert!(matches!(error, CheckpointError::Packed { .. }), "{error}");
+    assert!(matches!(error, Error::Unsupported { .. }), "{error}");
     assert!(error.to_string().ends_with("open the checkpoint that was packed"), "{error}");
     assert!(checkpoint.optional(TensorId::OutputBias).is_err());
     // Other dtypes need the checkpoint.
     let error = Model::load(&checkpoint, options("f32")).expect_err("int8");
-    assert!(matches!(error, ModelError::Packed(PackedError::Dtypes { .. })), "{error}");
+    assert!(matches!(error, Error::Conflict { .. }), "{error}");
 }
 
 #[test]
@@ -358,7 +356,8 @@ fn the_best_packed_set_is_used_and_a_missing_one_is_named() {
     }
     for isa in Isa::available().filter(|&isa| isa != Isa::SCALAR) {
         let error = Model::open_with(&folder.0, isa).expect_err("only scalar").to_string();
-        let expected = format!("model.scalar.packed must be packed for {isa}, found \"scalar\"");
+        let expected =
+            format!("model.scalar.packed: expected weights packed for {isa}, found \"scalar\"");
         assert!(error.contains(&expected), "{error}");
     }
 }

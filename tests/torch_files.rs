@@ -4,7 +4,7 @@
 use crate::random_model::{Dims, Random};
 use crate::torch_file::{StateDict, Tensor, contiguous};
 use simdformer::Model;
-use simdformer::checkpoint::{Checkpoint, CheckpointError, TensorId};
+use simdformer::checkpoint::{Checkpoint, TensorId};
 use simdformer::config::Family;
 use simdformer::kernels::Isa;
 use simdformer::task_heads::SentenceHead;
@@ -211,8 +211,9 @@ fn shards_are_read_and_safetensors_are_preferred() {
     let open = || Checkpoint::open(&folder);
     let error = open().expect_err("no index").to_string();
     assert!(
-        error.contains("pytorch_model.bin.index.json: no such file")
-            && error.contains("pytorch_model-00002-of-00002.bin"),
+        error.contains(
+            "pytorch_model.bin.index.json: expected the index that lists the tensors of pytorch_model-00001-of-00002.bin, pytorch_model-00002-of-00002.bin, found no such file"
+        ) && error.contains("pytorch_model-00002-of-00002.bin"),
         "{error}"
     );
     write(
@@ -225,10 +226,10 @@ fn shards_are_read_and_safetensors_are_preferred() {
     // One file is preferred to shards, and safetensors to all.
     write("pytorch_model.bin", b"\x80\x02N.");
     let error = open().expect_err("a wrong file");
-    assert!(matches!(error, CheckpointError::TorchFile { .. }), "{error}");
+    assert!(matches!(error, simdformer::Error::Corrupt { .. }), "{error}");
     write("model.fp16.safetensors", b"x");
     let error = open().expect_err("a wrong file");
-    assert!(matches!(error, CheckpointError::TorchFile { .. }), "{error}");
+    assert!(matches!(error, simdformer::Error::Corrupt { .. }), "{error}");
     write("model.safetensors", &bytes);
     assert!(open().expect("safetensors").files().all(|file| file.ends_with("model.safetensors")));
 }

@@ -4,13 +4,12 @@
 use crate::random_model::{Dims, Random, decoding};
 use crate::tiny_marian::{MARIAN, floats, marian_tensors};
 use safetensors::SafeTensors;
-use simdformer::checkpoint::{Checkpoint, CheckpointError, Dtype, ParamKind, TensorId, TensorRef};
+use simdformer::checkpoint::{Checkpoint, Dtype, ParamKind, TensorId, TensorRef};
 use simdformer::config::{
-    Biases, Config, ConfigError, Dimensions, EmbeddingNorm, Positions, Side, SpecialTokens, Stack,
-    TiedWeights,
+    Biases, Config, Dimensions, EmbeddingNorm, Positions, Side, SpecialTokens, Stack, TiedWeights,
 };
 use simdformer::kernels::Isa;
-use simdformer::{Limits, Model, ModelError, Session, StepRow, Storage};
+use simdformer::{Error, Limits, Model, Session, StepRow, Storage};
 use std::collections::HashSet;
 use std::path::Path;
 
@@ -98,7 +97,7 @@ fn a_function_that_fails_or_writes_nan_is_an_error() {
         error.to_string(),
         "the weights of decoder.layers.0.self_attention.query.weight: the disk sleeps"
     );
-    let ModelError::Weights { error, .. } = error else { panic!("{error}") };
+    let Error::Caller { error, .. } = error else { panic!("{error}") };
     assert!(error.downcast_ref::<std::io::Error>().is_some());
 
     let with = |wanted: TensorId, index: usize, number: f32| {
@@ -116,7 +115,10 @@ fn a_function_that_fails_or_writes_nan_is_an_error() {
             continue;
         }
         let error = outcome.expect_err("an error").to_string();
-        assert_eq!(error, format!("the weights of {role}: element 5 must be finite, found NaN"));
+        assert_eq!(
+            error,
+            format!("the weights of {role}, element 5: expected a finite number, found NaN")
+        );
     }
     assert!(with(TensorId::OutputBias, 3, f32::NEG_INFINITY).is_ok());
     assert!(with(TensorId::OutputBias, 3, f32::INFINITY).is_err());
@@ -124,7 +126,7 @@ fn a_function_that_fails_or_writes_nan_is_an_error() {
 
     let wrong = Config { d_model: 9, ..config };
     let error = Model::from_fn(wrong, |_, _, _| Ok(())).expect_err("9 is no multiple of 2");
-    assert!(matches!(error, ModelError::Config(ConfigError::HeadsDoNotDivide { .. })), "{error}");
+    assert!(matches!(error, Error::InvalidOption { .. }), "{error}");
 }
 
 /// Every option of a configuration. No family has all of them.
@@ -246,8 +248,7 @@ fn borrowed_tensors_that_do_not_fit_are_errors() {
     refused(
         BIAS,
         &|_| false,
-        "no tensor for encoder.layers.0.feed_forward.inner.bias: expected \
-         model.encoder.layers.0.fc1.bias; the nearest names are model.encoder.layers.0.fc1.weight",
+        "the tensor of encoder.layers.0.feed_forward.inner.bias: expected model.encoder.layers.0.fc1.bias, found none; the nearest names are model.encoder.layers.0.fc1.weight",
     );
     refused(
         BIAS,
@@ -255,7 +256,7 @@ fn borrowed_tensors_that_do_not_fit_are_errors() {
             tensor.data = &tensor.data[1..];
             true
         },
-        "memory: model.encoder.layers.0.fc1.bias needs 12 bytes for its shape and type, found 11",
+        "memory: model.encoder.layers.0.fc1.bias: expected 12 bytes for its shape and type, found 11",
     );
     refused(
         BIAS,
@@ -263,7 +264,7 @@ fn borrowed_tensors_that_do_not_fit_are_errors() {
             tensor.dtype = Dtype::Bf16;
             true
         },
-        "memory: model.encoder.layers.0.fc1.bias needs 6 bytes for its shape and type, found 12",
+        "memory: model.encoder.layers.0.fc1.bias: expected 6 bytes for its shape and type, found 12",
     );
     refused(
         SHARED,
@@ -279,7 +280,10 @@ fn borrowed_tensors_that_do_not_fit_are_errors() {
             tensor.shape = vec![usize::MAX, 4];
             true
         },
-        &format!("memory: the size of model.shared.weight, shape [{}, 4], overflows", usize::MAX),
+        &format!(
+            "memory: model.shared.weight: expected a size that fits the address space, found shape [{}, 4], whose size overflows",
+            usize::MAX
+        ),
     );
     // One layer more than the configuration has, of which only one tensor is present.
     let more = floats(&[3], 0);
@@ -291,10 +295,10 @@ fn borrowed_tensors_that_do_not_fit_are_errors() {
         Some(TensorRef { dtype: Dtype::F32, shape: shape.clone(), data })
     };
     let error = Checkpoint::from_tensors(config(), &find).expect_err("a layer more");
-    assert!(matches!(error, CheckpointError::ExtraLayer { layers: 1, .. }), "{error}");
+    assert!(matches!(error, Error::Corrupt { .. }), "{error}");
     let wrong = Config { d_model: 0, ..config() };
     let error = Checkpoint::from_tensors(wrong, &find).expect_err("no width").to_string();
-    assert_eq!(error, "memory: d_model must be at least 1, found 0");
+    assert_eq!(error, "memory: d_model: expected at least 1, found 0");
 }
 
 #[test]

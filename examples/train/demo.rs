@@ -1,7 +1,7 @@
 //! The demo: sentences of the grammar, and the training settings of its model.
 
 use super::grammar::{self, Example};
-use simdformer::train::{Corpus, Reading, RunError, Words};
+use simdformer::train::{Corpus, Reading, Words};
 use std::collections::HashSet;
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -40,7 +40,7 @@ pub(crate) fn corpora(
     let words = Words::read(&folder())?;
     let words: HashSet<&str> = words.target_words().into_iter().collect();
     let known = |text: &str| text.split(' ').all(|word| words.contains(word));
-    let corpus = |pairs: &[Example], name: &str| -> Result<Corpus, RunError> {
+    let corpus = |pairs: &[Example], name: &str| -> Result<Corpus, simdformer::Error> {
         let mut lines = String::new();
         for Example { source, target } in pairs {
             // The vocabulary contains only the words that were drawn when it was created.

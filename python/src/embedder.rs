@@ -291,7 +291,6 @@ impl From<EmbedError> for Failure {
         let message = error.to_string();
         match error {
             EmbedError::Text(error) => error.into(),
-            EmbedError::Checkpoint(error) => error.into(),
             EmbedError::Model(error) => error.into(),
             EmbedError::Session(error) => error.into(),
             EmbedError::Cancelled => Self::new("CancelledError", message),
@@ -310,7 +309,7 @@ impl From<EmbedError> for Failure {
             EmbedError::Range { .. } | EmbedError::NoRanges => {
                 Self::new("InputError", message).with("argument", "ranges")
             }
-            EmbedError::Head(_) | EmbedError::NoClassifier | EmbedError::Labels { .. } => {
+            EmbedError::NoClassifier | EmbedError::Labels { .. } => {
                 Self::new("CheckpointError", message)
             }
             _ => Self::new("SimdformerError", message),

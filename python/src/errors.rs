@@ -6,9 +6,9 @@
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use simdformer::checkpoint::CheckpointError;
+use simdformer::kernels::ISA_VARIABLE;
 use simdformer::search::SearchError;
-use simdformer::{KernelError, ModelError, SessionError, SourceError};
+use simdformer::{Error, KernelError, SessionError, SourceError};
 use simdformer_text::TextError;
 use simdformer_text::translator::{Failure as TextFailure, TranslateError};
 
@@ -141,35 +141,32 @@ impl From<KernelError> for Failure {
     }
 }
 
-impl From<CheckpointError> for Failure {
-    fn from(error: CheckpointError) -> Self {
-        let message = error.to_string();
-        let missing = match error {
-            CheckpointError::DirectoryMissing { path }
-            | CheckpointError::NotADirectory { path } => path,
-            CheckpointError::FileMissing { file, .. } => file,
-            CheckpointError::OutOfMemory { bytes, .. } => {
-                return Self::new("MemoryPlanError", message).with("bytes", bytes as u64);
-            }
-            _ => return Self::new("CheckpointError", message),
-        };
-        Self::new("ModelNotFoundError", message).with("path", missing)
-    }
-}
-
-impl From<ModelError> for Failure {
-    fn from(error: ModelError) -> Self {
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
         let message = error.to_string();
         match error {
-            ModelError::Checkpoint(error) => error.into(),
-            ModelError::Isa(_) => Self::new("IsaError", message),
-            ModelError::WeightDtypes(_) | ModelError::Unfit { .. } => {
-                Self::new("OptionError", message).with("option", "dtype")
+            Error::NotFound { operand, .. } => {
+                Self::new("ModelNotFoundError", message).with("path", &*operand)
             }
-            ModelError::OutOfMemory { bytes } => {
+            Error::Unsupported { operand, .. } if *operand == *ISA_VARIABLE => {
+                Self::new("IsaError", message)
+            }
+            Error::InvalidOption { operand, expected, found } => Self::new("OptionError", message)
+                .with("option", &*operand)
+                .with("expected", &*expected)
+                .with("found", &*found),
+            Error::InvalidInput { operand, expected, found, .. } => {
+                Self::new("InputError", message)
+                    .with("argument", &*operand)
+                    .with("expected", &*expected)
+                    .with("found", &*found)
+            }
+            Error::OutOfMemory { bytes: Some(bytes), .. } => {
                 Self::new("MemoryPlanError", message).with("bytes", bytes)
             }
-            ModelError::TooLarge => Self::new("MemoryPlanError", message),
+            Error::OutOfMemory { bytes: None, .. } => Self::new("MemoryPlanError", message),
+            Error::Cancelled { .. } => Self::new("CancelledError", message),
+            Error::Kernel(error) => error.into(),
             _ => Self::new("CheckpointError", message),
         }
     }

@@ -97,11 +97,7 @@ pub(crate) fn open(
     let isa = instruction_set(isa)?;
     let dtypes = match dtype {
         None => WeightDtypes::default(),
-        Some(name) => name.parse().map_err(|error: simdformer::WeightDtypesError| {
-            Failure::new("OptionError", error.to_string())
-                .with("option", "dtype")
-                .with("found", name)
-        })?,
+        Some(name) => name.parse::<WeightDtypes>()?,
     };
     let files = match files(directory) {
         Ok(files) => files,

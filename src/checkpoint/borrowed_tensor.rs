@@ -3,9 +3,9 @@
 use core::fmt;
 use std::borrow::Cow;
 
-use super::CheckpointError;
 use super::byte_source::Source;
 use super::safetensors_file::{self, Entry, Stored};
+use crate::error::Error;
 use simdformer_kernels::Dtype;
 
 /// A tensor in the caller's memory, row-major, for
@@ -24,7 +24,7 @@ pub struct TensorRef<'t> {
 
 impl<'t> TensorRef<'t> {
     /// Checks that shape, dtype and number of bytes match.
-    pub(super) fn checked(self, name: &str) -> Result<(Source<'t>, Entry), CheckpointError> {
+    pub(super) fn checked(self, name: &str) -> Result<(Source<'t>, Entry), Error> {
         let source = Source::memory(Cow::Borrowed(self.data));
         let entry = safetensors_file::whole(
             &source,

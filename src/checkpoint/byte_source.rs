@@ -10,8 +10,8 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
-use super::CheckpointError;
 use super::unsupported_formats::UnsupportedFormat;
+use crate::error::{Error, not_utf8};
 use crate::printable_text::sanitized;
 
 /// The bytes of one safetensors file, or of one tensor in memory.
@@ -26,11 +26,11 @@ enum Bytes<'c> {
 }
 
 impl<'c> Source<'c> {
-    pub(super) fn open(path: &Path) -> Result<Self, CheckpointError> {
+    pub(super) fn open(path: &Path) -> Result<Self, Error> {
         let name = path.display().to_string();
-        match open_file(path).map_err(|error| unreadable(&name, error))? {
+        match open_file(path).map_err(|error| Error::unreadable(&*name, error))? {
             Some((file, len)) => Ok(Self { name, bytes: Bytes::File(Positioned::new(file), len) }),
-            None => Err(CheckpointError::NotAFile { file: name }),
+            None => Err(not_a_file(name)),
         }
     }
 
@@ -50,7 +50,7 @@ impl<'c> Source<'c> {
     }
 
     /// Fills `out` with the bytes starting at `offset`.
-    pub(super) fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<(), CheckpointError> {
+    pub(super) fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<(), Error> {
         let result = match &self.bytes {
             Bytes::File(file, _) => file.read_exact_at(out, offset),
             Bytes::Memory(bytes) => {
@@ -65,7 +65,7 @@ impl<'c> Source<'c> {
                 }
             }
         };
-        result.map_err(|error| unreadable(&self.name, error))
+        result.map_err(|error| Error::unreadable(&*self.name, error))
     }
 }
 
@@ -73,7 +73,7 @@ impl<'c> Source<'c> {
 const BEGIN: usize = 512;
 
 /// Returns an error if `source` begins like a file of another format, or like a text message.
-pub(super) fn check_format(source: &Source<'_>) -> Result<(), CheckpointError> {
+pub(super) fn check_format(source: &Source<'_>) -> Result<(), Error> {
     let mut begin = [0; BEGIN];
     let begin = &mut begin[..source.len().min(BEGIN as u64) as usize];
     source.read_at(0, begin)?;
@@ -83,29 +83,35 @@ pub(super) fn check_format(source: &Source<'_>) -> Result<(), CheckpointError> {
     }
 }
 
-fn foreign_weights(name: &str, found: UnsupportedFormat, begin: &[u8]) -> CheckpointError {
+fn foreign_weights(name: &str, found: UnsupportedFormat, begin: &[u8]) -> Error {
     const SAID: usize = 80;
     let says = match found {
         UnsupportedFormat::Message => sanitized(String::from_utf8_lossy(begin).trim(), SAID),
         _ => String::new(),
     };
-    CheckpointError::ForeignWeights { file: name.to_owned(), found, says }
+    found.error(name, &says)
 }
 
 /// The text of a JSON file of at most `limit` bytes; `None` if there is no such file.
-pub(crate) fn read_json(path: &Path, limit: u64) -> Result<Option<String>, CheckpointError> {
+pub(crate) fn read_json(path: &Path, limit: u64) -> Result<Option<String>, Error> {
     let name = path.display().to_string();
     let (file, len) = match open_file(path) {
         Ok(Some(opened)) => opened,
-        Ok(None) => return Err(CheckpointError::NotAFile { file: name }),
+        Ok(None) => return Err(not_a_file(name)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(unreadable(&name, error)),
+        Err(error) => return Err(Error::unreadable(name, error)),
     };
     let mut bytes = Vec::with_capacity(len.min(limit) as usize + 2);
     // Read one byte more than allowed to detect a longer file; the length in the directory may be wrong.
-    file.take(limit + 1).read_to_end(&mut bytes).map_err(|error| unreadable(&name, error))?;
+    file.take(limit + 1)
+        .read_to_end(&mut bytes)
+        .map_err(|error| Error::unreadable(&*name, error))?;
     if bytes.len() as u64 > limit {
-        return Err(CheckpointError::JsonTooLarge { file: name, limit });
+        return Err(Error::corrupt(
+            name,
+            format!("at most {limit} bytes, as in every real one"),
+            "more",
+        ));
     }
     let begin = &bytes[..bytes.len().min(BEGIN)];
     let found = UnsupportedFormat::of_bytes(begin);
@@ -115,10 +121,9 @@ pub(crate) fn read_json(path: &Path, limit: u64) -> Result<Option<String>, Check
     }) {
         return Err(foreign_weights(&name, found, begin));
     }
-    String::from_utf8(bytes).map(Some).map_err(|error| CheckpointError::NotUtf8 {
-        file: name,
-        valid_up_to: error.utf8_error().valid_up_to(),
-    })
+    String::from_utf8(bytes)
+        .map(Some)
+        .map_err(|error| Error::corrupt(name, "UTF-8", not_utf8(&error.utf8_error())))
 }
 
 /// The file and its length. `None` for anything other than a regular file; it is not opened, because opening a
@@ -132,8 +137,8 @@ fn open_file(path: &Path) -> io::Result<Option<(File, u64)>> {
     Ok(Some((file, len)))
 }
 
-fn unreadable(name: &str, error: io::Error) -> CheckpointError {
-    CheckpointError::Unreadable { file: name.to_owned(), error }
+fn not_a_file(name: String) -> Error {
+    Error::not_found(name, "a regular file", "something else")
 }
 
 #[cfg(unix)]

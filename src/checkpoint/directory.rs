@@ -3,14 +3,15 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use super::CheckpointError;
 use super::byte_source::{Source, read_json};
+use super::faults::wrong_dtype;
 use super::lazy_tensor::{Accept, TensorView};
 use super::safetensors_file::{self, Entry};
 use super::shards::{self, Opened, ReadHeader};
 #[cfg(feature = "torch")]
 use super::torch_file;
 use super::unsupported_formats::{self, UnsupportedFormat};
+use crate::error::{Error, listed};
 use crate::json_object::object;
 use crate::printable_text::sanitized;
 
@@ -24,12 +25,11 @@ const TORCH: [&str; 2] = ["pytorch_model.bin", "pytorch_model.bin.index.json"];
 const MAX_NAMES: usize = 4096;
 
 /// Returns an error if `directory` contains weights in another format, and none in safetensors.
-pub(super) fn reject_other_formats(directory: &Path) -> Result<(), CheckpointError> {
+pub(super) fn reject_other_formats(directory: &Path) -> Result<(), Error> {
     let names = names_in(directory);
     match UnsupportedFormat::among(&names) {
         Some((name, found)) if unsupported_formats::safetensors(&names).next().is_none() => {
-            let file = directory.join(name).display().to_string();
-            Err(CheckpointError::ForeignWeights { file, found, says: String::new() })
+            Err(found.error(&directory.join(name).display().to_string(), ""))
         }
         _ => Ok(()),
     }
@@ -52,7 +52,7 @@ pub(super) fn has_tensors(directory: &Path) -> bool {
 
 /// Opens the weights of a directory: one file, shards with an index, or the only other safetensors file. Files of
 /// `torch.save` are used if there is none of these.
-pub(super) fn open_weights(directory: &Path) -> Result<Opened, CheckpointError> {
+pub(super) fn open_weights(directory: &Path) -> Result<Opened, Error> {
     let single = directory.join(WEIGHTS);
     if single.exists() {
         return open_single(&single, safetensors_file::read_header);
@@ -65,8 +65,7 @@ pub(super) fn open_weights(directory: &Path) -> Result<Opened, CheckpointError> 
     let found: Vec<&String> = unsupported_formats::safetensors(&names).collect();
     let shards = shards_among(&found);
     if !shards.is_empty() {
-        let file = path(shards::INDEX);
-        return Err(CheckpointError::ShardsWithoutIndex { file, shards });
+        return Err(no_index(path(shards::INDEX), &shards));
     }
     let consolidated = |name: &str| name.starts_with("consolidated");
     if let [name] = found[..]
@@ -82,32 +81,33 @@ pub(super) fn open_weights(directory: &Path) -> Result<Opened, CheckpointError> 
     match found[..] {
         [] => {
             reject_other_formats(directory)?;
-            let hint = if cfg!(feature = "torch") {
-                "nor is there a model.safetensors.index.json or a pytorch_model.bin"
+            let expected = if cfg!(feature = "torch") {
+                "weights here, in model.safetensors.index.json or in pytorch_model.bin"
             } else {
-                "nor is there a model.safetensors.index.json"
+                "weights here or in model.safetensors.index.json"
             };
-            Err(CheckpointError::FileMissing { file: path(WEIGHTS), hint })
+            Err(Error::not_found(path(WEIGHTS), expected, "no such file"))
         }
-        [name] if consolidated(name) => {
-            let (file, found) = (path(name), UnsupportedFormat::Consolidated);
-            Err(CheckpointError::ForeignWeights { file, found, says: String::new() })
-        }
+        [name] if consolidated(name) => Err(UnsupportedFormat::Consolidated.error(&path(name), "")),
         [name] => {
             let variant = unsupported_formats::variant(name).unwrap_or_default();
-            let (file, variant) = (path(name), sanitized(variant, 40));
-            Err(CheckpointError::OnlyVariant { file, variant })
+            let variant = sanitized(variant, 40);
+            let found = format!(
+                "the variant \"{variant}\"; rename it, or save what from_pretrained(..., variant=\"{variant}\") loads"
+            );
+            Err(Error::unsupported(path(name), "model.safetensors", found))
         }
         _ => {
-            let files = found.into_iter().map(|name| sanitized(name, 400)).collect();
-            Err(CheckpointError::SeveralWeights { path: directory.display().to_string(), files })
+            let files: Vec<_> = found.into_iter().map(|name| sanitized(name, 400)).collect();
+            let directory = directory.display().to_string();
+            Err(Error::unsupported(directory, "model.safetensors or one other", listed(&files)))
         }
     }
 }
 
 /// Opens the files of `torch.save` in a directory; `None` if there are none.
 #[cfg(feature = "torch")]
-fn open_torch(directory: &Path, names: &[String]) -> Result<Option<Opened>, CheckpointError> {
+fn open_torch(directory: &Path, names: &[String]) -> Result<Option<Opened>, Error> {
     let [single, index] = TORCH;
     let file = directory.join(single);
     if file.exists() {
@@ -122,11 +122,14 @@ fn open_torch(directory: &Path, names: &[String]) -> Result<Option<Opened>, Chec
         .collect();
     match shards_among(&found) {
         shards if shards.is_empty() => Ok(None),
-        shards => {
-            let file = directory.join(index).display().to_string();
-            Err(CheckpointError::ShardsWithoutIndex { file, shards })
-        }
+        shards => Err(no_index(directory.join(index).display().to_string(), &shards)),
     }
+}
+
+/// There are shards, and their index `file` does not exist.
+fn no_index(file: String, shards: &[String]) -> Error {
+    let expected = format!("the index that lists the tensors of {}", listed(shards));
+    Error::not_found(file, expected, "no such file")
 }
 
 /// The names of shards, to be shown.
@@ -135,7 +138,7 @@ fn shards_among(names: &[&String]) -> Vec<String> {
     shards.map(|name| sanitized(name, 400)).collect()
 }
 
-pub(super) fn open_single(path: &Path, read_header: ReadHeader) -> Result<Opened, CheckpointError> {
+pub(super) fn open_single(path: &Path, read_header: ReadHeader) -> Result<Opened, Error> {
     let source = Source::open(path)?;
     let entries = read_header(&source)?;
     let tensors = entries.into_iter().map(|entry| (entry.name.clone(), (0, entry))).collect();
@@ -164,7 +167,7 @@ object! {
 }
 
 /// The folder of the transformer in a sentence-transformers directory, if it is not the directory itself.
-pub(super) fn transformer_folder(directory: &Path) -> Result<Option<PathBuf>, CheckpointError> {
+pub(super) fn transformer_folder(directory: &Path) -> Result<Option<PathBuf>, Error> {
     if directory.join("config.json").exists() {
         return Ok(None);
     }
@@ -172,7 +175,8 @@ pub(super) fn transformer_folder(directory: &Path) -> Result<Option<PathBuf>, Ch
     let Some(text) = read_json(&file, MAX_MODULES)? else { return Ok(None) };
     let modules: Vec<Module> = serde_json::from_str(&text).map_err(|error| {
         let message = sanitized(&error.to_string(), 400);
-        CheckpointError::Modules { file: file.display().to_string(), message }
+        let file = file.display().to_string();
+        Error::corrupt(file, "a list of modules", format!("something else: {message}"))
     })?;
     let found = modules.into_iter().find(|module| module.kind.ends_with(".Transformer"));
     let path = found.map(|module| module.path).filter(|path| shards::is_plain(path));
@@ -183,15 +187,14 @@ pub(super) fn transformer_folder(directory: &Path) -> Result<Option<PathBuf>, Ch
 pub(crate) type Numbers = BTreeMap<String, (Vec<usize>, Vec<f32>)>;
 
 /// The file with the weights of a small layer in `folder`, and all its tensors; their numbers are finite.
-pub(crate) fn read_layer(folder: &Path) -> Result<(String, Numbers), CheckpointError> {
+pub(crate) fn read_layer(folder: &Path) -> Result<(String, Numbers), Error> {
     let (file, read_header) = layer_weights(folder);
     let source = Source::open(&file)?;
     let mut tensors = BTreeMap::new();
     for entry in read_header(&source)? {
         let Entry { name, dtype, shape, offset, strides, .. } = entry;
         let Some(dtype) = dtype.float() else {
-            let (tensor, found) = (sanitized(&name, 400), dtype.to_string());
-            return Err(CheckpointError::WrongDtype { tensor, found });
+            return Err(wrong_dtype(sanitized(&name, 400), &dtype.to_string()));
         };
         let view = TensorView {
             source: &source,

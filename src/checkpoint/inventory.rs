@@ -1,9 +1,10 @@
 //! What a checkpoint has: its tensors, files and dtypes, and what of them the model does not use.
 
+use super::Checkpoint;
 use super::byte_source::Source;
 use super::names::{self, Location};
 use super::note::CheckpointNote;
-use super::{Checkpoint, CheckpointError};
+use crate::error::Error;
 use crate::network::TensorId;
 use std::collections::{BTreeMap, HashSet};
 
@@ -25,7 +26,7 @@ impl Checkpoint<'_> {
 
     /// For each role the tensors that no role uses although they have one of its names, if their numbers are not those of
     /// the tensor that is used.
-    pub(super) fn different_copies(&self) -> Result<Vec<[String; 2]>, CheckpointError> {
+    pub(super) fn different_copies(&self) -> Result<Vec<[String; 2]>, Error> {
         let used: HashSet<&str> = self.locations.values().map(|at| at.name.as_str()).collect();
         let (mut copies, mut seen) = (Vec::new(), HashSet::new());
         for role in TensorId::all(&self.config) {
@@ -58,7 +59,7 @@ impl Checkpoint<'_> {
     /// for note in Checkpoint::open("models/fr-en")?.notes() {
     ///     println!("note: {note}"); // there is none
     /// }
-    /// # Ok::<(), simdformer::checkpoint::CheckpointError>(())
+    /// # Ok::<(), simdformer::Error>(())
     /// ```
     pub fn notes(&self) -> Vec<CheckpointNote> {
         if self.is_packed() {

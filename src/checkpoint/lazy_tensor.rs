@@ -3,9 +3,9 @@
 use core::fmt;
 use core::ops::Range;
 
-use super::CheckpointError;
 use super::byte_source::Source;
 use super::strided::Strided;
+use crate::error::Error;
 use crate::memory::zeros;
 use simdformer_kernels::Dtype;
 
@@ -84,13 +84,13 @@ impl<'a> TensorView<'a> {
     /// `[rows.len(), ..]`: a view of only `rows`, counted from the first row of this view. Reads nothing.
     ///
     /// # Errors
-    /// [`RowsOutside`](CheckpointError::RowsOutside): this view does not have these rows, or the range ends before
-    /// it begins.
-    pub fn rows(&self, rows: Range<usize>) -> Result<Self, CheckpointError> {
+    /// [`InvalidInput`](Error::InvalidInput): this view does not have these rows, or the range ends before it begins.
+    pub fn rows(&self, rows: Range<usize>) -> Result<Self, Error> {
         let available = self.shape.first().copied().unwrap_or(0);
         if rows.start > rows.end || rows.end > available {
-            let tensor = self.name.to_owned();
-            return Err(CheckpointError::RowsOutside { tensor, rows, available });
+            let operand = format!("rows of {}", self.name);
+            let expected = format!("a range of the {available} rows that there are");
+            return Err(Error::invalid_input(operand, expected, format!("{rows:?}")));
         }
         let skipped = rows.start * self.row_len();
         let mut view = self.clone();
@@ -110,18 +110,15 @@ impl<'a> TensorView<'a> {
     /// strides, which only files of `torch.save` have, is gathered.
     ///
     /// # Errors
-    /// The [length](CheckpointError::WrongLength) of `out` differs from that of the view, the file cannot be
-    /// [read](CheckpointError::Unreadable), or a weight of a role is [not finite](CheckpointError::NotFinite)
+    /// The [length](Error::InvalidInput) of `out` differs from that of the view, the file cannot be
+    /// [read](Error::Io), or a weight of a role is [not finite](Error::NotFinite)
     /// (minus infinity is accepted in an output bias, where it bans a token). After `NotFinite`, `out` holds the
     /// numbers that were read. A view of [`Checkpoint::named`](super::Checkpoint::named) accepts any value.
-    pub fn read_into(&self, out: &mut [f32]) -> Result<(), CheckpointError> {
+    pub fn read_into(&self, out: &mut [f32]) -> Result<(), Error> {
         if out.len() != self.len() {
-            let (expected, found) = (self.len(), out.len());
-            return Err(CheckpointError::WrongLength {
-                tensor: self.name.to_owned(),
-                expected,
-                found,
-            });
+            let operand = format!("the destination of {}", self.name);
+            let expected = format!("{} elements", self.len());
+            return Err(Error::invalid_input(operand, expected, out.len().to_string()));
         }
         match self.dtype {
             Dtype::F32 => {
@@ -134,10 +131,7 @@ impl<'a> TensorView<'a> {
             dtype => self.widen(out, |bits| dtype.widen(bits))?,
         }
         match out.iter().position(|&x| !self.accept.takes(x)) {
-            Some(at) => {
-                let (tensor, index) = (self.name.to_owned(), self.skipped + at);
-                Err(CheckpointError::NotFinite { tensor, index, found: out[at] })
-            }
+            Some(at) => Err(Error::not_finite(self.name, self.skipped + at, out[at])),
             None => Ok(()),
         }
     }
@@ -145,19 +139,19 @@ impl<'a> TensorView<'a> {
     /// All elements of the view, row-major, in a new vector.
     ///
     /// # Errors
-    /// As [`Self::read_into`]; the memory [cannot be allocated](CheckpointError::OutOfMemory), for example for a
+    /// As [`Self::read_into`]; the memory [cannot be allocated](Error::OutOfMemory), for example for a
     /// tensor of terabytes in a sparse file.
-    pub fn to_vec(&self) -> Result<Vec<f32>, CheckpointError> {
-        let mut out = zeros(self.len()).map_err(|_| CheckpointError::OutOfMemory {
-            what: self.name.to_owned(),
-            bytes: self.len().saturating_mul(size_of::<f32>()),
+    pub fn to_vec(&self) -> Result<Vec<f32>, Error> {
+        let mut out = zeros(self.len()).map_err(|_| {
+            let bytes = self.len().saturating_mul(size_of::<f32>());
+            Error::out_of_memory(self.name.to_owned(), bytes)
         })?;
         self.read_into(&mut out)?;
         Ok(out)
     }
 
     /// Fills `out` with the stored elements from `first` on, in row-major order.
-    fn read_elements(&self, first: usize, out: &mut [u8]) -> Result<(), CheckpointError> {
+    fn read_elements(&self, first: usize, out: &mut [u8]) -> Result<(), Error> {
         let size = self.dtype.size();
         if self.strides.is_empty() {
             return self.source.read_at(self.offset + (first * size) as u64, out);
@@ -168,7 +162,7 @@ impl<'a> TensorView<'a> {
 
     /// As [`widen`](Self::widen), all elements at once, because a transposed matrix is read by columns. The stored
     /// elements go to the second half of `out`, so that each is read before a wider one is written over it.
-    fn gather(&self, out: &mut [f32], widen: impl Fn(u16) -> f32) -> Result<(), CheckpointError> {
+    fn gather(&self, out: &mut [f32], widen: impl Fn(u16) -> f32) -> Result<(), Error> {
         let bytes: &mut [u8] = bytemuck::cast_slice_mut(out);
         let half = bytes.len() / 2;
         self.read_elements(0, &mut bytes[half..])?;
@@ -179,7 +173,7 @@ impl<'a> TensorView<'a> {
         Ok(())
     }
 
-    fn widen(&self, out: &mut [f32], widen: impl Fn(u16) -> f32) -> Result<(), CheckpointError> {
+    fn widen(&self, out: &mut [f32], widen: impl Fn(u16) -> f32) -> Result<(), Error> {
         const BLOCK: usize = 2048;
         let mut bytes = [0; 2 * BLOCK];
         let mut offset = self.offset;
@@ -196,7 +190,7 @@ impl<'a> TensorView<'a> {
     }
 
     /// Whether both views have the same numbers, shape and dtype, bit for bit. Stops at the first difference.
-    pub(super) fn same_content(&self, other: &Self) -> Result<bool, CheckpointError> {
+    pub(super) fn same_content(&self, other: &Self) -> Result<bool, Error> {
         const BLOCK: usize = 4096;
         if self.shape != other.shape || self.dtype != other.dtype {
             return Ok(false);

@@ -22,13 +22,13 @@
 //! let embedding = checkpoint.tensor(TensorId::SourceEmbedding)?;
 //! let mut block = vec![0.0; 64 * embedding.row_len()];
 //! embedding.rows(0..64)?.read_into(&mut block)?;
-//! # Ok::<(), simdformer::checkpoint::CheckpointError>(())
+//! # Ok::<(), simdformer::Error>(())
 //! ```
 
 mod borrowed_tensor;
 mod byte_source;
 mod directory;
-mod error;
+mod faults;
 mod inventory;
 mod lazy_tensor;
 mod names;
@@ -50,7 +50,8 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::path::Path;
 
-use crate::config::{Config, ConfigError, TiedWeights};
+use crate::config::{Config, MODEL_TYPE, TiedWeights};
+use crate::error::Error;
 use crate::network::visitor::{Tensor, each_tensor};
 pub use crate::network::{Attention, FeedForward, LayerPart, ParamKind, Projection, TensorId};
 use crate::printable_text::sanitized;
@@ -59,7 +60,7 @@ use byte_source::Source;
 pub(crate) use byte_source::read_json;
 pub(crate) use directory::read_layer;
 use directory::{has_tensors, open_weights, reject_other_formats, transformer_folder};
-pub use error::CheckpointError;
+use faults::{nearest_names, no_such_tensor, wrong_dtype};
 use lazy_tensor::Accept;
 pub use lazy_tensor::TensorView;
 pub(crate) use names::Location;
@@ -68,7 +69,10 @@ pub(crate) use packed_directory::{HEADS, PackedFile, packed_name};
 use safetensors_file::Entry;
 use shards::{Opened, Tensors};
 pub use simdformer_kernels::Dtype;
-pub use unsupported_formats::UnsupportedFormat;
+use unsupported_formats::UnsupportedFormat;
+
+/// What [`Checkpoint::open`] opens.
+const DIRECTORY: &str = "a checkpoint directory";
 
 /// Maximum size of `config.json` and `generation_config.json`: that of a classifier with twenty thousand
 /// labels.
@@ -104,21 +108,14 @@ impl Checkpoint<'static> {
     ///
     /// A directory without these that has files of packed weights with the names of
     /// [`Model::packed_name`](crate::Model::packed_name), as
-    /// `simdformer pack` writes it, is a checkpoint whose tensors [cannot be read](CheckpointError::Packed).
-    /// [`Model::load`](crate::Model::load) reads it.
+    /// `simdformer pack` writes it, is a checkpoint whose tensors cannot be read. [`Model::load`](crate::Model::load) reads it.
     ///
     /// # Errors
-    /// The directory does [not exist](CheckpointError::DirectoryMissing) or is [not a
-    /// directory](CheckpointError::NotADirectory); a file is [missing](CheckpointError::FileMissing), [not a
-    /// regular file](CheckpointError::NotAFile), [unreadable](CheckpointError::Unreadable), not
-    /// [UTF-8](CheckpointError::NotUtf8) or [too large](CheckpointError::JsonTooLarge); the
-    /// [configuration](CheckpointError::Config) or the index of shards ([`Index`](CheckpointError::Index),
-    /// [`ShardOutsideDirectory`](CheckpointError::ShardOutsideDirectory),
-    /// [`ShardsMissing`](CheckpointError::ShardsMissing), [`PlacedTwice`](CheckpointError::PlacedTwice),
-    /// [`ShardLacksTensor`](CheckpointError::ShardLacksTensor)) is invalid; the weights are [in another
-    /// format](CheckpointError::ForeignWeights), [a variant](CheckpointError::OnlyVariant), shards [without their
-    /// index](CheckpointError::ShardsWithoutIndex) or [several files](CheckpointError::SeveralWeights); or any
-    /// error of [`Checkpoint::from_bytes`].
+    /// [`NotFound`](Error::NotFound): the directory, a file, a shard or the index of shards does not exist, or is not a
+    /// directory or a regular file. [`Io`](Error::Io): a file cannot be read. [`Unsupported`](Error::Unsupported): the
+    /// architecture, or weights in another format, only as a variant, or in several files.
+    /// [`Corrupt`](Error::Corrupt): the configuration or the index of shards is not UTF-8, too large or invalid. All
+    /// errors of [`Checkpoint::from_bytes`].
     ///
     /// ```
     /// use simdformer::checkpoint::{Checkpoint, TensorId};
@@ -127,47 +124,39 @@ impl Checkpoint<'static> {
     /// let checkpoint = Checkpoint::open("models/fr-en")?;
     /// assert_eq!(checkpoint.tensor(TensorId::SourceEmbedding)?.row_len(), checkpoint.config().d_model);
     /// assert!(checkpoint.unused().is_empty());
-    /// # Ok::<(), simdformer::checkpoint::CheckpointError>(())
+    /// # Ok::<(), simdformer::Error>(())
     /// ```
-    pub fn open(directory: impl AsRef<Path>) -> Result<Self, CheckpointError> {
+    pub fn open(directory: impl AsRef<Path>) -> Result<Self, Error> {
         let directory = directory.as_ref();
         let path = || directory.display().to_string();
         if !directory.exists() {
-            return Err(CheckpointError::DirectoryMissing { path: path() });
+            return Err(Error::not_found(path(), DIRECTORY, "no such directory"));
         }
         if !directory.is_dir() {
             let name = directory.file_name().map(|name| name.to_string_lossy().into_owned());
             if let Some((_, found)) = UnsupportedFormat::among(name.as_slice()) {
-                return Err(CheckpointError::ForeignWeights {
-                    file: path(),
-                    found,
-                    says: String::new(),
-                });
+                return Err(found.error(&path(), ""));
             }
-            return Err(CheckpointError::NotADirectory { path: path() });
+            return Err(Error::not_found(path(), DIRECTORY, "something else"));
         }
         let inside = transformer_folder(directory)?;
         let directory = inside.as_deref().unwrap_or(directory);
-        let in_file = |file: &Path, error| CheckpointError::Config {
-            file: file.display().to_string(),
-            error,
-        };
+        let in_file = |file: &Path, error: Error| error.in_file(&file.display().to_string());
         let adapter = directory.join("adapter_config.json");
         if adapter.exists() {
-            let (file, found) = (adapter.display().to_string(), UnsupportedFormat::Adapter);
-            return Err(CheckpointError::ForeignWeights { file, found, says: String::new() });
+            return Err(UnsupportedFormat::Adapter.error(&adapter.display().to_string(), ""));
         }
         let file = directory.join("config.json");
         let Some(text) = read_json(&file, MAX_CONFIG)? else {
             reject_other_formats(directory)?;
-            let hint = "a checkpoint directory has its architecture there";
-            return Err(CheckpointError::FileMissing { file: file.display().to_string(), hint });
+            let expected = "the architecture, which a checkpoint directory has there";
+            return Err(Error::not_found(file.display().to_string(), expected, "no such file"));
         };
         let mut config = match Config::from_hugging_face(&text) {
             Ok(config) => config,
             Err(error) => {
                 // Converters to other formats also write files of this name, without a `model_type`.
-                if error == (ConfigError::MissingKey { key: "model_type" }) {
+                if matches!(&error, Error::Corrupt { operand, .. } if **operand == *MODEL_TYPE) {
                     reject_other_formats(directory)?;
                 }
                 return Err(in_file(&file, error));
@@ -205,17 +194,9 @@ impl<'c> Checkpoint<'c> {
     /// `torch.save`): owned, borrowed, or embedded in the program.
     ///
     /// # Errors
-    /// `config` is [not valid](CheckpointError::Config); the bytes are not a safetensors file
-    /// ([`TooShort`](CheckpointError::TooShort), [`HeaderTooLarge`](CheckpointError::HeaderTooLarge),
-    /// [`HeaderTruncated`](CheckpointError::HeaderTruncated), [`HeaderNotUtf8`](CheckpointError::HeaderNotUtf8),
-    /// [`Header`](CheckpointError::Header)) or its header is inconsistent
-    /// ([`DuplicateTensor`](CheckpointError::DuplicateTensor),
-    /// [`OffsetsReversed`](CheckpointError::OffsetsReversed), [`BeyondEnd`](CheckpointError::BeyondEnd),
-    /// [`ShapeOverflow`](CheckpointError::ShapeOverflow), [`SizeMismatch`](CheckpointError::SizeMismatch),
-    /// [`Overlap`](CheckpointError::Overlap), [`Gap`](CheckpointError::Gap)); a tensor is
-    /// [missing](CheckpointError::MissingTensor), or has another [shape](CheckpointError::WrongShape) or
-    /// [dtype](CheckpointError::WrongDtype) than the configuration needs; there is an [extra
-    /// layer](CheckpointError::ExtraLayer).
+    /// [`Corrupt`](Error::Corrupt): `config` is not valid; the bytes are not a safetensors file, or its header is
+    /// inconsistent; a tensor is missing or has another shape than the configuration needs; there is an extra layer.
+    /// [`Unsupported`](Error::Unsupported): a tensor has a dtype that is not read, or the bytes are in another format.
     ///
     /// ```
     /// use simdformer::Model;
@@ -234,10 +215,7 @@ impl<'c> Checkpoint<'c> {
     /// assert_eq!(model.config().d_model, 128);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn from_bytes(
-        config: Config,
-        bytes: impl Into<Cow<'c, [u8]>>,
-    ) -> Result<Self, CheckpointError> {
+    pub fn from_bytes(config: Config, bytes: impl Into<Cow<'c, [u8]>>) -> Result<Self, Error> {
         let source = Source::memory(bytes.into());
         let config = validated(config)?;
         let entries = read_header(&source)?;
@@ -254,11 +232,9 @@ impl<'c> Checkpoint<'c> {
     /// to detect a configuration with too few layers. Other tensors of the caller are not examined.
     ///
     /// # Errors
-    /// `config` is [not valid](CheckpointError::Config); a tensor is [missing](CheckpointError::MissingTensor), has
-    /// [another shape](CheckpointError::WrongShape) than the configuration needs, [another number of
-    /// bytes](CheckpointError::SizeMismatch) than its shape and dtype need, or a shape that
-    /// [overflows](CheckpointError::ShapeOverflow); there is an [extra layer](CheckpointError::ExtraLayer); matrices
-    /// that the configuration ties [differ](CheckpointError::TiedTensorsDiffer).
+    /// [`Corrupt`](Error::Corrupt): `config` is not valid; a tensor is missing, has another shape than the configuration
+    /// needs, another number of bytes than its shape and dtype need, or a shape that overflows; there is an extra layer;
+    /// matrices that the configuration ties differ.
     ///
     /// With the `safetensors` crate, over any memory map:
     ///
@@ -287,10 +263,10 @@ impl<'c> Checkpoint<'c> {
     pub fn from_tensors(
         config: Config,
         find: &dyn Fn(&str) -> Option<TensorRef<'c>>,
-    ) -> Result<Self, CheckpointError> {
+    ) -> Result<Self, Error> {
         let config = validated(config)?;
         let (mut sources, mut tensors) = (Vec::new(), Tensors::new());
-        let mut take = |name: &str| -> Result<bool, CheckpointError> {
+        let mut take = |name: &str| -> Result<bool, Error> {
             if tensors.contains_key(name) {
                 return Ok(true);
             }
@@ -326,22 +302,19 @@ impl<'c> Checkpoint<'c> {
 
     /// Checks that matrices which the configuration ties have the same numbers if both are there. In a file the numbers
     /// decide, because published files state ties that their tensors do not have.
-    fn with_claimed_ties(self) -> Result<Self, CheckpointError> {
+    fn with_claimed_ties(self) -> Result<Self, Error> {
         let decides = self.config.family.ties_follow_from_tensors();
         let untied = self.untied().next();
         match untied {
             Some([first, second]) if !decides => {
-                Err(CheckpointError::TiedTensorsDiffer { first, second })
+                let expected = "the same numbers, because the configuration ties them";
+                Err(Error::corrupt(format!("{first} and {second}"), expected, "different ones"))
             }
             _ => Ok(self),
         }
     }
 
-    fn checked(
-        config: Config,
-        sources: Vec<Source<'c>>,
-        tensors: Tensors,
-    ) -> Result<Self, CheckpointError> {
+    fn checked(config: Config, sources: Vec<Source<'c>>, tensors: Tensors) -> Result<Self, Error> {
         let claimed = config.ties;
         let tensors = wrapped_names::unwrapped(tensors)?;
         let locations = HashMap::new();
@@ -353,8 +326,12 @@ impl<'c> Checkpoint<'c> {
             // The checkpoint of an encoder-only model may contain a decoder, which is ignored.
             let Some(stack) = checkpoint.config.stack(side) else { continue };
             if layer >= stack.layers {
-                let (layers, tensor) = (stack.layers, sanitized(name, 400));
-                return Err(CheckpointError::ExtraLayer { side, layers, tensor });
+                let (layers, side) = (stack.layers, side.name());
+                let s = if layers == 1 { "" } else { "s" };
+                let expected =
+                    format!("a tensor of the {layers} {side} layer{s} of the configuration");
+                let found = "one of a further layer";
+                return Err(Error::corrupt(sanitized(name, 400), expected, found));
             }
         }
         // Stops at the first missing tensor, so a huge number of layers costs no time.
@@ -390,10 +367,9 @@ impl<'c> Checkpoint<'c> {
     /// Reading it accepts only finite numbers; in an output bias also minus infinity, which bans a token.
     ///
     /// # Errors
-    /// [`NoSuchRole`](CheckpointError::NoSuchRole), and [`MissingTensor`](CheckpointError::MissingTensor) for
-    /// [`TensorId::OutputBias`], the only tensor that may be absent. All others were checked when the checkpoint
-    /// was opened.
-    pub fn tensor(&self, role: TensorId) -> Result<TensorView<'_>, CheckpointError> {
+    /// As [`Checkpoint::optional`], and [`Corrupt`](Error::Corrupt) for an absent [`TensorId::OutputBias`], the only
+    /// tensor that may be absent. All others were checked when the checkpoint was opened.
+    pub fn tensor(&self, role: TensorId) -> Result<TensorView<'_>, Error> {
         self.optional(role)?.ok_or_else(|| self.missing(role))
     }
 
@@ -401,7 +377,7 @@ impl<'c> Checkpoint<'c> {
         names::locate(self.config.family, self.claimed, role)
     }
 
-    fn missing(&self, role: TensorId) -> CheckpointError {
+    fn missing(&self, role: TensorId) -> Error {
         let tried: Vec<String> = self.locate(role).into_iter().map(|at| at.name).collect();
         let names = self.tensors.keys().map(String::as_str);
         let nearest = tried.first().map(|wanted| names::nearest(wanted, names));
@@ -411,21 +387,41 @@ impl<'c> Checkpoint<'c> {
             TensorId::Output => !self.claimed.target_output,
             _ => false,
         };
-        CheckpointError::MissingTensor { role, tried, untied, nearest: nearest.unwrap_or_default() }
+        if tried.is_empty() {
+            return Error::corrupt(
+                format!("the tensor of {role}"),
+                "a family whose checkpoints have one",
+                "one whose checkpoints have none",
+            );
+        }
+        let tied = if untied { ", which the configuration ties to no other matrix" } else { "" };
+        let expected = format!("{}{tied}", tried.join(", "));
+        let found = format!("none{}", nearest_names(&nearest.unwrap_or_default()));
+        Error::corrupt(format!("the tensor of {role}"), expected, found)
     }
 
     /// As [`Checkpoint::tensor`], but `None` if there is no tensor for this role, which is only possible for
     /// [`TensorId::OutputBias`].
     ///
     /// # Errors
-    /// [`NoSuchRole`](CheckpointError::NoSuchRole): a model of this configuration has no such part;
-    /// [`Packed`](CheckpointError::Packed): the directory has packed weights.
-    pub fn optional(&self, role: TensorId) -> Result<Option<TensorView<'_>>, CheckpointError> {
+    /// [`InvalidInput`](Error::InvalidInput): a model of this configuration has no such part.
+    /// [`Unsupported`](Error::Unsupported): the directory has packed weights, from which no tensor is read.
+    pub fn optional(&self, role: TensorId) -> Result<Option<TensorView<'_>>, Error> {
         let Some(shape) = role.shape(&self.config) else {
-            return Err(CheckpointError::NoSuchRole { role });
+            let expected = "a part of a model of this configuration";
+            return Err(Error::invalid_input(
+                role.to_string(),
+                expected,
+                "one that it does not have",
+            ));
         };
         if let Some(PackedFile { name, .. }) = self.packed.first() {
-            return Err(CheckpointError::Packed { role, file: name.clone() });
+            return Err(Error::unsupported(
+                format!("{name}: {role}"),
+                "a tensor",
+                "weights packed for the products of a model, which cannot be read as a tensor; open the checkpoint \
+                 that was packed",
+            ));
         }
         let Some(location) = self.locations.get(&role) else { return Ok(None) };
         let mut view = self.named(&location.name)?;
@@ -440,7 +436,7 @@ impl<'c> Checkpoint<'c> {
 
     /// Finds the tensor of a role, which has `shape`, among the names of its family, and checks its dtype and its
     /// shape.
-    fn find(&self, role: TensorId, shape: Vec<usize>) -> Result<Option<Location>, CheckpointError> {
+    fn find(&self, role: TensorId, shape: Vec<usize>) -> Result<Option<Location>, Error> {
         let mut locations = self.locate(role).into_iter();
         let Some(location) = locations.find(|at| self.tensors.contains_key(&at.name)) else {
             return Ok(None);
@@ -449,7 +445,8 @@ impl<'c> Checkpoint<'c> {
         let expected = location.stored_shape(shape);
         let flat = role == TensorId::OutputBias && found == [1, expected[0]];
         if found != expected && !flat {
-            return Err(CheckpointError::WrongShape { tensor: location.name, expected, found });
+            let expected = format!("shape {expected:?}");
+            return Err(Error::corrupt(location.name, expected, format!("{found:?}")));
         }
         Ok(Some(location))
     }
@@ -457,16 +454,14 @@ impl<'c> Checkpoint<'c> {
     /// A tensor by its name in the file, whole and in its stored shape; reading it accepts any value.
     ///
     /// # Errors
-    /// There is [no such tensor](CheckpointError::NoSuchTensor), or its dtype is [not a float
-    /// type](CheckpointError::WrongDtype).
-    pub fn named(&self, name: &str) -> Result<TensorView<'_>, CheckpointError> {
+    /// There is [no such tensor](Error::Corrupt), or its dtype is [not a float type](Error::Unsupported).
+    pub fn named(&self, name: &str) -> Result<TensorView<'_>, Error> {
         let Some((name, (source, entry))) = self.tensors.get_key_value(name) else {
             let nearest = names::nearest(name, self.tensors.keys().map(String::as_str));
-            return Err(CheckpointError::NoSuchTensor { tensor: name.to_owned(), nearest });
+            return Err(no_such_tensor(name, &nearest));
         };
         let Some(dtype) = entry.dtype.float() else {
-            let found = entry.dtype.to_string();
-            return Err(CheckpointError::WrongDtype { tensor: name.clone(), found });
+            return Err(wrong_dtype(&**name, &entry.dtype.to_string()));
         };
         Ok(TensorView {
             source: &self.sources[*source],
@@ -491,7 +486,7 @@ impl<'c> Checkpoint<'c> {
         &self.packed
     }
 
-    fn same(&self, a: TensorId, b: TensorId) -> Result<bool, CheckpointError> {
+    fn same(&self, a: TensorId, b: TensorId) -> Result<bool, Error> {
         let (a, b) = (self.tensor(a)?, self.tensor(b)?);
         if a.name == b.name { Ok(a.shape == b.shape) } else { a.same_content(&b) }
     }
@@ -507,7 +502,7 @@ impl fmt::Debug for Checkpoint<'_> {
 }
 
 /// The tensors of a file in memory, whose format its first bytes tell.
-fn read_header(source: &Source<'_>) -> Result<Vec<Entry>, CheckpointError> {
+fn read_header(source: &Source<'_>) -> Result<Vec<Entry>, Error> {
     #[cfg(feature = "torch")]
     if torch_file::is_torch_file(source)? {
         return torch_file::read_header(source);
@@ -515,9 +510,9 @@ fn read_header(source: &Source<'_>) -> Result<Vec<Entry>, CheckpointError> {
     safetensors_file::read_header(source)
 }
 
-fn validated(config: Config) -> Result<Config, CheckpointError> {
+fn validated(config: Config) -> Result<Config, Error> {
     match config.validate() {
         Ok(()) => Ok(config),
-        Err(error) => Err(CheckpointError::Config { file: "memory".to_owned(), error }),
+        Err(error) => Err(error.in_file("memory")),
     }
 }

@@ -3,8 +3,8 @@
 
 use super::byte_source::Source;
 use super::directory::{names_in, open_single};
-use super::error::CheckpointError;
 use super::shards::Tensors;
+use crate::error::Error;
 use std::path::{Path, PathBuf};
 
 /// The tensors of task heads, which are not packed.
@@ -38,7 +38,7 @@ pub(super) fn packed_files(directory: &Path) -> Vec<PackedFile> {
 }
 
 /// The tensors of task heads in a directory with packed weights.
-pub(super) fn heads(directory: &Path) -> Result<(Vec<Source<'static>>, Tensors), CheckpointError> {
+pub(super) fn heads(directory: &Path) -> Result<(Vec<Source<'static>>, Tensors), Error> {
     let file = directory.join(HEADS);
     if !file.exists() {
         return Ok((Vec::new(), Tensors::new()));

@@ -15,8 +15,9 @@ use serde_core::de::{
     DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor,
 };
 
-use super::CheckpointError;
 use super::byte_source::{Source, check_format};
+use super::faults::{duplicate_tensor, shared_bytes, too_many_tensors};
+use crate::error::{Error, not_utf8};
 use crate::json_object::object;
 use crate::printable_text::sanitized;
 use simdformer_kernels::Dtype;
@@ -177,11 +178,13 @@ pub(super) struct Entry {
     pub(super) bytes: u64,
 }
 
-pub(super) fn read_header(source: &Source<'_>) -> Result<Vec<Entry>, CheckpointError> {
+pub(super) fn read_header(source: &Source<'_>) -> Result<Vec<Entry>, Error> {
     let file = || source.name().to_owned();
+    let of_header = || format!("{}: the header", source.name());
     let sanitized = |name: &str| sanitized(name, SHOWN);
     let Some(available) = source.len().checked_sub(LENGTH) else {
-        return Err(CheckpointError::TooShort { file: file(), bytes: source.len() });
+        let expected = "8 bytes of length, with which a safetensors file begins";
+        return Err(Error::corrupt(file(), expected, format!("{} bytes", source.len())));
     };
     let mut length = [0; LENGTH as usize];
     source.read_at(0, &mut length)?;
@@ -189,20 +192,16 @@ pub(super) fn read_header(source: &Source<'_>) -> Result<Vec<Entry>, CheckpointE
     if header > MAX_HEADER {
         // No safetensors file begins with such a length; files of other formats and text messages do.
         check_format(source)?;
-        return Err(CheckpointError::HeaderTooLarge {
-            file: file(),
-            bytes: header,
-            limit: MAX_HEADER,
-        });
+        let (expected, found) = (format!("at most {MAX_HEADER} bytes"), format!("{header} bytes"));
+        return Err(Error::corrupt(of_header(), expected, found));
     }
     let Some(data) = available.checked_sub(header) else {
-        return Err(CheckpointError::HeaderTruncated { file: file(), header, available });
+        let found = format!("{available} in the file after the length: truncated?");
+        return Err(Error::corrupt(of_header(), format!("{header} bytes"), found));
     };
     let text = read_text(source, header as usize)?;
-    let text = String::from_utf8(text).map_err(|error| CheckpointError::HeaderNotUtf8 {
-        file: file(),
-        valid_up_to: error.utf8_error().valid_up_to(),
-    })?;
+    let text = String::from_utf8(text)
+        .map_err(|error| Error::corrupt(of_header(), "UTF-8", not_utf8(&error.utf8_error())))?;
     let mut tensors = parse(&text, source)?;
     tensors.sort_by_key(|(_, info)| info.data_offsets);
     let mut previous: Option<(&str, usize)> = None;
@@ -211,18 +210,16 @@ pub(super) fn read_header(source: &Source<'_>) -> Result<Vec<Entry>, CheckpointE
         check_tensor(source, name, info, data)?;
         let (before, filled) = previous.unwrap_or(("", 0));
         if begin < filled {
-            let (first, second) = (sanitized(before), sanitized(name));
-            return Err(CheckpointError::Overlap { file: file(), first, second });
+            return Err(shared_bytes(source, &sanitized(before), &sanitized(name)));
         }
         if begin > filled {
-            let (begin, end) = (filled as u64, begin as u64);
-            return Err(CheckpointError::Gap { file: file(), begin, end });
+            return Err(unused_bytes(source, filled as u64, begin as u64));
         }
         previous = Some((name, end));
     }
     let filled = previous.map_or(0, |(_, end)| end as u64);
     if filled != data {
-        return Err(CheckpointError::Gap { file: file(), begin: filled, end: data });
+        return Err(unused_bytes(source, filled, data));
     }
     let entry = |(name, info): (String, TensorInfo)| Entry {
         name,
@@ -238,7 +235,7 @@ pub(super) fn read_header(source: &Source<'_>) -> Result<Vec<Entry>, CheckpointE
 
 /// The `header` bytes after the length field. Stops in the block with the first zero byte, which is not valid
 /// JSON.
-fn read_text(source: &Source<'_>, header: usize) -> Result<Vec<u8>, CheckpointError> {
+fn read_text(source: &Source<'_>, header: usize) -> Result<Vec<u8>, Error> {
     const BLOCK: usize = 1 << 20;
     // The buffer grows while reading: the header length may be wrong, in a sparse file of that size.
     let mut text: Vec<u8> = Vec::new();
@@ -246,10 +243,7 @@ fn read_text(source: &Source<'_>, header: usize) -> Result<Vec<u8>, CheckpointEr
         let start = text.len();
         let end = header.min(start + BLOCK);
         if text.try_reserve(end - start).is_err() {
-            return Err(CheckpointError::OutOfMemory {
-                what: source.name().to_owned(),
-                bytes: end,
-            });
+            return Err(Error::out_of_memory(source.name().to_owned(), end));
         }
         text.resize(end, 0);
         source.read_at(LENGTH + start as u64, &mut text[start..])?;
@@ -266,7 +260,7 @@ pub(super) fn whole(
     name: &str,
     dtype: Stored,
     shape: Vec<usize>,
-) -> Result<Entry, CheckpointError> {
+) -> Result<Entry, Error> {
     let len = source.len();
     let info = TensorInfo { dtype, shape: Shape(shape), data_offsets: (0, len as usize) };
     check_tensor(source, name, &info, len)?;
@@ -288,19 +282,18 @@ fn check_tensor(
     name: &str,
     info: &TensorInfo,
     available: u64,
-) -> Result<(), CheckpointError> {
-    let (file, tensor) = (|| source.name().to_owned(), || sanitized(name, SHOWN));
+) -> Result<(), Error> {
+    let wrong = |expected: String, found: String| {
+        let operand = format!("{}: {}", source.name(), sanitized(name, SHOWN));
+        Err(Error::corrupt(operand, expected, found))
+    };
     let (begin, end) = info.data_offsets;
     if end < begin {
-        return Err(CheckpointError::OffsetsReversed {
-            file: file(),
-            tensor: tensor(),
-            begin,
-            end,
-        });
+        return wrong(format!("an end after its begin, byte {begin}"), format!("byte {end}"));
     }
     if end as u64 > available {
-        return Err(CheckpointError::BeyondEnd { file: file(), tensor: tensor(), end, available });
+        let expected = format!("an end within the {available} bytes that follow the header");
+        return wrong(expected, format!("byte {end}: truncated?"));
     }
     // Count a size of zero as one, so that the other sizes are still checked for overflow.
     let count = |dims: &[usize]| dims.iter().try_fold(1usize, |n, &dim| n.checked_mul(dim.max(1)));
@@ -310,44 +303,42 @@ fn check_tensor(
     };
     let fits = count(&info.shape.0).and_then(|n| n.checked_mul(bits));
     if fits.is_none() {
-        let shape = info.shape.0.clone();
-        return Err(CheckpointError::ShapeOverflow { file: file(), tensor: tensor(), shape });
+        let expected = "a size that fits the address space".to_owned();
+        return wrong(expected, format!("shape {:?}, whose size overflows", info.shape.0));
     }
     if let Stored::Unknown(_) = info.dtype {
         return Ok(());
     }
     let expected = (info.shape.0.iter().product::<usize>() * bits).div_ceil(8);
     if expected != end - begin {
-        let found = end - begin;
-        return Err(CheckpointError::SizeMismatch {
-            file: file(),
-            tensor: tensor(),
-            expected,
-            found,
-        });
+        let expected = format!("{expected} bytes for its shape and type");
+        return wrong(expected, (end - begin).to_string());
     }
     Ok(())
 }
 
-fn parse(text: &str, source: &Source<'_>) -> Result<Vec<(String, TensorInfo)>, CheckpointError> {
+fn parse(text: &str, source: &Source<'_>) -> Result<Vec<(String, TensorInfo)>, Error> {
     let mut fault = None;
     let mut parser = serde_json::Deserializer::from_str(text);
     let parsed = Collect { fault: &mut fault }
         .deserialize(&mut parser)
         .and_then(|tensors| parser.end().map(|()| tensors));
-    let file = source.name().to_owned();
     match (parsed, fault) {
-        (_, Some(Fault::Repeated(tensor))) => {
-            Err(CheckpointError::DuplicateTensor { file, tensor })
-        }
-        (_, Some(Fault::TooMany)) => {
-            Err(CheckpointError::TooManyTensors { file, limit: MAX_TENSORS })
-        }
+        (_, Some(Fault::Repeated(tensor))) => Err(duplicate_tensor(source, &tensor)),
+        (_, Some(Fault::TooMany)) => Err(too_many_tensors(source.name(), MAX_TENSORS)),
         (Ok(tensors), None) => Ok(tensors),
         (Err(error), None) => {
-            Err(CheckpointError::Header { file, message: sanitized(&error.to_string(), SHOWN) })
+            let message = sanitized(&error.to_string(), SHOWN);
+            let operand = format!("{}: the header", source.name());
+            Err(Error::corrupt(operand, "a table of tensors", format!("something else: {message}")))
         }
     }
+}
+
+/// Bytes from `begin` to `end`, counted from the end of the header, are in no tensor.
+fn unused_bytes(source: &Source<'_>, begin: u64, end: u64) -> Error {
+    let found = format!("bytes {begin} to {end} after the header, which belong to no tensor");
+    Error::corrupt(source.name(), "a tensor for each byte", found)
 }
 
 /// The errors of an object that is valid JSON.

@@ -1,9 +1,10 @@
 //! Writes a checkpoint: the tensors of a configuration in one safetensors file of f32, beside its `config.json`.
 
+use super::Dtype;
 use super::names::{self, Location};
-use super::{CheckpointError, Dtype};
 use crate::atomic_file;
 use crate::config::{Config, Family};
+use crate::error::Error;
 use crate::network::TensorId;
 use std::io::{self, Write};
 use std::path::Path;
@@ -81,18 +82,15 @@ pub(crate) fn header<'t>(
 
 /// Creates `directory` and writes `config.json` and `model.safetensors` there, each atomically and the weights last.
 /// `read` writes the numbers of a tensor of the network, row-major, to its second argument.
-pub(crate) fn save<E: From<CheckpointError>>(
+pub(crate) fn save<E: From<Error>>(
     directory: &Path,
     config: &Config,
     mut read: impl FnMut(TensorId, &mut Vec<f32>) -> Result<(), E>,
 ) -> Result<(), E> {
     let in_file = |name: &str| directory.join(name).display().to_string();
-    let unwritable = |name: &str, error| -> E {
-        CheckpointError::Unwritable { file: in_file(name), error }.into()
-    };
-    let text = config.to_json().map_err(|error| -> E {
-        CheckpointError::Config { file: in_file("config.json"), error }.into()
-    })?;
+    let unwritable = |name: &str, error| -> E { Error::unwritable(in_file(name), error).into() };
+    let text =
+        config.to_json().map_err(|error| -> E { error.in_file(&in_file("config.json")).into() })?;
     const GENERATION: &str = "generation_config.json";
     if directory.join(GENERATION).exists() {
         // It would replace the generation settings of `config.json`.

@@ -7,9 +7,10 @@ use std::path::Path;
 use serde_core::Deserialize;
 use serde_core::de::{Deserializer, Error as _, MapAccess, Visitor};
 
-use super::CheckpointError;
 use super::byte_source::{Source, read_json};
+use super::faults::too_many_tensors;
 use super::safetensors_file::{Entry, MAX_TENSORS};
+use crate::error::{Error, listed};
 use crate::json_object::object;
 use crate::printable_text::sanitized;
 
@@ -91,37 +92,39 @@ pub(super) struct Opened {
 }
 
 /// The function that reads the tensors of one file.
-pub(super) type ReadHeader = fn(&Source<'_>) -> Result<Vec<Entry>, CheckpointError>;
+pub(super) type ReadHeader = fn(&Source<'_>) -> Result<Vec<Entry>, Error>;
 
 /// Opens the shards of a directory with an index of this name; `None` if it has none.
 pub(super) fn open(
     directory: &Path,
     index: &str,
     read_header: ReadHeader,
-) -> Result<Option<Opened>, CheckpointError> {
+) -> Result<Option<Opened>, Error> {
     let index = directory.join(index);
     let Some(text) = read_json(&index, MAX_INDEX)? else { return Ok(None) };
     let file = || index.display().to_string();
     let Index { weight_map: Placed { files, twice, too_many } } = serde_json::from_str(&text)
         .map_err(|error| {
             let message = sanitized(&error.to_string(), SHOWN);
-            CheckpointError::Index { file: file(), message }
+            Error::corrupt(file(), "an index of shards", format!("something else: {message}"))
         })?;
     drop(text);
     if too_many {
-        return Err(CheckpointError::TooManyTensors { file: file(), limit: MAX_TENSORS });
+        return Err(too_many_tensors(file(), MAX_TENSORS));
     }
     if let Some(tensor) = twice {
-        return Err(CheckpointError::PlacedTwice { file: file(), tensor });
+        let operand = format!("{}: {tensor}", file());
+        return Err(Error::corrupt(operand, "to be placed once", "to be placed twice"));
     }
     if let Some(shard) = files.keys().find(|name| !is_plain(name)) {
-        let shard = sanitized(shard, SHOWN);
-        return Err(CheckpointError::ShardOutsideDirectory { file: file(), shard });
+        let found = format!("the shard \"{}\"", sanitized(shard, SHOWN));
+        return Err(Error::corrupt(file(), "plain file names", found));
     }
     let missing = files.keys().filter(|name| !directory.join(name).exists());
     let missing: Vec<String> = missing.map(|name| sanitized(name, SHOWN)).collect();
     if !missing.is_empty() {
-        return Err(CheckpointError::ShardsMissing { file: file(), shards: missing });
+        let found = format!("no such files as {}", listed(&missing));
+        return Err(Error::not_found(file(), "the files that it names", found));
     }
     let (mut sources, mut tensors, mut unlisted) = (Vec::new(), Tensors::new(), Vec::new());
     for (shard, mut wanted) in files {
@@ -135,8 +138,8 @@ pub(super) fn open(
             }
         }
         if let Some(tensor) = wanted.into_iter().min() {
-            let (file, tensor) = (source.name().to_owned(), sanitized(&tensor, SHOWN));
-            return Err(CheckpointError::ShardLacksTensor { file, tensor });
+            let operand = format!("{}: {}", source.name(), sanitized(&tensor, SHOWN));
+            return Err(Error::corrupt(operand, "a tensor, which the index places here", "none"));
         }
         sources.push(source);
     }

@@ -1,9 +1,11 @@
 //! Tensors as stored in a file, for code that writes another file of the same tensors.
 
+use super::faults::no_such_tensor;
 use super::safetensors_file::Entry;
 use super::strided::Strided;
-use super::{Checkpoint, CheckpointError, Location, names};
+use super::{Checkpoint, Location, names};
 use crate::config::Config;
+use crate::error::Error;
 use crate::network::TensorId;
 
 /// The header entry of a tensor.
@@ -34,19 +36,11 @@ impl Checkpoint<'_> {
     }
 
     /// Fills `out` with the bytes of a tensor in row-major order, starting at byte `offset`, which begins an element.
-    pub(crate) fn read_stored(
-        &self,
-        name: &str,
-        offset: u64,
-        out: &mut [u8],
-    ) -> Result<(), CheckpointError> {
+    pub(crate) fn read_stored(&self, name: &str, offset: u64, out: &mut [u8]) -> Result<(), Error> {
         let found =
             self.tensors.get(name).filter(|(_, entry)| offset + out.len() as u64 <= entry.bytes);
         let Some((source, entry)) = found else {
-            return Err(CheckpointError::NoSuchTensor {
-                tensor: name.to_owned(),
-                nearest: Vec::new(),
-            });
+            return Err(no_such_tensor(name, &[]));
         };
         let source = &self.sources[*source];
         match entry.dtype.bits() {

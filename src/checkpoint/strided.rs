@@ -1,7 +1,7 @@
 //! Reads elements of a tensor that is a view with strides: a transposed matrix, or some columns of a larger one.
 
-use super::CheckpointError;
 use super::byte_source::Source;
+use crate::error::Error;
 
 /// Bytes that are read at a time where the elements are not side by side.
 const WINDOW: usize = 4096;
@@ -29,7 +29,7 @@ struct Dimension {
 impl Strided<'_> {
     /// Fills `out` with the elements from `first` on in row-major order. `out` has whole elements, and not more than
     /// there are.
-    pub(super) fn read(&self, first: usize, out: &mut [u8]) -> Result<(), CheckpointError> {
+    pub(super) fn read(&self, first: usize, out: &mut [u8]) -> Result<(), Error> {
         let (Some((&rows, of_row)), Some((&stride, inner))) =
             (self.shape.split_first(), self.strides.split_first())
         else {
@@ -59,7 +59,7 @@ impl Strided<'_> {
     }
 
     /// Fills `out` with whole rows, the first of which begins at `offset`.
-    fn read_rows(&self, offset: u64, rows: usize, out: &mut [u8]) -> Result<(), CheckpointError> {
+    fn read_rows(&self, offset: u64, rows: usize, out: &mut [u8]) -> Result<(), Error> {
         let mut dimensions: Vec<Dimension> = Vec::with_capacity(self.shape.len());
         let mut step = 1;
         for (index, (&len, &stride)) in self.shape.iter().zip(self.strides).enumerate().rev() {
@@ -97,7 +97,7 @@ impl Strided<'_> {
         run: Dimension,
         to: usize,
         out: &mut [u8],
-    ) -> Result<(), CheckpointError> {
+    ) -> Result<(), Error> {
         let size = self.size;
         if run.stride == 1 && run.out == 1 {
             return self.source.read_at(offset, &mut out[to * size..(to + run.len) * size]);

@@ -1,13 +1,12 @@
 //! Weight files of other programs, failed downloads, and hints for each.
 
-use core::fmt;
+use crate::error::Error;
 use std::path::Path;
 
 /// The format of a file found instead of weights in a supported one. [`UnsupportedFormat::hint`] says how to fix
 /// it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum UnsupportedFormat {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum UnsupportedFormat {
     /// `.pt`, `.pth`, `.ckpt`: pickled Python objects; without the cargo feature `torch` also `pytorch_model.bin`.
     Pickle,
     /// `rust_model.ot` of tch.
@@ -40,7 +39,7 @@ pub enum UnsupportedFormat {
 
 impl UnsupportedFormat {
     /// A description, to print after the file name.
-    pub const fn name(self) -> &'static str {
+    const fn name(self) -> &'static str {
         match self {
             Self::Pickle => "pickled Python objects, which can run code when they are read",
             Self::RustTorch => "weights as tch saves them",
@@ -60,7 +59,7 @@ impl UnsupportedFormat {
     }
 
     /// The fix, as a sentence without a final period.
-    pub const fn hint(self) -> &'static str {
+    const fn hint(self) -> &'static str {
         const FROM: &str = "save the model in safetensors, by transformers";
         match self {
             Self::Pickle if cfg!(feature = "torch") => {
@@ -89,6 +88,19 @@ impl UnsupportedFormat {
             }
             Self::Message => "the download failed; try again",
         }
+    }
+
+    /// The error for `file` in this format. `says`: the first bytes, if they are readable text.
+    pub(super) fn error(self, file: &str, says: &str) -> Error {
+        let mut found = self.name().to_owned();
+        if !says.is_empty() {
+            found.push_str(&format!(": \"{says}\""));
+        }
+        found.push_str(&format!("; {}", self.hint()));
+        if self == Self::Pickle {
+            found.push_str(&format!(": {}", python(file)));
+        }
+        Error::unsupported(file, "a checkpoint in safetensors", found)
     }
 
     /// Detects the format from the first bytes of a file.
@@ -159,12 +171,6 @@ impl UnsupportedFormat {
             Self::MarianBin => 2,
             _ => 1,
         })
-    }
-}
-
-impl fmt::Display for UnsupportedFormat {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
     }
 }
 

@@ -1,7 +1,7 @@
 //! Names of tensors whose module was wrapped when the model was saved.
 
-use super::CheckpointError;
 use super::shards::Tensors;
+use crate::error::Error;
 use crate::printable_text::sanitized;
 
 /// Parts that wrappers of PyTorch add to the names of a state dict: `torch.compile`, `DataParallel` and
@@ -12,7 +12,7 @@ const WRAPPERS: [&str; 4] =
 
 /// The tensors under their names without wrappers, for example `model.shared.weight` for
 /// `_orig_mod.module.model.shared.weight`, and `encoder.layers.0.fc1.bias` for `encoder._orig_mod.layers.0.fc1.bias`.
-pub(super) fn unwrapped(tensors: Tensors) -> Result<Tensors, CheckpointError> {
+pub(super) fn unwrapped(tensors: Tensors) -> Result<Tensors, Error> {
     let is_wrapper = |part: &str| WRAPPERS.contains(&part);
     if !tensors.keys().any(|name| name.split('.').any(is_wrapper)) {
         return Ok(tensors);
@@ -24,11 +24,10 @@ pub(super) fn unwrapped(tensors: Tensors) -> Result<Tensors, CheckpointError> {
         let inner = if parts.is_empty() { name } else { parts.join(".") };
         if let Some((_, other)) = found.get(&inner) {
             let (first, second) = (sanitized(&other.name, 400), sanitized(&tensor.1.name, 400));
-            return Err(CheckpointError::SameNames {
-                tensor: sanitized(&inner, 400),
-                first,
-                second,
-            });
+            let found = format!(
+                "{first} and {second}: wrappers of PyTorch add parts such as _orig_mod and module to names"
+            );
+            return Err(Error::corrupt(sanitized(&inner, 400), "one tensor of this name", found));
         }
         found.insert(inner, tensor);
     }

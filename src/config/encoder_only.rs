@@ -1,11 +1,12 @@
 //! Encoder-only models: BERT and its descendants.
 
-use super::json::short;
+use super::faults::unknown_name;
 use super::keys::{Keys, after_pad};
 use super::{
-    Activation, Config, ConfigError, EmbeddingNorm, Family, Positions, RelativeBias, SpecialTokens,
-    Stack, TiedWeights,
+    Activation, Config, EmbeddingNorm, Family, Positions, RelativeBias, SpecialTokens, Stack,
+    TiedWeights,
 };
+use crate::error::Error;
 
 /// The defaults that differ between the configuration classes.
 struct Class {
@@ -105,7 +106,7 @@ pub(super) fn defaults(family: Family) -> Config {
 
 impl Class {
     /// Rows of the position table before the first position.
-    fn offset(&self, pad: Option<u32>) -> Result<usize, ConfigError> {
+    fn offset(&self, pad: Option<u32>) -> Result<usize, Error> {
         match self.first_position {
             First::Fixed(row) => Ok(row),
             First::AfterPad => after_pad(pad),
@@ -113,7 +114,7 @@ impl Class {
     }
 }
 
-pub(super) fn keys(keys: &mut Keys<'_>, config: &mut Config) -> Result<(), ConfigError> {
+pub(super) fn keys(keys: &mut Keys<'_>, config: &mut Config) -> Result<(), Error> {
     let class = class(config.family);
     for key in ["is_decoder", "add_cross_attention", "is_encoder_decoder"] {
         keys.never(key, "false, for a model that only encodes")?;
@@ -121,10 +122,7 @@ pub(super) fn keys(keys: &mut Keys<'_>, config: &mut Config) -> Result<(), Confi
     const KIND: &str = "position_embedding_type";
     keys.fixed(KIND, None, |fields| match fields.text(KIND)? {
         None | Some("absolute") => Ok(()),
-        Some(found) => {
-            let (expected, found) = ("\"absolute\"", format!("\"{}\"", short(found)));
-            Err(ConfigError::WrongType { key: KIND, expected, found })
-        }
+        Some(found) => Err(unknown_name(KIND, "\"absolute\"")(found)),
     })?;
     let [width, layers, heads, ffn_dim, activation] = class.keys;
     let (encoder, tokens) = (&mut config.encoder, &mut config.tokens);

@@ -1,11 +1,13 @@
 //! The encoder-decoders that transformers derived from fairseq: one row of defaults for each class.
 
+use super::faults::not_encoder_decoder;
 use super::json::Fields;
 use super::keys::{Keys, TORCH_EPS, after_pad, scale};
 use super::{
-    Activation, Config, ConfigError, EmbeddingNorm, Family, NormPlacement, Positions,
-    SpecialTokens, Stack, TiedWeights,
+    Activation, Config, EmbeddingNorm, Family, NormPlacement, Positions, SpecialTokens, Stack,
+    TiedWeights,
 };
+use crate::error::Error;
 
 /// The defaults that differ between the configuration classes and models.
 struct Class {
@@ -220,11 +222,11 @@ pub(super) fn defaults(family: Family) -> Config {
     }
 }
 
-pub(super) fn keys(keys: &mut Keys<'_>, config: &mut Config) -> Result<(), ConfigError> {
+pub(super) fn keys(keys: &mut Keys<'_>, config: &mut Config) -> Result<(), Error> {
     let (family, class) = (config.family, class(config.family));
     keys.encoder_decoder()?;
     keys.never("use_prompt", "false (prompts of MVP are not built)")?;
-    let Some(decoder) = &mut config.decoder else { return Err(ConfigError::NotEncoderDecoder) };
+    let Some(decoder) = &mut config.decoder else { return Err(not_encoder_decoder()) };
     for (stack, [layers, heads, ffn_dim]) in [
         (&mut config.encoder, ["encoder_layers", "encoder_attention_heads", "encoder_ffn_dim"]),
         (&mut *decoder, ["decoder_layers", "decoder_attention_heads", "decoder_ffn_dim"]),

@@ -4,9 +4,10 @@
 use serde_json::Value;
 
 use super::Config;
-use super::error::{ConfigError, ids_inside};
+use super::faults::ids_inside;
 use super::json::Fields;
 use super::keys::Keys;
+use crate::error::Error;
 use crate::search::{SearchError, Setting};
 
 /// Keys that would change the generated text and that this crate does not implement, with their neutral values.
@@ -26,7 +27,7 @@ const UNSUPPORTED: [(&str, f64); 11] = [
 
 impl Config {
     /// Replaces all generation settings by those of `fields`.
-    pub(super) fn read_settings(&mut self, fields: &Fields) -> Result<(), ConfigError> {
+    pub(super) fn read_settings(&mut self, fields: &Fields) -> Result<(), Error> {
         self.settings_keys(&mut Keys::read(fields), &Self::base(0))?;
         let (bad_words, eos) = (&mut self.settings.options.bad_words, &self.tokens.eos);
         // Single ids are banned, except end tokens, as in Hugging Face.
@@ -48,7 +49,7 @@ impl Config {
         &mut self,
         keys: &mut Keys<'_>,
         default: &Self,
-    ) -> Result<(), ConfigError> {
+    ) -> Result<(), Error> {
         for setting in Setting::all() {
             keys.setting(setting, &mut self.settings, &default.settings)?;
         }
@@ -56,11 +57,11 @@ impl Config {
     }
 
     /// Checks that counts are not 0 and that ids are in the vocabulary. The search checks all other ranges.
-    pub(super) fn validate_settings(&self) -> Result<(), ConfigError> {
+    pub(super) fn validate_settings(&self) -> Result<(), Error> {
         for setting in Setting::all() {
             let Some(what) = setting.key else { continue };
             if let Err(SearchError::Zero { .. }) = setting.check(&self.settings) {
-                return Err(ConfigError::Zero { what });
+                return Err(Error::invalid_option(what, "at least 1", "0"));
             }
             ids_inside(what, &setting.ids(&self.settings), self.target_vocab)?;
         }

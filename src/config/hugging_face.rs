@@ -2,13 +2,14 @@
 //! because `save_pretrained` of older versions omits values that equal the default. The defaults used are
 //! recorded.
 
+use super::faults::{MODEL_TYPE, missing_key, not_in_family, unknown_name};
 use super::json::{Fields, short};
 use super::keys::Keys;
 use super::unsupported::reason;
 use super::{
-    Config, ConfigError, Defaulted, Family, Transcription, encoder_only, fairseq, plain, t5, torch,
-    whisper,
+    Config, Defaulted, Family, Transcription, encoder_only, fairseq, plain, t5, torch, whisper,
 };
+use crate::error::Error;
 use crate::search::{Setting, Settings};
 use serde_json::Value;
 
@@ -32,32 +33,36 @@ impl Config {
     /// replaces them, see [`Config::set_generation_config`].
     ///
     /// # Errors
-    /// Text that is not a JSON object with distinct keys ([`Json`](ConfigError::Json),
-    /// [`NotAnObject`](ConfigError::NotAnObject), [`DuplicateKey`](ConfigError::DuplicateKey)),
-    /// [`TooManyValues`](ConfigError::TooManyValues), [`MissingKey`](ConfigError::MissingKey),
-    /// [`WrongType`](ConfigError::WrongType), [`Quantized`](ConfigError::Quantized),
-    /// [`UnknownModelType`](ConfigError::UnknownModelType), [`UnknownActivation`](ConfigError::UnknownActivation),
-    /// [`UnknownPositions`](ConfigError::UnknownPositions), [`NotEncoderDecoder`](ConfigError::NotEncoderDecoder),
-    /// and all errors of [`Config::validate`].
+    /// [`Corrupt`](Error::Corrupt): the text is not a JSON object with distinct keys and a limited number of values, a
+    /// required key is missing, or a value has the wrong type. [`Unsupported`](Error::Unsupported): the model type, the
+    /// activation or the position encoding is unknown, the model has no encoder, or its weights are quantized. All
+    /// errors of [`Config::validate`].
     ///
     /// ```
-    /// use simdformer::config::{Config, ConfigError};
+    /// use simdformer::Error;
+    /// use simdformer::config::Config;
     ///
     /// let error = Config::from_hugging_face(r#"{ "model_type": "marian", "d_model": 100 }"#).unwrap_err();
-    /// assert_eq!(error.to_string(), "d_model 100 is not a multiple of the encoder heads, 16");
-    /// # assert!(matches!(error, ConfigError::HeadsDoNotDivide { .. }));
+    /// assert_eq!(error.to_string(), "d_model: expected a multiple of the 16 encoder heads, found 100");
+    /// assert!(matches!(error, Error::InvalidOption { .. }));
     /// ```
-    pub fn from_hugging_face(json: &str) -> Result<Self, ConfigError> {
+    pub fn from_hugging_face(json: &str) -> Result<Self, Error> {
         let fields = Fields::parse(json)?;
-        let found =
-            fields.text("model_type")?.ok_or(ConfigError::MissingKey { key: "model_type" })?;
+        let found = fields.text(MODEL_TYPE)?.ok_or_else(|| missing_key(MODEL_TYPE))?;
         let families = Family::ALL.into_iter().chain([Family::Plain]);
         let family = families.into_iter().find(|family| family.model_type() == found);
         let Some(family) = family else {
-            let (reason, found) = (reason(found), short(found));
-            return Err(match reason {
-                Some(reason) => ConfigError::RefusedModelType { found, reason },
-                None => ConfigError::UnknownModelType { found },
+            let name = short(found);
+            return Err(match reason(found) {
+                Some(reason) => Error::unsupported(
+                    MODEL_TYPE,
+                    "a supported architecture",
+                    format!("\"{name}\", which is not supported: {reason}"),
+                ),
+                None => {
+                    let known = Family::ALL.map(Family::model_type).join(", ");
+                    unknown_name(MODEL_TYPE, &format!("one of {known}"))(found)
+                }
             });
         };
         quantized(&fields)?;
@@ -84,7 +89,7 @@ impl Config {
     ///
     /// # Errors
     /// All errors of [`Config::validate`]; the `config.json` of the family has no key for a field, or the field has
-    /// another value in every model of the family ([`NotInFamily`](ConfigError::NotInFamily)).
+    /// another value in every model of the family ([`Unsupported`](Error::Unsupported)).
     ///
     /// ```
     /// use simdformer::config::{Config, Dimensions, Family, NormPlacement};
@@ -94,12 +99,12 @@ impl Config {
     /// assert_eq!(Config::from_hugging_face(&config.to_json()?)?, config);
     /// // Marian's models have their norms after each block, and its config.json cannot say otherwise.
     /// assert!(Config { family: Family::Marian, ..config }.to_json().is_err());
-    /// # Ok::<(), simdformer::config::ConfigError>(())
+    /// # Ok::<(), simdformer::Error>(())
     /// ```
-    pub fn to_json(&self) -> Result<String, ConfigError> {
+    pub fn to_json(&self) -> Result<String, Error> {
         self.validate()?;
         let mut keys = Keys::write();
-        keys.field("model_type", &mut self.family.model_type().to_owned())?;
+        keys.field(MODEL_TYPE, &mut self.family.model_type().to_owned())?;
         self.clone().architecture(&mut keys)?;
         // A setting is written if it differs from what the family has without it.
         let (settings, transcription) = (Settings::default(), Transcription::default());
@@ -115,7 +120,7 @@ impl Config {
         let text = format!("{:#}\n", Value::Object(keys.written));
         match self.difference(&Self::from_hugging_face(&text)?) {
             None => Ok(text),
-            Some(part) => Err(ConfigError::NotInFamily { family: self.family, part }),
+            Some(part) => Err(not_in_family(self.family, part)),
         }
     }
 
@@ -167,7 +172,7 @@ impl Config {
     }
 
     /// Reads or writes the keys of the architecture and of the token ids.
-    fn architecture(&mut self, keys: &mut Keys<'_>) -> Result<(), ConfigError> {
+    fn architecture(&mut self, keys: &mut Keys<'_>) -> Result<(), Error> {
         match self.family {
             Family::Plain => plain::keys(keys, self),
             Family::NnTransformer => torch::keys(keys, self),
@@ -191,8 +196,8 @@ impl Config {
     /// too.
     ///
     /// # Errors
-    /// Text that is not a JSON object with distinct keys, [`WrongType`](ConfigError::WrongType), and all errors of
-    /// [`Config::validate`]; the configuration then does not change.
+    /// [`Corrupt`](Error::Corrupt): the text is not a JSON object with distinct keys, or a value has the wrong type. All
+    /// errors of [`Config::validate`]. The configuration then does not change.
     ///
     /// ```
     /// use simdformer::config::Config;
@@ -203,9 +208,9 @@ impl Config {
     /// assert_eq!((settings.options.max_length, settings.beam.beams), (Some(512), 1));
     /// // The file has neither key: the end token is kept, the forced one is cleared.
     /// assert_eq!((config.tokens.eos, config.tokens.forced_eos), (vec![0], vec![]));
-    /// # Ok::<(), simdformer::config::ConfigError>(())
+    /// # Ok::<(), simdformer::Error>(())
     /// ```
-    pub fn set_generation_config(&mut self, json: &str) -> Result<(), ConfigError> {
+    pub fn set_generation_config(&mut self, json: &str) -> Result<(), Error> {
         let fields = Fields::parse(json)?;
         let mut next = self.clone();
         let tokens = &mut next.tokens;
@@ -226,7 +231,7 @@ impl Config {
     }
 
     /// Replaces all generation settings by those of `fields`.
-    fn set_generation(&mut self, fields: &Fields) -> Result<(), ConfigError> {
+    fn set_generation(&mut self, fields: &Fields) -> Result<(), Error> {
         const TOP_K: &str = "top_k";
         self.read_settings(fields)?;
         // The only setting with an effect if it is missing.
@@ -240,14 +245,17 @@ impl Config {
 }
 
 /// Returns an error for quantized weights, with the name of the scheme.
-fn quantized(fields: &Fields) -> Result<(), ConfigError> {
+fn quantized(fields: &Fields) -> Result<(), Error> {
     for key in ["quantization_config", "compression_config", "quantization"] {
         let Some(settings) = fields.get(key).filter(|value| !value.is_null()) else { continue };
         let method = ["quant_method", "quantization_method", "quant_algo", "mode"]
             .into_iter()
             .find_map(|name| settings.get(name)?.as_str());
         let scheme = short(method.unwrap_or("of an unnamed scheme"));
-        return Err(ConfigError::Quantized { key, scheme });
+        let found = format!(
+            "quantized ones ({scheme}), which are not read; take the model that they were made of, or save it dequantized"
+        );
+        return Err(Error::unsupported(key, "weights that are not quantized", found));
     }
     Ok(())
 }

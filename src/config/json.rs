@@ -6,7 +6,7 @@ use std::fmt;
 use serde_core::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, Visitor};
 use serde_json::Value;
 
-use super::ConfigError;
+use crate::error::Error;
 use crate::printable_text::sanitized;
 
 /// Maximum number of values of a file. The labels of a large classifier are some tens of thousands.
@@ -77,9 +77,10 @@ impl<'de> DeserializeSeed<'de> for Collect<'_> {
 }
 
 impl Fields {
-    pub(super) fn parse(json: &str) -> Result<Self, ConfigError> {
+    pub(super) fn parse(json: &str) -> Result<Self, Error> {
         if values(json) > MAX_VALUES {
-            return Err(ConfigError::TooManyValues { limit: MAX_VALUES });
+            let expected = format!("at most {MAX_VALUES} values, as in every real file");
+            return Err(Error::corrupt("", expected, "more"));
         }
         let mut repeated = None;
         let mut parser = serde_json::Deserializer::from_str(json);
@@ -87,15 +88,18 @@ impl Fields {
             .deserialize(&mut parser)
             .and_then(|fields| parser.end().map(|()| fields));
         match (fields, repeated) {
-            (_, Some(key)) => Err(ConfigError::DuplicateKey { key: short(&key) }),
+            (_, Some(key)) => Err(Error::corrupt(short(&key), "the key once", "it twice")),
             (Ok(fields), None) => Ok(Self(fields)),
             (Err(error), None) => Err(match serde_json::from_str::<Value>(json) {
-                Ok(value) if !value.is_object() => ConfigError::NotAnObject { found: kind(&value) },
-                _ => ConfigError::Json {
-                    line: error.line(),
-                    column: error.column(),
-                    message: bare_message(&error),
-                },
+                Ok(value) if !value.is_object() => {
+                    Error::corrupt("", "a JSON object", kind(&value))
+                }
+                _ => {
+                    let (line, column) = (error.line(), error.column());
+                    let message = bare_message(&error);
+                    let found = format!("an error at line {line}, column {column}: {message}");
+                    Error::corrupt("", "JSON", found)
+                }
             }),
         }
     }
@@ -109,16 +113,16 @@ impl Fields {
         self.get(key).filter(|value| !value.is_null())
     }
 
-    pub(super) fn size(&self, key: &'static str, default: usize) -> Result<usize, ConfigError> {
+    pub(super) fn size(&self, key: &'static str, default: usize) -> Result<usize, Error> {
         self.get(key).map_or(Ok(default), |value| size(key, value))
     }
 
     /// A missing key and `null` both give `None`.
-    pub(super) fn optional_size(&self, key: &'static str) -> Result<Option<usize>, ConfigError> {
+    pub(super) fn optional_size(&self, key: &'static str) -> Result<Option<usize>, Error> {
         self.present(key).map(|value| size(key, value)).transpose()
     }
 
-    pub(super) fn flag(&self, key: &'static str, default: bool) -> Result<bool, ConfigError> {
+    pub(super) fn flag(&self, key: &'static str, default: bool) -> Result<bool, Error> {
         match self.get(key) {
             None => Ok(default),
             Some(&Value::Bool(flag)) => Ok(flag),
@@ -127,29 +131,21 @@ impl Fields {
     }
 
     /// As [`Self::flag`], but `null` also gives the default.
-    pub(super) fn flag_or_null(
-        &self,
-        key: &'static str,
-        default: bool,
-    ) -> Result<bool, ConfigError> {
+    pub(super) fn flag_or_null(&self, key: &'static str, default: bool) -> Result<bool, Error> {
         if self.present(key).is_none() { Ok(default) } else { self.flag(key, default) }
     }
 
     /// A missing key and `null` both give `None`.
-    pub(super) fn optional_number(&self, key: &'static str) -> Result<Option<f32>, ConfigError> {
+    pub(super) fn optional_number(&self, key: &'static str) -> Result<Option<f32>, Error> {
         self.present(key).map(|value| number(key, value)).transpose()
     }
 
     /// A missing key and `null` both give the default.
-    pub(super) fn number_or_null(
-        &self,
-        key: &'static str,
-        default: f32,
-    ) -> Result<f32, ConfigError> {
+    pub(super) fn number_or_null(&self, key: &'static str, default: f32) -> Result<f32, Error> {
         Ok(self.optional_number(key)?.unwrap_or(default))
     }
 
-    pub(super) fn text(&self, key: &'static str) -> Result<Option<&str>, ConfigError> {
+    pub(super) fn text(&self, key: &'static str) -> Result<Option<&str>, Error> {
         match self.get(key) {
             None => Ok(None),
             Some(Value::String(text)) => Ok(Some(text)),
@@ -158,11 +154,7 @@ impl Fields {
     }
 
     /// `null` gives `None`; a missing key gives `default`.
-    pub(super) fn id(
-        &self,
-        key: &'static str,
-        default: Option<u32>,
-    ) -> Result<Option<u32>, ConfigError> {
+    pub(super) fn id(&self, key: &'static str, default: Option<u32>) -> Result<Option<u32>, Error> {
         match self.get(key) {
             None => Ok(default),
             Some(Value::Null) => Ok(None),
@@ -171,7 +163,7 @@ impl Fields {
     }
 
     /// One id, a list of ids, or `null` for none; a missing key gives `default`.
-    pub(super) fn ids(&self, key: &'static str, default: &[u32]) -> Result<Vec<u32>, ConfigError> {
+    pub(super) fn ids(&self, key: &'static str, default: &[u32]) -> Result<Vec<u32>, Error> {
         const EXPECTED: &str = "a token id, a list of them or null";
         match self.get(key) {
             None => Ok(default.to_vec()),
@@ -188,7 +180,7 @@ impl Fields {
         &self,
         key: &'static str,
         expected: &'static str,
-    ) -> Result<&[Value], ConfigError> {
+    ) -> Result<&[Value], Error> {
         match self.present(key) {
             None => Ok(&[]),
             Some(Value::Array(list)) => Ok(list),
@@ -197,7 +189,7 @@ impl Fields {
     }
 }
 
-fn size(key: &'static str, value: &Value) -> Result<usize, ConfigError> {
+fn size(key: &'static str, value: &Value) -> Result<usize, Error> {
     let size = value.as_u64().and_then(|n| usize::try_from(n).ok());
     size.ok_or_else(|| wrong(key, "an integer of 0 or more", value))
 }
@@ -205,7 +197,7 @@ fn size(key: &'static str, value: &Value) -> Result<usize, ConfigError> {
 /// The value of the first of `keys` that the JSON object `json` has and that is not `null`: a number of at least 0 in the
 /// range of f32.
 #[cfg(feature = "train")]
-pub(crate) fn first_size(json: &str, keys: &[&'static str]) -> Result<Option<f64>, ConfigError> {
+pub(crate) fn first_size(json: &str, keys: &[&'static str]) -> Result<Option<f64>, Error> {
     let fields = Fields::parse(json)?;
     let Some((key, value)) = keys.iter().find_map(|&key| Some((key, fields.present(key)?))) else {
         return Ok(None);
@@ -214,7 +206,7 @@ pub(crate) fn first_size(json: &str, keys: &[&'static str]) -> Result<Option<f64
     size.map(Some).ok_or_else(|| wrong(key, "a number of at least 0 in the range of f32", value))
 }
 
-pub(super) fn number(key: &'static str, value: &Value) -> Result<f32, ConfigError> {
+pub(super) fn number(key: &'static str, value: &Value) -> Result<f32, Error> {
     let number = value.as_f64().map(|x| x as f32).filter(|x| x.is_finite());
     number.ok_or_else(|| wrong(key, "a number in the range of f32", value))
 }
@@ -223,13 +215,13 @@ pub(super) fn token(
     key: &'static str,
     expected: &'static str,
     value: &Value,
-) -> Result<u32, ConfigError> {
+) -> Result<u32, Error> {
     let id = value.as_u64().and_then(|n| u32::try_from(n).ok());
     id.ok_or_else(|| wrong(key, expected, value))
 }
 
-pub(super) fn wrong(key: &'static str, expected: &'static str, found: &Value) -> ConfigError {
-    ConfigError::WrongType { key, expected, found: short(&found.to_string()) }
+pub(super) fn wrong(key: &'static str, expected: &'static str, found: &Value) -> Error {
+    Error::corrupt(key, expected, short(&found.to_string()))
 }
 
 /// Shortens a text for an error message and removes control characters.

@@ -6,8 +6,9 @@
 use super::arch::ACTIVATIONS;
 use super::arch::SpecialTokens;
 use super::defaults::Defaulted;
-use super::error::ConfigError;
-use super::json::{Fields, short, wrong};
+use super::faults::{IS_ENCODER_DECODER, missing_key, not_encoder_decoder, unknown_activation};
+use super::json::{Fields, wrong};
+use crate::error::Error;
 use crate::search::{self, Settings, decimal};
 use serde_json::{Map, Value};
 use simdformer_kernels::Activation;
@@ -28,7 +29,7 @@ pub(super) struct Keys<'f> {
 /// A value of a key.
 pub(super) trait Setting: Clone + PartialEq {
     /// The value of `key`; `self` is the value of a missing key.
-    fn read(&self, fields: &Fields, key: &'static str) -> Result<Self, ConfigError>;
+    fn read(&self, fields: &Fields, key: &'static str) -> Result<Self, Error>;
 
     fn write(&self) -> Value;
 
@@ -50,7 +51,7 @@ impl<'f> Keys<'f> {
         &mut self,
         key: &'static str,
         value: &mut T,
-    ) -> Result<(), ConfigError> {
+    ) -> Result<(), Error> {
         let Some(fields) = self.fields else {
             self.written.insert(key.to_owned(), value.write());
             return Ok(());
@@ -69,7 +70,7 @@ impl<'f> Keys<'f> {
         key: &'static str,
         value: &mut T,
         default: &T,
-    ) -> Result<(), ConfigError> {
+    ) -> Result<(), Error> {
         match self.fields {
             None if value == default => {}
             None => drop(self.written.insert(key.to_owned(), value.write())),
@@ -85,7 +86,7 @@ impl<'f> Keys<'f> {
         setting: &search::Setting,
         settings: &mut Settings,
         default: &Settings,
-    ) -> Result<(), ConfigError> {
+    ) -> Result<(), Error> {
         let Some(key) = setting.key else { return Ok(()) };
         let Some(fields) = self.fields else {
             let value = setting.value(settings);
@@ -107,9 +108,9 @@ impl<'f> Keys<'f> {
         &mut self,
         key: &'static str,
         value: &mut T,
-    ) -> Result<(), ConfigError> {
+    ) -> Result<(), Error> {
         match self.fields {
-            Some(fields) if fields.get(key).is_none() => Err(ConfigError::MissingKey { key }),
+            Some(fields) if fields.get(key).is_none() => Err(missing_key(key)),
             _ => self.field(key, value),
         }
     }
@@ -120,8 +121,8 @@ impl<'f> Keys<'f> {
         key: &'static str,
         value: &mut T,
         name: impl Fn(&T) -> String,
-        parse: impl Fn(&str) -> Result<T, ConfigError>,
-    ) -> Result<(), ConfigError> {
+        parse: impl Fn(&str) -> Result<T, Error>,
+    ) -> Result<(), Error> {
         let mut text = name(value);
         self.field(key, &mut text)?;
         *value = parse(&text)?;
@@ -134,8 +135,8 @@ impl<'f> Keys<'f> {
         key: &'static str,
         value: &mut T,
         names: &[(&'static str, T)],
-        unknown: impl Fn(&str) -> ConfigError,
-    ) -> Result<(), ConfigError> {
+        unknown: impl Fn(&str) -> Error,
+    ) -> Result<(), Error> {
         let name = |value: &T| {
             let found = names.iter().find(|(_, named)| named == value);
             found.map_or("", |(name, _)| name).to_owned()
@@ -151,9 +152,8 @@ impl<'f> Keys<'f> {
         &mut self,
         key: &'static str,
         value: &mut Activation,
-    ) -> Result<(), ConfigError> {
-        let unknown = |name: &str| ConfigError::UnknownActivation { found: short(name) };
-        self.choice(key, value, &ACTIVATIONS, unknown)
+    ) -> Result<(), Error> {
+        self.choice(key, value, &ACTIVATIONS, unknown_activation(key))
     }
 
     /// The flag of an embedding scale: 1, or the square root of `d_model`.
@@ -162,7 +162,7 @@ impl<'f> Keys<'f> {
         key: &'static str,
         value: &mut f32,
         d_model: usize,
-    ) -> Result<(), ConfigError> {
+    ) -> Result<(), Error> {
         let mut scaled = *value != 1.0;
         self.field(key, &mut scaled)?;
         *value = scale(scaled, d_model);
@@ -174,8 +174,8 @@ impl<'f> Keys<'f> {
         &mut self,
         key: &'static str,
         value: Option<Value>,
-        check: impl FnOnce(&Fields) -> Result<(), ConfigError>,
-    ) -> Result<(), ConfigError> {
+        check: impl FnOnce(&Fields) -> Result<(), Error>,
+    ) -> Result<(), Error> {
         match (self.fields, value) {
             (Some(fields), _) => check(fields)?,
             (None, Some(value)) => drop(self.written.insert(key.to_owned(), value)),
@@ -185,32 +185,24 @@ impl<'f> Keys<'f> {
     }
 
     /// An encoder-decoder: `is_encoder_decoder` is not false.
-    pub(super) fn encoder_decoder(&mut self) -> Result<(), ConfigError> {
-        const KEY: &str = "is_encoder_decoder";
+    pub(super) fn encoder_decoder(&mut self) -> Result<(), Error> {
+        const KEY: &str = IS_ENCODER_DECODER;
         self.fixed(KEY, Some(true.into()), |fields| match fields.flag(KEY, true)? {
             true => Ok(()),
-            false => Err(ConfigError::NotEncoderDecoder),
+            false => Err(not_encoder_decoder()),
         })
     }
 
     /// An error if the flag `key` requests an unsupported feature.
-    pub(super) fn never(
-        &mut self,
-        key: &'static str,
-        expected: &'static str,
-    ) -> Result<(), ConfigError> {
+    pub(super) fn never(&mut self, key: &'static str, expected: &'static str) -> Result<(), Error> {
         self.fixed(key, None, |fields| match fields.flag_or_null(key, false)? {
             false => Ok(()),
-            true => Err(ConfigError::WrongType { key, expected, found: "true".to_owned() }),
+            true => Err(Error::unsupported(key, expected, "true")),
         })
     }
 
     /// One id, a list of ids, or `null` for none.
-    pub(super) fn ids(
-        &mut self,
-        key: &'static str,
-        value: &mut Vec<u32>,
-    ) -> Result<(), ConfigError> {
+    pub(super) fn ids(&mut self, key: &'static str, value: &mut Vec<u32>) -> Result<(), Error> {
         self.field(key, value)?;
         if let (&mut [id], Some(written)) = (&mut value[..], self.written.get_mut(key)) {
             *written = id.into();
@@ -219,7 +211,7 @@ impl<'f> Keys<'f> {
     }
 
     /// The ids that a class never has by default.
-    pub(super) fn forced_ids(&mut self, tokens: &mut SpecialTokens) -> Result<(), ConfigError> {
+    pub(super) fn forced_ids(&mut self, tokens: &mut SpecialTokens) -> Result<(), Error> {
         self.field("forced_bos_token_id", &mut tokens.forced_bos)?;
         self.ids("forced_eos_token_id", &mut tokens.forced_eos)
     }
@@ -234,7 +226,7 @@ impl<'f> Keys<'f> {
 macro_rules! setting {
     ($type:ty, |$value:ident, $fields:ident, $key:ident| $read:expr, $write:expr, $shown:expr) => {
         impl Setting for $type {
-            fn read(&self, $fields: &Fields, $key: &'static str) -> Result<Self, ConfigError> {
+            fn read(&self, $fields: &Fields, $key: &'static str) -> Result<Self, Error> {
                 let $value = self;
                 let _ = $value;
                 $read
@@ -281,12 +273,9 @@ setting!(
 );
 
 /// The first position: the pad id plus one.
-pub(super) fn after_pad(pad: Option<u32>) -> Result<usize, ConfigError> {
-    let pad = pad.ok_or_else(|| ConfigError::WrongType {
-        key: "pad_token_id",
-        expected: "a token id (positions are counted from it)",
-        found: "null".to_owned(),
-    })?;
+pub(super) fn after_pad(pad: Option<u32>) -> Result<usize, Error> {
+    let expected = "a token id (positions are counted from it)";
+    let pad = pad.ok_or_else(|| Error::corrupt("pad_token_id", expected, "null"))?;
     Ok(pad as usize + 1)
 }
 

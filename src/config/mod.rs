@@ -12,8 +12,8 @@
 mod arch;
 mod defaults;
 mod encoder_only;
-mod error;
 mod fairseq;
+mod faults;
 mod generation;
 mod hugging_face;
 mod json;
@@ -33,14 +33,15 @@ pub use arch::{
     RelativeBias, Side, SpecialTokens, Stack, TiedWeights, activation_from_name,
 };
 pub use defaults::Defaulted;
-pub use error::ConfigError;
+pub(crate) use faults::MODEL_TYPE;
 #[cfg(feature = "train")]
 pub(crate) use json::first_size;
 /// The function between the two matrices of the feed-forward block.
 pub use simdformer_kernels::Activation;
 pub use transcription::Transcription;
 
-use error::ids_inside;
+use crate::error::Error;
+use faults::{ids_inside, not_in_family};
 
 /// Maximum `d_model`, feed-forward width or position count. Published models stay below a hundredth of it;
 /// beyond it products of dimensions could overflow.
@@ -86,7 +87,7 @@ const MAX_VOCABULARY: usize = 1 << 28;
 /// let tied = ["output.weight", "decoder.embedding.weight"];
 /// assert_eq!(TensorId::Output.names(&config), tied);
 /// assert_eq!(TensorId::Output.shape(&config), Some(vec![1200, 64]));
-/// # Ok::<(), simdformer::config::ConfigError>(())
+/// # Ok::<(), simdformer::Error>(())
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
@@ -195,14 +196,12 @@ impl Config {
     /// is in the target vocabulary. Every function that takes a configuration calls it.
     ///
     /// # Errors
-    /// The first error found: a zero or too large dimension ([`Zero`](ConfigError::Zero),
-    /// [`TooLarge`](ConfigError::TooLarge)), [heads](ConfigError::HeadsDoNotDivide) that do not divide `d_model`, a
-    /// [tie](ConfigError::TiedVocabulariesDiffer) between vocabularies of different sizes, an epsilon or scale that
-    /// is not a [valid number](ConfigError::BadNumber), positions that do not fit the
-    /// [width](ConfigError::TooNarrowForPositions), the [table](ConfigError::LearnedPositionsWithoutLimit) or the
-    /// [buckets](ConfigError::Relative), a part for which the [family](ConfigError::NotInFamily) has no tensor, an
-    /// [id](ConfigError::IdOutsideVocabulary) outside the vocabulary.
-    pub fn validate(&self) -> Result<(), ConfigError> {
+    /// The first error found. [`InvalidOption`](Error::InvalidOption): a dimension that is zero or more than its maximum
+    /// (2^28 for a vocabulary or the offset of a formula, 2^24 for others; larger values could overflow products of
+    /// dimensions), heads that do not divide `d_model`, a tie between vocabularies of different sizes, an epsilon or
+    /// scale that is not a valid number, positions that do not fit the width, the table or the buckets, an id outside
+    /// the vocabulary. [`Unsupported`](Error::Unsupported): a part for which the family has no tensor.
+    pub fn validate(&self) -> Result<(), Error> {
         dimension("d_model", self.d_model, MAX_DIMENSION)?;
         match self.stem {
             None => dimension("source vocabulary", self.source_vocab, MAX_VOCABULARY)?,
@@ -238,8 +237,8 @@ impl Config {
                 dimension(head_dim, width, MAX_DIMENSION)?;
                 at_most(head_dim, stack.heads.saturating_mul(width), MAX_DIMENSION)?;
             } else if !self.d_model.is_multiple_of(stack.heads) {
-                let (d_model, heads) = (self.d_model, stack.heads);
-                return Err(ConfigError::HeadsDoNotDivide { side, d_model, heads });
+                let expected = format!("a multiple of the {} {} heads", stack.heads, side.name());
+                return Err(Error::invalid_option("d_model", expected, self.d_model.to_string()));
             }
             if let Some(n) = stack.max_positions {
                 dimension(positions, n, MAX_DIMENSION)?;
@@ -252,7 +251,9 @@ impl Config {
         }
         if self.ties.source_target && self.source_vocab != self.target_vocab {
             let (source, target) = (self.source_vocab, self.target_vocab);
-            return Err(ConfigError::TiedVocabulariesDiffer { source, target });
+            let expected =
+                format!("{source}, that of the source, because both share one embedding");
+            return Err(Error::invalid_option("target vocabulary", expected, target.to_string()));
         }
         // Written with ranges because `eps <= 0.0` would accept NaN.
         let (eps, positive) = ("a number from 0 to 1", "a positive number");
@@ -269,7 +270,7 @@ impl Config {
             ),
         ];
         if let Some((what, expected, found, _)) = numbers.into_iter().find(|&(.., good)| !good) {
-            return Err(ConfigError::BadNumber { what, expected, found });
+            return Err(Error::invalid_option(what, expected, found.to_string()));
         }
         at_most("token types", self.token_types, MAX_DIMENSION)?;
         self.validate_positions()?;
@@ -278,20 +279,24 @@ impl Config {
         self.validate_settings()
     }
 
-    fn validate_positions(&self) -> Result<(), ConfigError> {
+    fn validate_positions(&self) -> Result<(), Error> {
         match self.positions {
             Positions::HalfSplit | Positions::Interleaved | Positions::None => Ok(()),
             Positions::HalfSplitClosed { offset } | Positions::HalfSplitSingle { offset } => {
                 if self.d_model < 4 {
                     // The exponent k / (d/2 - 1) would divide by zero.
-                    return Err(ConfigError::TooNarrowForPositions { d_model: self.d_model });
+                    let expected = "at least 4 for half-split positions with an offset";
+                    let found = self.d_model.to_string();
+                    return Err(Error::invalid_option("d_model", expected, found));
                 }
                 at_most("position offset", offset, MAX_VOCABULARY)
             }
             Positions::Learned { offset } => {
                 let stacks = [Some(&self.encoder), self.decoder.as_ref()];
                 if stacks.into_iter().flatten().any(|stack| stack.max_positions.is_none()) {
-                    return Err(ConfigError::LearnedPositionsWithoutLimit);
+                    let operand = "max_position_embeddings";
+                    let expected = "the length of the table of learned positions";
+                    return Err(Error::invalid_option(operand, expected, "none"));
                 }
                 at_most("position offset", offset, MAX_DIMENSION)
             }
@@ -299,7 +304,7 @@ impl Config {
     }
 
     /// Checks the optional parts: a checkpoint of the family must have tensor names for them.
-    fn validate_parts(&self) -> Result<(), ConfigError> {
+    fn validate_parts(&self) -> Result<(), Error> {
         let (family, named) = (self.family, self.family.named());
         let has = |side, part: fn(&Stack) -> bool| self.stack(side).is_some_and(part);
         let wanted = [
@@ -346,12 +351,12 @@ impl Config {
             ),
         ];
         match wanted.into_iter().find(|&(_, wanted, named)| wanted && !named) {
-            Some((part, ..)) => Err(ConfigError::NotInFamily { family, part }),
+            Some((part, ..)) => Err(not_in_family(family, part)),
             None => Ok(()),
         }
     }
 
-    fn validate_ids(&self) -> Result<(), ConfigError> {
+    fn validate_ids(&self) -> Result<(), Error> {
         let t = &self.tokens;
         let named: [(&'static str, &[u32]); 7] = [
             ("pad_token_id", t.pad.as_slice()),
@@ -366,16 +371,16 @@ impl Config {
     }
 }
 
-fn at_most(what: &'static str, found: usize, limit: usize) -> Result<(), ConfigError> {
+fn at_most(what: &'static str, found: usize, limit: usize) -> Result<(), Error> {
     if found > limit {
-        return Err(ConfigError::TooLarge { what, found, limit });
+        return Err(Error::invalid_option(what, format!("at most {limit}"), found.to_string()));
     }
     Ok(())
 }
 
-fn dimension(what: &'static str, found: usize, limit: usize) -> Result<(), ConfigError> {
+fn dimension(what: &'static str, found: usize, limit: usize) -> Result<(), Error> {
     if found == 0 {
-        return Err(ConfigError::Zero { what });
+        return Err(Error::invalid_option(what, "at least 1", "0"));
     }
     at_most(what, found, limit)
 }

@@ -1,12 +1,13 @@
 //! The `config.json` of [`Family::Plain`](super::Family::Plain): a key for each field of a [`Config`]. A missing key
 //! has the value of the paper's base model.
 
-use super::json::short;
+use super::faults::{unknown_name, unknown_positions};
 use super::keys::Keys;
 use super::{
-    Activation, Config, ConfigError, ConvFrontend, EmbeddingNorm, NormKind, NormPlacement,
-    Positions, RelativeBias, Stack,
+    Activation, Config, ConvFrontend, EmbeddingNorm, NormKind, NormPlacement, Positions,
+    RelativeBias, Stack,
 };
+use crate::error::Error;
 use std::collections::BTreeMap;
 
 impl Config {
@@ -33,7 +34,7 @@ impl Config {
     }
 }
 
-pub(super) fn keys(keys: &mut Keys<'_>, config: &mut Config) -> Result<(), ConfigError> {
+pub(super) fn keys(keys: &mut Keys<'_>, config: &mut Config) -> Result<(), Error> {
     keys.required("d_model", &mut config.d_model)?;
     keys.required("source_vocab_size", &mut config.source_vocab)?;
     keys.required("target_vocab_size", &mut config.target_vocab)?;
@@ -48,14 +49,14 @@ pub(super) fn keys(keys: &mut Keys<'_>, config: &mut Config) -> Result<(), Confi
     keys.field("num_mel_bins", &mut bins)?;
     config.stem = bins.map(|bins| ConvFrontend { bins });
     let places = [("pre", NormPlacement::Pre), ("post", NormPlacement::Post)];
-    keys.choice("norm", &mut config.norm, &places, expected("norm", "\"pre\" or \"post\""))?;
+    keys.choice("norm", &mut config.norm, &places, unknown_name("norm", "\"pre\" or \"post\""))?;
     let kinds = [
         ("layer_norm", NormKind::LayerNorm { bias: true }),
         ("layer_norm_without_bias", NormKind::LayerNorm { bias: false }),
         ("rms_norm", NormKind::RmsNorm),
     ];
     let unknown =
-        expected("norm_kind", "\"layer_norm\", \"layer_norm_without_bias\" or \"rms_norm\"");
+        unknown_name("norm_kind", "\"layer_norm\", \"layer_norm_without_bias\" or \"rms_norm\"");
     keys.choice("norm_kind", &mut config.norm_kind, &kinds, unknown)?;
     keys.field("layer_norm_eps", &mut config.layer_norm_eps)?;
     let biases = &mut config.biases;
@@ -88,8 +89,7 @@ pub(super) fn keys(keys: &mut Keys<'_>, config: &mut Config) -> Result<(), Confi
         ("learned", Positions::Learned { offset }),
         ("none", Positions::None),
     ];
-    let unknown = |name: &str| ConfigError::UnknownPositions { found: short(name) };
-    keys.choice("positions", &mut config.positions, &positions, unknown)?;
+    keys.choice("positions", &mut config.positions, &positions, unknown_positions())?;
     keys.field("type_vocab_size", &mut config.token_types)?;
     keys.field("embedding_scale", &mut config.embedding_scale)?;
     keys.field("logit_scale", &mut config.logit_scale)?;
@@ -130,7 +130,7 @@ const DECODER: StackKeys = [
     "decoder_relative_per_layer",
 ];
 
-fn stack(keys: &mut Keys<'_>, names: &StackKeys, stack: &mut Stack) -> Result<(), ConfigError> {
+fn stack(keys: &mut Keys<'_>, names: &StackKeys, stack: &mut Stack) -> Result<(), Error> {
     let &[
         layers,
         heads,
@@ -152,7 +152,8 @@ fn stack(keys: &mut Keys<'_>, names: &StackKeys, stack: &mut Stack) -> Result<()
         ("before_positions", Some(EmbeddingNorm::BeforePositions)),
         ("after_positions", Some(EmbeddingNorm::AfterPositions)),
     ];
-    let unknown = expected(embedding_norm, "\"none\", \"before_positions\" or \"after_positions\"");
+    let unknown =
+        unknown_name(embedding_norm, "\"none\", \"before_positions\" or \"after_positions\"");
     keys.choice(embedding_norm, &mut stack.embedding_norm, &norms, unknown)?;
     keys.field(final_norm, &mut stack.final_norm)?;
     keys.field(max_positions, &mut stack.max_positions)?;
@@ -164,9 +165,4 @@ fn stack(keys: &mut Keys<'_>, names: &StackKeys, stack: &mut Stack) -> Result<()
     keys.optional(per_layer, &mut bias.per_layer, &t5.per_layer)?;
     stack.relative_bias = rows.map(|buckets| RelativeBias { buckets, ..bias });
     Ok(())
-}
-
-/// The error for an unknown name.
-fn expected(key: &'static str, expected: &'static str) -> impl Fn(&str) -> ConfigError {
-    move |found| ConfigError::WrongType { key, expected, found: short(found) }
 }

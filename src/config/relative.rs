@@ -1,6 +1,8 @@
 //! Relative positions: the mapping from a distance to a row of a table.
 
-use super::{ConfigError, RelativeBias, Side};
+use super::{RelativeBias, Side};
+use crate::error::Error;
+use simdformer_kernels::Error as KernelError;
 use simdformer_kernels::relative::RelativeBuckets;
 
 impl RelativeBias {
@@ -17,10 +19,17 @@ impl RelativeBias {
     /// assert_eq!([-200, -16, -8, 0, 1, 200].map(|distance| encoder.bucket(distance)), [15, 10, 8, 0, 17, 31]);
     /// let decoder = t5.of(Side::Decoder)?;
     /// assert_eq!([-200, -16, -1, 0].map(|distance| decoder.bucket(distance)), [31, 16, 1, 0]);
-    /// # Ok::<(), simdformer::config::ConfigError>(())
+    /// # Ok::<(), simdformer::Error>(())
     /// ```
-    pub fn of(&self, side: Side) -> Result<RelativeBuckets, ConfigError> {
-        RelativeBuckets::new(self.buckets, self.max_distance, side == Side::Encoder)
-            .map_err(|error| ConfigError::Relative { side, error })
+    pub fn of(&self, side: Side) -> Result<RelativeBuckets, Error> {
+        RelativeBuckets::new(self.buckets, self.max_distance, side == Side::Encoder).map_err(
+            |error| match error {
+                KernelError::Size { property, operand, expected, found, .. } => {
+                    let operand = format!("{}: {property} of {operand}", side.name());
+                    Error::invalid_option(operand, expected.to_string(), found.to_string())
+                }
+                error => error.into(),
+            },
+        )
     }
 }

@@ -1,12 +1,13 @@
 //! T5 and its descendants: no bias, positions only in the attention scores, RMSNorm.
 
 use super::arch::ACTIVATIONS;
-use super::json::short;
+use super::faults::{missing_key, unknown_activation};
 use super::keys::Keys;
 use super::{
-    Activation, Biases, Config, ConfigError, Family, NormKind, NormPlacement, Positions,
-    RelativeBias, SpecialTokens, Stack, TiedWeights, activation_from_name,
+    Activation, Biases, Config, Family, NormKind, NormPlacement, Positions, RelativeBias,
+    SpecialTokens, Stack, TiedWeights, activation_from_name,
 };
+use crate::error::Error;
 
 /// The configuration with all defaults of its class.
 pub(super) fn defaults(family: Family) -> Config {
@@ -43,7 +44,7 @@ pub(super) fn defaults(family: Family) -> Config {
     }
 }
 
-pub(super) fn keys(keys: &mut Keys<'_>, config: &mut Config) -> Result<(), ConfigError> {
+pub(super) fn keys(keys: &mut Keys<'_>, config: &mut Config) -> Result<(), Error> {
     let first = config.family == Family::T5;
     let stack = &mut config.encoder;
     let mut head_dim = stack.head_dim.unwrap_or(config.d_model / stack.heads.max(1));
@@ -91,7 +92,7 @@ pub(super) fn keys(keys: &mut Keys<'_>, config: &mut Config) -> Result<(), Confi
     let tokens = &mut config.tokens;
     keys.field("decoder_start_token_id", &mut tokens.decoder_start)?;
     if tokens.decoder_start.is_none() && !encoder_only {
-        return Err(ConfigError::MissingKey { key: "decoder_start_token_id" });
+        return Err(missing_key("decoder_start_token_id"));
     }
     keys.field("layer_norm_epsilon", &mut config.layer_norm_eps)?;
     keys.field("pad_token_id", &mut tokens.pad)?;
@@ -101,7 +102,7 @@ pub(super) fn keys(keys: &mut Keys<'_>, config: &mut Config) -> Result<(), Confi
 }
 
 /// `feed_forward_proj`: the activation, and whether there is a gate.
-fn feed_forward_from_name(text: &str) -> Result<(Activation, bool), ConfigError> {
+fn feed_forward_from_name(text: &str) -> Result<(Activation, bool), Error> {
     let (name, gated) = match text.strip_prefix("gated-") {
         // The only name whose meaning differs.
         Some("gelu") => ("gelu_new", true),
@@ -109,8 +110,8 @@ fn feed_forward_from_name(text: &str) -> Result<(Activation, bool), ConfigError>
         None => (text, false),
     };
     let activation = activation_from_name(name);
-    let found = || ConfigError::UnknownActivation { found: short(text) };
-    Ok((activation.ok_or_else(found)?, gated))
+    let unknown = || unknown_activation("feed_forward_proj")(text);
+    Ok((activation.ok_or_else(unknown)?, gated))
 }
 
 fn feed_forward_name(&(activation, gated): &(Activation, bool)) -> String {

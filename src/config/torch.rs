@@ -1,9 +1,10 @@
 //! State dicts of `torch.nn.Transformer`, which have no configuration; this crate defines a `config.json` for
 //! them.
 
-use super::json::short;
+use super::faults::{not_encoder_decoder, unknown_positions};
 use super::keys::Keys;
-use super::{Config, ConfigError, Family, NormPlacement, Positions, Stack, TiedWeights};
+use super::{Config, Family, NormPlacement, Positions, Stack, TiedWeights};
+use crate::error::Error;
 
 /// The configuration with all defaults; the dimensions have none.
 pub(super) fn defaults() -> Config {
@@ -18,18 +19,17 @@ pub(super) fn defaults() -> Config {
     }
 }
 
-pub(super) fn keys(keys: &mut Keys<'_>, config: &mut Config) -> Result<(), ConfigError> {
+pub(super) fn keys(keys: &mut Keys<'_>, config: &mut Config) -> Result<(), Error> {
     keys.encoder_decoder()?;
     keys.required("d_model", &mut config.d_model)?;
     let encoder = &mut config.encoder;
-    let Some(decoder) = &mut config.decoder else { return Err(ConfigError::NotEncoderDecoder) };
+    let Some(decoder) = &mut config.decoder else { return Err(not_encoder_decoder()) };
     keys.required("nhead", &mut encoder.heads)?;
     keys.required("dim_feedforward", &mut encoder.ffn_dim)?;
     keys.field("max_position_embeddings", &mut encoder.max_positions)?;
     keys.field("bos_token_id", &mut config.tokens.bos)?;
     let names = [("interleaved", Positions::Interleaved), ("half_split", Positions::HalfSplit)];
-    let unknown = |name: &str| ConfigError::UnknownPositions { found: short(name) };
-    keys.choice("positions", &mut config.positions, &names, unknown)?;
+    keys.choice("positions", &mut config.positions, &names, unknown_positions())?;
     keys.required("num_encoder_layers", &mut encoder.layers)?;
     keys.required("num_decoder_layers", &mut decoder.layers)?;
     *decoder = Stack { layers: decoder.layers, ..*encoder };

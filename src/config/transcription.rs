@@ -1,8 +1,9 @@
 //! The prompt settings of a transcription checkpoint: the tokens between the decoder start and the text.
 
-use super::error::{ConfigError, ids_inside};
+use super::faults::ids_inside;
 use super::json::{Fields, token, wrong};
 use super::keys::{Keys, Setting, setting};
+use crate::error::Error;
 use serde_json::{Value, json};
 
 /// The prompt of a transcription model (Radford et al. 2022, section 2.3), named as in transformers'
@@ -29,7 +30,7 @@ use serde_json::{Value, json};
 /// // Translation into English, with timestamps.
 /// assert_eq!(asked.prefix(french, asked.task("translate"), true), [50265, 50358]);
 /// assert_eq!(asked.alignment_heads, [(2, 2), (3, 0)]);
-/// # Ok::<(), simdformer::config::ConfigError>(())
+/// # Ok::<(), simdformer::Error>(())
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Transcription {
@@ -111,7 +112,7 @@ impl Transcription {
     }
 
     /// Reads or writes the settings; see [`Keys::optional`].
-    pub(super) fn keys(&mut self, keys: &mut Keys<'_>, default: &Self) -> Result<(), ConfigError> {
+    pub(super) fn keys(&mut self, keys: &mut Keys<'_>, default: &Self) -> Result<(), Error> {
         keys.optional("lang_to_id", &mut self.languages, &default.languages)?;
         keys.optional("task_to_id", &mut self.tasks, &default.tasks)?;
         keys.optional("no_timestamps_token_id", &mut self.no_timestamps, &default.no_timestamps)?;
@@ -132,7 +133,7 @@ impl Transcription {
         }
     }
 
-    pub(super) fn validate(&self, vocabulary: usize) -> Result<(), ConfigError> {
+    pub(super) fn validate(&self, vocabulary: usize) -> Result<(), Error> {
         for (what, names) in [("lang_to_id", &self.languages), ("task_to_id", &self.tasks)] {
             names.iter().try_for_each(|&(_, id)| ids_inside(what, &[id], vocabulary))?;
         }
@@ -151,7 +152,7 @@ setting!(
             Some(Value::Object(map)) => map
                 .iter()
                 .map(|(name, id)| Ok((name.clone(), token(key, EXPECTED, id)?)))
-                .collect::<Result<_, ConfigError>>()?,
+                .collect::<Result<_, Error>>()?,
             Some(other) => return Err(wrong(key, EXPECTED, other)),
         };
         found.sort();

@@ -1,11 +1,13 @@
 //! Whisper: the encoder reads audio features through convolutions, the decoder reads a prompt.
 
+use super::faults::not_encoder_decoder;
 use super::json::Fields;
 use super::keys::Keys;
 use super::{
-    Activation, Biases, Config, ConfigError, ConvFrontend, Defaulted, Dimensions, Family,
-    NormPlacement, Positions, SpecialTokens, Stack, TiedWeights,
+    Activation, Biases, Config, ConvFrontend, Defaulted, Dimensions, Family, NormPlacement,
+    Positions, SpecialTokens, Stack, TiedWeights,
 };
+use crate::error::Error;
 
 /// The configuration with all defaults of its class.
 pub(super) fn defaults() -> Config {
@@ -39,10 +41,10 @@ pub(super) fn defaults() -> Config {
     }
 }
 
-pub(super) fn keys(keys: &mut Keys<'_>, config: &mut Config) -> Result<(), ConfigError> {
+pub(super) fn keys(keys: &mut Keys<'_>, config: &mut Config) -> Result<(), Error> {
     keys.encoder_decoder()?;
     keys.field("d_model", &mut config.d_model)?;
-    let Some(decoder) = &mut config.decoder else { return Err(ConfigError::NotEncoderDecoder) };
+    let Some(decoder) = &mut config.decoder else { return Err(not_encoder_decoder()) };
     for (stack, positions, [layers, heads, ffn_dim]) in [
         (
             &mut config.encoder,

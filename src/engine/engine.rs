@@ -5,8 +5,9 @@ use super::plan_rule::{PlanRule, Workload, fit_search, search_workload};
 use super::request::{Generation, Input};
 use crate::cancel::Cancel;
 use crate::config::Side;
+use crate::error::Error;
 use crate::generate::{DecodeStats, Event, SessionPool, Source, Stop};
-use crate::model::{IntoControlFlow, Model, ModelError};
+use crate::model::{IntoControlFlow, Model};
 use crate::search::{Finish, SearchOptions};
 use crate::session::{Limits, Plan, Session, SessionError, SourceError, Threads};
 use core::cmp::Reverse;
@@ -133,7 +134,7 @@ impl Engine {
     ///
     /// # Errors
     /// As [`Model::open`].
-    pub fn open(directory: impl AsRef<Path>) -> Result<Self, ModelError> {
+    pub fn open(directory: impl AsRef<Path>) -> Result<Self, Error> {
         Ok(Self::from(Model::open(directory)?))
     }
 

@@ -29,7 +29,7 @@ impl Config {
     /// let options = config.search_options();
     /// assert!(matches!(&options.strategy, Strategy::Beam(beam) if beam.beams == 6));
     /// assert_eq!((options.start, options.max_length), (58100, Some(512)));
-    /// # Ok::<(), simdformer::config::ConfigError>(())
+    /// # Ok::<(), simdformer::Error>(())
     /// ```
     pub fn search_options(&self) -> SearchOptions {
         let tokens = &self.tokens;

@@ -3,6 +3,7 @@
 use super::weights::{Part, Weights};
 use crate::blake2b::{BYTES, Blake2b};
 use crate::config::Config;
+use crate::error::Error;
 use crate::memory::bytes;
 use crate::printable_text::quoted;
 use core::fmt;
@@ -98,27 +99,14 @@ impl fmt::Debug for Fingerprint {
     }
 }
 
-/// A text is not a fingerprint.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FingerprintError {
-    /// The text.
-    pub found: String,
-}
-
-impl fmt::Display for FingerprintError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let found = quoted(&self.found, SHOWN);
-        write!(f, "a fingerprint must be 64 hexadecimal digits in lower case, found {found}")
-    }
-}
-
-impl core::error::Error for FingerprintError {}
-
 impl FromStr for Fingerprint {
-    type Err = FingerprintError;
+    type Err = Error;
 
-    fn from_str(text: &str) -> Result<Self, FingerprintError> {
-        let wrong = || FingerprintError { found: text.to_owned() };
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let wrong = || {
+            let expected = "64 hexadecimal digits in lower case";
+            Error::invalid_option("fingerprint", expected, quoted(text, SHOWN))
+        };
         let digit = |byte: u8| match byte {
             b'0'..=b'9' => Ok(byte - b'0'),
             b'a'..=b'f' => Ok(byte - b'a' + 10),

@@ -1,7 +1,7 @@
 //! How a model is loaded: for which instruction set, in which dtypes, and where its progress is reported.
 
-use super::error::ModelError;
 use super::weight_dtypes::WeightDtypes;
+use crate::error::Error;
 use core::fmt;
 use core::ops::ControlFlow;
 use core::panic::RefUnwindSafe;
@@ -31,7 +31,7 @@ use std::sync::Arc;
 ///     percent = 100 * loading.done / loading.total; // and `loading.tensor`
 /// }))?;
 /// assert_eq!((model.isa(), percent), (Isa::SCALAR, 100));
-/// # Ok::<(), simdformer::ModelError>(())
+/// # Ok::<(), simdformer::Error>(())
 /// ```
 #[derive(Default)]
 pub struct LoadOptions<'c> {
@@ -64,7 +64,7 @@ pub type OnLoading<'c> = dyn FnMut(Loading<'_>) -> ControlFlow<()> + 'c;
 
 impl<'c> LoadOptions<'c> {
     /// Calls `callback` after every few rows. It returns nothing, or a [`ControlFlow`]: `Break(())` ends the load with
-    /// [`ModelError::Stopped`] and frees the memory.
+    /// [`Error::Cancelled`] and frees the memory.
     pub fn on_progress<A: IntoControlFlow<()>>(
         self,
         mut callback: impl FnMut(Loading<'_>) -> A + 'c,
@@ -74,11 +74,11 @@ impl<'c> LoadOptions<'c> {
     }
 
     /// Reports that `done` of `total` bytes have been stored, the last ones in `tensor`.
-    pub(super) fn report(&mut self, tensor: &str, done: u64, total: u64) -> Result<(), ModelError> {
+    pub(super) fn report(&mut self, tensor: &str, done: u64, total: u64) -> Result<(), Error> {
         let callback = self.on_progress.as_mut();
         match callback.map(|callback| callback(Loading { tensor, done, total })) {
             None | Some(ControlFlow::Continue(())) => Ok(()),
-            Some(ControlFlow::Break(())) => Err(ModelError::Stopped { done, total }),
+            Some(ControlFlow::Break(())) => Err(Error::Cancelled { progress: [done, total] }),
         }
     }
 }
@@ -144,11 +144,11 @@ pub(super) enum Reason {
 }
 
 /// The instruction set that the caller or the environment names, otherwise the best one.
-pub(super) fn select_isa(named: Option<Isa>) -> Result<(Isa, Reason), ModelError> {
+pub(super) fn select_isa(named: Option<Isa>) -> Result<(Isa, Reason), Error> {
     if let Some(isa) = named {
         return Ok((isa, Reason::Caller));
     }
-    let named = Isa::from_environment().map_err(ModelError::Isa)?;
+    let named = Isa::from_environment()?;
     Ok(named.map_or_else(|| (Isa::best(), Reason::Best), |isa| (isa, Reason::Environment)))
 }
 

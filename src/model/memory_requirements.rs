@@ -1,11 +1,11 @@
 //! The memory that a checkpoint needs, computed before its weights are read.
 
-use super::error::ModelError;
 use super::packed_header::Described;
 use super::weight_dtypes::WeightDtypes;
 use super::weights::{Parameter, Placement, ResolvedDtypes, Storage, staged_floats};
 use crate::checkpoint::{Checkpoint, TensorId};
 use crate::config::TiedWeights;
+use crate::error::Error;
 use core::fmt;
 use simdformer_kernels::Isa;
 use std::collections::BTreeMap;
@@ -23,7 +23,7 @@ use std::collections::BTreeMap;
 /// println!("{needed}"); // before any weight is read
 /// let model = Model::load(&checkpoint, Isa::best())?;
 /// assert_eq!(model.bytes(), needed.model_bytes);
-/// # Ok::<(), simdformer::ModelError>(())
+/// # Ok::<(), simdformer::Error>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -69,7 +69,7 @@ impl Requirements {
         checkpoint: &Checkpoint<'_>,
         isa: Isa,
         dtypes: &WeightDtypes,
-    ) -> Result<Self, ModelError> {
+    ) -> Result<Self, Error> {
         let config = checkpoint.config();
         let placed = Placement::new(config, isa, ResolvedDtypes::of(checkpoint, dtypes)?)?;
         let staged = staged_floats(&placed.parameters).saturating_mul(size_of::<f32>());

@@ -7,20 +7,17 @@
 //! callback. `memory_requirements.rs` computes the memory of a model before loading, and `summary.rs` prints a summary.
 //! `fingerprint.rs` computes the identity of a model.
 //! `packed_file.rs` saves packed weights to a file, reads them back and uses them in place (`packed_header.rs`: the text at
-//! the beginning of a file; `packed_file_error.rs`: the errors). The stacks report
-//! each block to a `LayerObserver`; they do not depend on what the observer does.
+//! the beginning of a file). The stacks report each block to a `LayerObserver`; they do not depend on what the observer does.
 
 pub(crate) mod blocks;
 mod decoder;
 mod encoder;
-mod error;
 mod fingerprint;
 pub(crate) mod forward;
 pub(crate) mod layer_observer;
 mod load_options;
 mod memory_requirements;
 mod packed_file;
-mod packed_file_error;
 mod packed_header;
 pub(crate) mod pass_input;
 pub(crate) mod positions;
@@ -29,19 +26,17 @@ mod summary;
 mod weight_dtypes;
 pub(crate) mod weights;
 
-pub use error::ModelError;
-pub use fingerprint::{BITS_VERSION, Fingerprint, FingerprintError};
+pub use fingerprint::{BITS_VERSION, Fingerprint};
 pub use load_options::{IntoControlFlow, LoadOptions, Loading, MapFile, OnLoading, SharedBytes};
 pub use memory_requirements::Requirements;
-pub use packed_file_error::PackedError;
-pub use weight_dtypes::{WeightDtype, WeightDtypes, WeightDtypesError};
+pub use weight_dtypes::{WeightDtype, WeightDtypes};
 pub use weights::{Parameter, Storage};
 
 use crate::checkpoint::save::save;
 use crate::checkpoint::{Checkpoint, CheckpointNote, LayerPart, ParamKind, TensorId};
 use crate::config::{Config, Defaulted, Side};
+use crate::error::Error;
 use blocks::ExecContext;
-use core::error::Error;
 use core::fmt;
 use load_options::Reason;
 use simdformer_kernels::relative::RelativeBuckets;
@@ -59,7 +54,7 @@ use weights::{Decoder, Encoder, Network, Table, Weights};
 /// let model = Model::open("models/fr-en")?;
 /// println!("{model}"); // the architecture, and the bytes of its parts
 /// assert_eq!(model.config().target_vocab, 2318);
-/// # Ok::<(), simdformer::ModelError>(())
+/// # Ok::<(), simdformer::Error>(())
 /// ```
 pub struct Model {
     config: Config,
@@ -75,9 +70,9 @@ impl Model {
     /// the environment variable [`simdformer_kernels::ISA_VARIABLE`] names.
     ///
     /// # Errors
-    /// The environment names an instruction set that is [not available](ModelError::Isa); all errors of
+    /// The environment names an instruction set that is [not available](Error::Unsupported); all errors of
     /// [`Checkpoint::open`] and [`Model::load`].
-    pub fn open(directory: impl AsRef<Path>) -> Result<Self, ModelError> {
+    pub fn open(directory: impl AsRef<Path>) -> Result<Self, Error> {
         Self::open_with(directory, LoadOptions::default())
     }
 
@@ -102,7 +97,7 @@ impl Model {
     pub fn open_with<'c>(
         directory: impl AsRef<Path>,
         options: impl Into<LoadOptions<'c>>,
-    ) -> Result<Self, ModelError> {
+    ) -> Result<Self, Error> {
         Self::load(&Checkpoint::open(directory)?, options)
     }
 
@@ -110,12 +105,12 @@ impl Model {
     /// [`Checkpoint::open`] has read.
     ///
     /// # Errors
-    /// The environment names an instruction set that is [not available](ModelError::Isa); the weights do [not
-    /// fit](ModelError::TooLarge) in the address space; [dtypes](ModelError::WeightDtypes) that the model cannot have.
+    /// The environment names an instruction set that is [not available](Error::Unsupported); the weights do [not
+    /// fit](Error::OutOfMemory) in the address space; [dtypes](Error::InvalidOption) that the model cannot have.
     pub fn requirements<'c>(
         checkpoint: &Checkpoint<'_>,
         options: impl Into<LoadOptions<'c>>,
-    ) -> Result<Requirements, ModelError> {
+    ) -> Result<Requirements, Error> {
         let options = options.into();
         if checkpoint.is_packed() {
             let described = packed_header::describe_file(checkpoint, &options)?;
@@ -133,10 +128,10 @@ impl Model {
     /// [`Model::open_packed_with`]. `on_progress` is then not called.
     ///
     /// # Errors
-    /// A weight is [not finite, or cannot be read](ModelError::Checkpoint); the memory [cannot be
-    /// allocated](ModelError::OutOfMemory) or [addressed](ModelError::TooLarge); the model cannot have these
-    /// [dtypes](ModelError::WeightDtypes); a matrix does [not fit](ModelError::Unfit) its dtype; the callback [ended the
-    /// load](ModelError::Stopped); the environment names an instruction set that is [not available](ModelError::Isa).
+    /// A weight is [not finite](Error::NotFinite) or [cannot be read](Error::Io); the memory cannot be [allocated or
+    /// addressed](Error::OutOfMemory); the model or a matrix cannot have these [dtypes](Error::InvalidOption); the
+    /// callback [ended the load](Error::Cancelled); the environment names an instruction set that is [not
+    /// available](Error::Unsupported).
     ///
     /// ```
     /// use simdformer::Model;
@@ -147,12 +142,12 @@ impl Model {
     /// let checkpoint = Checkpoint::open("models/fr-en")?;
     /// let model = Model::load(&checkpoint, Isa::SCALAR)?;
     /// assert_eq!(model.isa(), Isa::SCALAR);
-    /// # Ok::<(), simdformer::ModelError>(())
+    /// # Ok::<(), simdformer::Error>(())
     /// ```
     pub fn load<'c>(
         checkpoint: &Checkpoint<'_>,
         options: impl Into<LoadOptions<'c>>,
-    ) -> Result<Self, ModelError> {
+    ) -> Result<Self, Error> {
         let mut options = options.into();
         if checkpoint.is_packed() {
             let file = packed_header::select(checkpoint, options.isa)?;
@@ -178,11 +173,10 @@ impl Model {
     /// of its own size.
     ///
     /// # Errors
-    /// `config` is [not valid](ModelError::Config); `fill` [fails](ModelError::Weights), and its error is the
-    /// cause; it writes [NaN or infinity](ModelError::NotFinite) (minus infinity in [`TensorId::OutputBias`] is
-    /// valid and bans a token); the memory [cannot be allocated](ModelError::OutOfMemory) or
-    /// [addressed](ModelError::TooLarge); the environment names an instruction set that is [not
-    /// available](ModelError::Isa).
+    /// `config` is [not valid](Error::InvalidOption); `fill` [fails](Error::Caller), and its error is the
+    /// cause; it writes [NaN or infinity](Error::NotFinite) (minus infinity in [`TensorId::OutputBias`] is
+    /// valid and bans a token); the memory cannot be [allocated or addressed](Error::OutOfMemory); the environment names
+    /// an instruction set that is [not available](Error::Unsupported).
     ///
     /// ```
     /// use simdformer::Model;
@@ -207,11 +201,15 @@ impl Model {
     /// assert_eq!(model.config().encoder.layers, 2);
     /// // Both embeddings and the output share one matrix.
     /// assert!(model.parameters().any(|p| p.role() == TensorId::Output));
-    /// # Ok::<(), simdformer::ModelError>(())
+    /// # Ok::<(), simdformer::Error>(())
     /// ```
-    pub fn from_fn<F>(config: Config, fill: F) -> Result<Self, ModelError>
+    pub fn from_fn<F>(config: Config, fill: F) -> Result<Self, Error>
     where
-        F: FnMut(TensorId, &[usize], &mut [f32]) -> Result<(), Box<dyn Error + Send + Sync>>,
+        F: FnMut(
+            TensorId,
+            &[usize],
+            &mut [f32],
+        ) -> Result<(), Box<dyn core::error::Error + Send + Sync>>,
     {
         Self::from_fn_with(config, LoadOptions::default(), fill)
     }
@@ -219,21 +217,28 @@ impl Model {
     /// As [`Model::from_fn`], with options: an instruction set, dtypes, a callback, which is called after each tensor.
     ///
     /// # Errors
-    /// As [`Model::from_fn`]; the model cannot have these [dtypes](ModelError::WeightDtypes); a matrix does [not
-    /// fit](ModelError::Unfit) its dtype; the callback [ended the load](ModelError::Stopped).
+    /// As [`Model::from_fn`]; the model or a matrix cannot have these [dtypes](Error::InvalidOption); the callback [ended
+    /// the load](Error::Cancelled).
     pub fn from_fn_with<'c, F>(
         config: Config,
         options: impl Into<LoadOptions<'c>>,
         mut fill: F,
-    ) -> Result<Self, ModelError>
+    ) -> Result<Self, Error>
     where
-        F: FnMut(TensorId, &[usize], &mut [f32]) -> Result<(), Box<dyn Error + Send + Sync>>,
+        F: FnMut(
+            TensorId,
+            &[usize],
+            &mut [f32],
+        ) -> Result<(), Box<dyn core::error::Error + Send + Sync>>,
     {
-        config.validate().map_err(ModelError::Config)?;
+        config.validate()?;
         let mut options = options.into();
         let (isa, why) = load_options::select_isa(options.isa)?;
         let mut fill = |role, shape: &[usize], out: &mut [f32]| {
-            fill(role, shape, out).map_err(|error| ModelError::Weights { role, error })
+            fill(role, shape, out).map_err(|error| {
+                let operand = format!("the weights of {role}").into();
+                Error::Caller { operand, error }
+            })
         };
         let (weights, network) = Weights::from_fn(&config, isa, &mut options, &mut fill)?;
         Ok(Self::of(config, weights, network).logged(why))
@@ -247,9 +252,8 @@ impl Model {
     /// not part of a model.
     ///
     /// # Errors
-    /// The `config.json` of the family [cannot say](crate::config::ConfigError::NotInFamily) what this model is; a
-    /// matrix is [quantized](ModelError::Quantized); a file cannot be
-    /// [written](crate::checkpoint::CheckpointError::Unwritable), or the directory has a `generation_config.json`,
+    /// The `config.json` of the family [cannot say](Error::Unsupported) what this model is; a matrix is
+    /// [quantized](Error::Unsupported); a file cannot be [written](Error::Io), or the directory has a `generation_config.json`,
     /// which would replace the settings of this model.
     ///
     /// ```
@@ -267,7 +271,7 @@ impl Model {
     /// # std::fs::remove_dir_all(&directory)?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn save(&self, directory: impl AsRef<Path>) -> Result<(), ModelError> {
+    pub fn save(&self, directory: impl AsRef<Path>) -> Result<(), Error> {
         save(directory.as_ref(), &self.config, |role, out| self.weights.unpack(role, out))
     }
 
@@ -315,7 +319,7 @@ impl Model {
     /// )?;
     /// let first = &config.defaults[0]; // `model.defaults()` after loading
     /// assert_eq!(first.to_string(), "encoder_layers = 12");
-    /// # Ok::<(), simdformer::config::ConfigError>(())
+    /// # Ok::<(), simdformer::Error>(())
     /// ```
     pub fn defaults(&self) -> &[Defaulted] {
         &self.config.defaults
@@ -362,7 +366,7 @@ impl Model {
     /// assert_ne!(model.fingerprint(), int8.fingerprint());
     /// assert_eq!(model.fingerprint(), Model::open("models/fr-en")?.fingerprint());
     /// println!("{}", model.fingerprint()); // 64 hexadecimal digits
-    /// # Ok::<(), simdformer::ModelError>(())
+    /// # Ok::<(), simdformer::Error>(())
     /// ```
     pub fn fingerprint(&self) -> Fingerprint {
         Fingerprint::of_model(&self.config, self.digest())
@@ -407,7 +411,7 @@ impl Model {
     /// assert_eq!(first.shape(), [config.source_vocab, config.d_model]);
     /// let all: usize = model.parameters().map(|parameter| parameter.bytes()).sum();
     /// assert_eq!(all, model.bytes());
-    /// # Ok::<(), simdformer::ModelError>(())
+    /// # Ok::<(), simdformer::Error>(())
     /// ```
     pub fn parameters(&self) -> impl ExactSizeIterator<Item = &Parameter> {
         self.weights.parameters().iter()
@@ -512,7 +516,7 @@ impl Model {
         rows_of: &(dyn Fn(TensorId) -> &'r [f32] + Sync),
         scratch: &mut [f32],
         parallelism: Parallelism<'_>,
-    ) -> Result<(), ModelError> {
+    ) -> Result<(), Error> {
         self.digest = Mutex::new(None);
         self.weights.own()?;
         self.weights.refresh(rows_of, scratch, parallelism)

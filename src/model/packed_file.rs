@@ -14,15 +14,14 @@
 //! operating system. The verification takes less time than the copy.
 
 use super::Model;
-use super::error::ModelError;
 use super::load_options::{LoadOptions, Reason, SharedBytes};
-use super::packed_file_error::PackedError;
-use super::packed_header::{Described, FileName, Header, describe, open_file};
+use super::packed_header::{Described, FileName, Header, damaged, describe, open_file};
 use super::weights::{FiniteCheck, NotFinite, Parameter, Weights};
 use crate::atomic_file;
 use crate::checkpoint::packed_name;
 use crate::checksum::Checksum;
 use crate::config::Config;
+use crate::error::Error;
 use crate::memory::{bytes, bytes_mut};
 use simdformer_kernels::Isa;
 use std::io::{self, Read, Write};
@@ -41,9 +40,8 @@ impl Model {
     /// replaces the weights of the checkpoint; `config.json` is still needed.
     ///
     /// # Errors
-    /// The file cannot be [written](PackedError::File); a weight is [not finite](PackedError::NotFinite), for
-    /// example after training that diverged: [`Model::open_packed`] would reject such a file.
-    pub fn save_packed(&self, path: impl AsRef<Path>) -> Result<(), ModelError> {
+    /// The file cannot be [written](Error::Io); a weight is [not finite](Error::NotFinite), for example after training that diverged: [`Model::open_packed`] would reject such a file.
+    pub fn save_packed(&self, path: impl AsRef<Path>) -> Result<(), Error> {
         let path = path.as_ref();
         let name = || path.display().to_string();
         let mut inspection = Inspection::of(self.weights.parameters(), self.weights.bytes());
@@ -64,7 +62,7 @@ impl Model {
             // In one call: some systems then cache the file in huge pages, and a map has fewer address translations.
             file.write_all(bytes(memory))
         })
-        .map_err(|error| PackedError::File { file: name(), error }.into())
+        .map_err(|error| Error::unwritable(name(), error))
     }
 
     /// The name of the file of packed weights for an instruction set in a directory with packed weights, for example
@@ -83,12 +81,11 @@ impl Model {
     /// untrusted writer can contain other weights, but none that [`Model::load`] would reject as not finite.
     ///
     /// # Errors
-    /// The file [cannot be read](PackedError::File), is [not a packed file](PackedError::UnsupportedFormat) or of
-    /// [another format version](PackedError::Format), is for [another instruction set](PackedError::Isa), of
-    /// [another model](PackedError::Model), [truncated](PackedError::Length) or [damaged](PackedError::Checksum),
-    /// or contains a weight that is [not finite](PackedError::NotFinite); the memory [cannot be
-    /// allocated](ModelError::OutOfMemory); the environment names an instruction set that is [not
-    /// available](ModelError::Isa).
+    /// [`Io`](Error::Io): the file cannot be read. [`Unsupported`](Error::Unsupported): it is not a packed file or of
+    /// another format version, or the environment names an instruction set that is not available.
+    /// [`Conflict`](Error::Conflict): it is for another instruction set or of another model. [`Corrupt`](Error::Corrupt):
+    /// it is truncated or damaged. [`NotFinite`](Error::NotFinite): a weight is NaN or infinite.
+    /// [`OutOfMemory`](Error::OutOfMemory): the memory cannot be allocated.
     ///
     /// ```
     /// use simdformer::{Model, Quantization, WeightDtypes};
@@ -103,7 +100,7 @@ impl Model {
     /// # std::fs::remove_file(&file)?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn open_packed(config: Config, path: impl AsRef<Path>) -> Result<Self, ModelError> {
+    pub fn open_packed(config: Config, path: impl AsRef<Path>) -> Result<Self, Error> {
         Self::open_packed_with(config, path, LoadOptions::default())
     }
 
@@ -111,15 +108,15 @@ impl Model {
     /// that maps](LoadOptions::map_packed) the file, so that its weights are used in place.
     ///
     /// # Errors
-    /// As [`Model::open_packed`]; the file has [other dtypes](PackedError::Dtypes) than the options name.
+    /// As [`Model::open_packed`]; the file has [other dtypes](Error::Conflict) than the options name.
     pub fn open_packed_with<'c>(
         config: Config,
         path: impl AsRef<Path>,
         options: impl Into<LoadOptions<'c>>,
-    ) -> Result<Self, ModelError> {
+    ) -> Result<Self, Error> {
         let (path, options) = (path.as_ref(), options.into());
         let name = || path.display().to_string();
-        let unreadable = |error| PackedError::File { file: name(), error };
+        let unreadable = |error| Error::unreadable(name(), error);
         let (mut file, length) = open_file(path).map_err(unreadable)?;
         if let Some(map) = options.map_packed {
             return Self::shared(config, map(&file).map_err(unreadable)?, &options, &name);
@@ -163,7 +160,7 @@ impl Model {
         config: Config,
         bytes: SharedBytes,
         options: impl Into<LoadOptions<'c>>,
-    ) -> Result<Self, ModelError> {
+    ) -> Result<Self, Error> {
         Self::shared(config, bytes, &options.into(), &|| "memory".to_owned())
     }
 
@@ -173,7 +170,7 @@ impl Model {
         bytes: SharedBytes,
         options: &LoadOptions<'_>,
         name: FileName<'_>,
-    ) -> Result<Self, ModelError> {
+    ) -> Result<Self, Error> {
         let owner = bytes.clone();
         let content = (*owner).as_ref();
         let length = content.len() as u64;
@@ -211,7 +208,7 @@ impl Model {
         file: &mut impl Read,
         why: Reason,
         name: FileName<'_>,
-    ) -> Result<Self, ModelError> {
+    ) -> Result<Self, Error> {
         let Described { config, placed, checksum, digest, .. } = described;
         let (mut weights, network) = placed.allocate()?;
         let not_finite = read_weights(file, &mut weights, checksum, name)?;
@@ -225,10 +222,11 @@ fn finite(
     not_finite: Option<NotFinite>,
     weights: &Weights,
     name: FileName<'_>,
-) -> Result<(), PackedError> {
+) -> Result<(), Error> {
     match not_finite.or_else(|| weights.bad_scale()) {
         Some(NotFinite { role, found }) => {
-            Err(PackedError::NotFinite { file: name(), role, found })
+            let operand = format!("{}: a weight of {role}", name()).into();
+            Err(Error::NotFinite { operand, index: None, found })
         }
         None => Ok(()),
     }
@@ -260,12 +258,10 @@ impl<'p> Inspection<'p> {
     }
 
     /// The first number that is not finite. An error if the checksum is another one.
-    fn expect(self, expected: u64, name: FileName<'_>) -> Result<Option<NotFinite>, PackedError> {
+    fn expect(self, expected: u64, name: FileName<'_>) -> Result<Option<NotFinite>, Error> {
         match self.finish() {
             (found, not_finite) if found == expected => Ok(not_finite),
-            (found, _) => {
-                Err(PackedError::Checksum { file: name(), part: WEIGHTS, expected, found })
-            }
+            (found, _) => Err(damaged(name, WEIGHTS, expected, found)),
         }
     }
 }
@@ -295,13 +291,12 @@ fn read_weights(
     weights: &mut Weights,
     expected: u64,
     name: FileName<'_>,
-) -> Result<Option<NotFinite>, PackedError> {
+) -> Result<Option<NotFinite>, Error> {
     let bytes = weights.bytes();
     let (parameters, memory) = weights.parts_mut();
     let mut inspection = Inspection::of(parameters, bytes);
     for piece in memory.chunks_mut(PIECE) {
-        file.read_exact(bytes_mut(piece))
-            .map_err(|error| PackedError::File { file: name(), error })?;
+        file.read_exact(bytes_mut(piece)).map_err(|error| Error::unreadable(name(), error))?;
         if cfg!(target_endian = "big") {
             let stored: Vec<u8> = bytes_mut(piece).to_vec();
             for word in &mut *piece {

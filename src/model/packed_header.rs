@@ -1,19 +1,28 @@
 //! The text at the beginning of a file of packed weights.
 
-use super::error::ModelError;
 use super::fingerprint::Fingerprint;
 use super::load_options::{LoadOptions, Reason, select_isa};
-use super::packed_file_error::{FORMAT, MAGIC, PackedError};
 use super::weight_dtypes::WeightDtypes;
 use super::weights::{Parameter, Placement, ResolvedDtypes, Weights};
 use crate::checkpoint::{Checkpoint, PackedFile, TensorId};
 use crate::checksum::Checksum;
 use crate::config::{Config, TiedWeights};
+use crate::error::Error;
+use crate::printable_text::quoted;
 use simdformer_kernels::{Dtype, Isa};
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
+
+/// The format that this version writes and reads. Format 1 had no checksums, format 2 no digest.
+const FORMAT: u32 = 3;
+
+/// The first bytes of a file, including the format number.
+const MAGIC: &str = "simdformer packed 3 ";
+
+/// Number of characters of a file that an error shows.
+const SHOWN: usize = 120;
 
 /// Digits of the header length.
 const DIGITS: usize = 8;
@@ -90,28 +99,28 @@ impl Header {
         file: &mut impl Read,
         length: u64,
         name: FileName<'_>,
-    ) -> Result<Self, PackedError> {
-        let unreadable = |error| PackedError::File { file: name(), error };
-        let unsupported = |begins: &[u8]| PackedError::UnsupportedFormat {
-            file: name(),
-            begins: String::from_utf8_lossy(begins).into_owned(),
+    ) -> Result<Self, Error> {
+        let unreadable = |error| Error::unreadable(name(), error);
+        let unsupported = |begins: &[u8]| {
+            let found = quoted(&String::from_utf8_lossy(begins), SHOWN);
+            Error::unsupported(name(), format!("a file that begins as {MAGIC:?}"), found)
         };
         let first = read_at_most(file, FIRST_LINE).map_err(unreadable)?;
         let FirstLine { format, rest } =
             FirstLine::of(&first).ok_or_else(|| unsupported(&first))?;
         if format != FORMAT.to_string() {
-            let found = format.to_owned();
-            return Err(PackedError::Format { file: name(), expected: FORMAT, found });
+            let found = format!("format {format}: save it again from the checkpoint");
+            let expected = format!("packed weights of format {FORMAT}");
+            return Err(Error::unsupported(name(), expected, found));
         }
         let (bytes, expected) = rest.ok_or_else(|| unsupported(&first))?;
         let header = read_at_most(file, bytes).map_err(unreadable)?;
         if header.len() < bytes {
-            let expected = (FIRST_LINE + bytes) as u64;
-            return Err(PackedError::Length { file: name(), expected, found: length });
+            return Err(wrong_length(name, (FIRST_LINE + bytes) as u64, length));
         }
         let found = Checksum::of(&header);
         if found != expected {
-            return Err(PackedError::Checksum { file: name(), part: HEADER, expected, found });
+            return Err(damaged(name, HEADER, expected, found));
         }
         let text = String::from_utf8(header).map_err(|error| unsupported(error.as_bytes()))?;
         Ok(Self { text })
@@ -125,14 +134,13 @@ impl Header {
         mut config: Config,
         length: u64,
         wanted: &WeightDtypes,
-        select: &dyn Fn(&str) -> Result<Isa, ModelError>,
+        select: &dyn Fn(&str) -> Result<Isa, Error>,
         name: FileName<'_>,
-    ) -> Result<Described, ModelError> {
+    ) -> Result<Described, Error> {
         let mut lines = self.text.trim_end().lines();
-        let differs = |expected: &str, found: &str| PackedError::Model {
-            file: name(),
-            expected: expected.to_owned(),
-            found: found.to_owned(),
+        let differs = |expected: &str, found: &str| {
+            let found = format!("{}: the file holds another model", quoted(found, SHOWN));
+            Error::conflict(name(), quoted(expected, SHOWN), found)
         };
         let mut field = |key: &str| {
             let line = lines.next().unwrap_or("");
@@ -143,16 +151,19 @@ impl Header {
         let digest = field("digest ")?;
         let digest = digest.parse().map_err(|_| differs("digest", digest))?;
         let isa = select(field("isa ")?)?;
-        let requested: WeightDtypes = field("forms")?.parse().map_err(ModelError::WeightDtypes)?;
+        let requested: WeightDtypes = field("forms")?.parse()?;
         if *wanted != WeightDtypes::as_stored() && *wanted != requested {
-            let (expected, found) = (wanted.to_string(), requested.to_string());
-            return Err(PackedError::Dtypes { file: name(), expected, found }.into());
+            let [expected, found] =
+                [wanted, &requested].map(|dtypes| quoted(&dtypes.to_string(), SHOWN));
+            let expected = format!("weights packed in the dtypes {expected}");
+            let found = format!("{found}: pack the checkpoint again");
+            return Err(Error::conflict(name(), expected, found));
         }
         config.ties = TiedWeights {
             source_target: field("source_target ")? == "true",
             target_output: field("target_output ")? == "true",
         };
-        config.validate().map_err(ModelError::Config)?;
+        config.validate().map_err(|error| error.in_file(&name()))?;
         let stored = stored(&config, field("stored")?);
         let placed = Placement::new(&config, isa, ResolvedDtypes { requested, stored })?;
         let expected = table(&placed.parameters);
@@ -161,16 +172,40 @@ impl Header {
             let expected = expected.get(index).map_or("nothing", String::as_str);
             let found = found.get(index).copied().unwrap_or("nothing");
             if expected != found {
-                return Err(differs(expected, found).into());
+                return Err(differs(expected, found));
             }
         }
         let begin = FIRST_LINE + self.text.len();
         let expected = begin as u64 + placed.bytes() as u64;
         if length != expected {
-            return Err(PackedError::Length { file: name(), expected, found: length }.into());
+            return Err(wrong_length(name, expected, length));
         }
         Ok(Described { config, placed, checksum, digest, begin })
     }
+}
+
+/// The file is shorter or longer than its header says.
+fn wrong_length(name: FileName<'_>, expected: u64, found: u64) -> Error {
+    Error::corrupt(name(), format!("{expected} bytes"), found.to_string())
+}
+
+/// The checksum of `part` does not match its contents.
+pub(super) fn damaged(name: FileName<'_>, part: &str, expected: u64, found: u64) -> Error {
+    let operand = format!("{}: the checksum of the {part}", name());
+    Error::corrupt(
+        operand,
+        format!("{expected:016x}"),
+        format!("{found:016x}: the file is damaged"),
+    )
+}
+
+/// The file was packed for instruction sets that are not available, or not the one that is selected.
+fn other_isa(file: String, expected: Isa, found: &str) -> Error {
+    let found = format!(
+        "{}: pack the checkpoint again (simdformer pack --model DIR OUT --isa {expected})",
+        quoted(found, SHOWN)
+    );
+    Error::conflict(file, format!("weights packed for {expected}"), found)
 }
 
 /// Opens a regular file. Returns it with its length.
@@ -189,7 +224,7 @@ pub(super) fn open_file(path: &Path) -> io::Result<(File, u64)> {
 pub(super) fn select<'c>(
     checkpoint: &'c Checkpoint<'_>,
     isa: Option<Isa>,
-) -> Result<&'c PackedFile, ModelError> {
+) -> Result<&'c PackedFile, Error> {
     let (expected, why) = select_isa(isa)?;
     let files = checkpoint.packed();
     let mut wanted: Vec<Isa> = Isa::available().collect();
@@ -198,8 +233,7 @@ pub(super) fn select<'c>(
     wanted.iter().rev().find_map(file_of).ok_or_else(|| {
         let names: Vec<&str> = files.iter().map(|file| file.isa.as_str()).collect();
         let file = files.first().map(|file| file.path.display().to_string());
-        let (file, found) = (file.unwrap_or_default(), names.join(", "));
-        PackedError::Isa { file, found, expected }.into()
+        other_isa(file.unwrap_or_default(), expected, &names.join(", "))
     })
 }
 
@@ -207,10 +241,10 @@ pub(super) fn select<'c>(
 pub(super) fn describe_file(
     checkpoint: &Checkpoint<'_>,
     options: &LoadOptions<'_>,
-) -> Result<Described, ModelError> {
+) -> Result<Described, Error> {
     let path = &select(checkpoint, options.isa)?.path;
     let name = || path.display().to_string();
-    let unreadable = |error| PackedError::File { file: name(), error };
+    let unreadable = |error| Error::unreadable(name(), error);
     let (mut file, length) = open_file(path).map_err(unreadable)?;
     let header = Header::read(&mut file, length, &name)?;
     Ok(describe(&header, checkpoint.config().clone(), length, options, &name)?.0)
@@ -224,14 +258,11 @@ pub(super) fn describe(
     length: u64,
     options: &LoadOptions<'_>,
     name: FileName<'_>,
-) -> Result<(Described, Reason), ModelError> {
+) -> Result<(Described, Reason), Error> {
     let (selected, why) = select_isa(options.isa)?;
     let select = |found: &str| match Isa::from_name(found) {
         Ok(isa) if why == Reason::Best || isa.name() == selected.name() => Ok(isa),
-        _ => {
-            let found = found.to_owned();
-            Err(PackedError::Isa { file: name(), found, expected: selected }.into())
-        }
+        _ => Err(other_isa(name(), selected, found)),
     };
     Ok((header.described(config, length, &options.dtypes, &select, name)?, why))
 }

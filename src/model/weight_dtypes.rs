@@ -1,10 +1,11 @@
 //! The dtypes of the matrices of a model, selected by name and by layer.
 
+use crate::error::Error;
 use crate::network::TensorId;
 use crate::printable_text::quoted;
 use core::fmt;
 use core::str::FromStr;
-use simdformer_kernels::{Dtype, Quantization};
+use simdformer_kernels::{Dtype, Error as KernelError, Quantization};
 
 /// The dtype in which the matrix of a linear map is stored and multiplied.
 ///
@@ -73,16 +74,19 @@ impl fmt::Display for WeightDtype {
 }
 
 impl FromStr for WeightDtype {
-    type Err = WeightDtypesError;
+    type Err = Error;
 
-    fn from_str(name: &str) -> Result<Self, WeightDtypesError> {
+    fn from_str(name: &str) -> Result<Self, Error> {
         let known = match name {
             "w8a8" => "int8",
             "w8a16" => "int8x16",
             name => name,
         };
         let dtype = Self::ALL.into_iter().find(|dtype| dtype.name() == known);
-        dtype.ok_or_else(|| WeightDtypesError::UnknownDtype { found: name.to_owned() })
+        dtype.ok_or_else(|| {
+            let names = Self::ALL.map(|dtype| dtype.to_string()).join(", ");
+            Error::invalid_option(DTYPE, format!("{STORED}, {names}"), shown(name))
+        })
     }
 }
 
@@ -110,7 +114,7 @@ impl FromStr for WeightDtype {
 ///     .with("encoder.layers.0", Quantization::W8A16)?);
 /// assert_eq!(dtypes.to_string(), "int8,output=int8,encoder.layers.0=int8x16");
 /// assert!("int4".parse::<WeightDtypes>().is_err());
-/// # Ok::<(), simdformer::WeightDtypesError>(())
+/// # Ok::<(), simdformer::Error>(())
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WeightDtypes {
@@ -139,15 +143,11 @@ impl WeightDtypes {
     /// Adds an exception for the matrices whose role begins with `path`.
     ///
     /// # Errors
-    /// The path is [empty, or contains a character](WeightDtypesError::Path) that separates exceptions.
-    pub fn with(
-        mut self,
-        path: &str,
-        dtype: impl Into<WeightDtype>,
-    ) -> Result<Self, WeightDtypesError> {
+    /// The path is [empty, or contains a character](Error::InvalidOption) that separates exceptions.
+    pub fn with(mut self, path: &str, dtype: impl Into<WeightDtype>) -> Result<Self, Error> {
         let separates = |sign: char| matches!(sign, ',' | '=') || sign.is_whitespace();
         if path.split('.').any(str::is_empty) || path.contains(separates) {
-            return Err(WeightDtypesError::Path { found: path.to_owned() });
+            return Err(invalid_exception(path));
         }
         self.exceptions.push(Exception { path: path.to_owned(), dtype: dtype.into() });
         Ok(self)
@@ -193,9 +193,9 @@ impl fmt::Display for WeightDtypes {
 const STORED: &str = "stored";
 
 impl FromStr for WeightDtypes {
-    type Err = WeightDtypesError;
+    type Err = Error;
 
-    fn from_str(text: &str) -> Result<Self, WeightDtypesError> {
+    fn from_str(text: &str) -> Result<Self, Error> {
         let mut parts = text.split(',').map(str::trim);
         let all = match parts.next().unwrap_or("") {
             STORED => Self::as_stored(),
@@ -203,73 +203,37 @@ impl FromStr for WeightDtypes {
         };
         parts.try_fold(all, |dtypes, part| match part.split_once('=') {
             Some((path, dtype)) => dtypes.with(path.trim(), dtype.trim().parse::<WeightDtype>()?),
-            None => Err(WeightDtypesError::Path { found: part.to_owned() }),
+            None => Err(invalid_exception(part)),
         })
     }
 }
 
-/// An invalid selection of dtypes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum WeightDtypesError {
-    /// No dtype has this name.
-    UnknownDtype {
-        /// The name.
-        found: String,
-    },
-    /// An exception is not of the form `path=dtype`, or its path is invalid.
-    Path {
-        /// The text found.
-        found: String,
-    },
-    /// An exception matches no matrix of the model.
-    Useless {
-        /// The path of the exception.
-        found: String,
-    },
-    /// Two projections that share a matrix have different dtypes.
-    Shared {
-        /// The first projection and its dtype.
-        first: (TensorId, WeightDtype),
-        /// The second projection and its dtype.
-        second: (TensorId, WeightDtype),
-    },
+/// The weights of a model in errors of memory.
+pub(super) const WEIGHTS: &str = "the weights";
+
+/// The name of this option in errors.
+pub(super) const DTYPE: &str = "dtype";
+
+/// An exception is not of the form `path=dtype`, or its path is invalid.
+fn invalid_exception(found: &str) -> Error {
+    let expected = "exceptions that are a path of a matrix, an equals sign and a dtype, as \
+                    decoder.layers.*.feed_forward.outer=int8x16";
+    Error::invalid_option(DTYPE, expected, shown(found))
 }
 
-impl fmt::Display for WeightDtypesError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::UnknownDtype { found } => {
-                write!(f, "a dtype of weights must be {STORED}")?;
-                WeightDtype::ALL.iter().try_for_each(|dtype| write!(f, ", {dtype}"))?;
-                write!(f, ", found {}", quoted(found, SHOWN))
-            }
-            Self::Path { found } => write!(
-                f,
-                "an exception must be a path of a matrix, an equals sign and a dtype, as \
-                 decoder.layers.*.feed_forward.outer=int8x16, found {}",
-                quoted(found, SHOWN)
-            ),
-            Self::Useless { found } => {
-                write!(
-                    f,
-                    "the exception for {} names no matrix of this model",
-                    quoted(found, SHOWN)
-                )
-            }
-            Self::Shared { first, second } => write!(
-                f,
-                "{} and {} are one matrix and must have one dtype, found {} and {}",
-                first.0, second.0, first.1, second.1
-            ),
-        }
-    }
+/// The matrix of a linear map cannot be stored in `dtype`.
+pub(super) fn unfit(dtype: WeightDtype, error: KernelError) -> Error {
+    let found = format!("{dtype}: {error}");
+    Error::invalid_option(DTYPE, "a dtype that can store each weight", found)
+}
+
+/// A wrong name, for an error.
+pub(super) fn shown(found: &str) -> String {
+    quoted(found, SHOWN)
 }
 
 /// Number of characters of a wrong name that an error shows.
 const SHOWN: usize = 60;
-
-impl core::error::Error for WeightDtypesError {}
 
 #[cfg(test)]
 mod tests {
@@ -311,7 +275,7 @@ mod tests {
     #[test]
     fn error_messages_name_the_cause() {
         for (text, words) in [
-            ("", "must be stored, f32"),
+            ("", "expected stored, f32"),
             ("int9", "found \"int9\""),
             ("int8,decoder", "found \"decoder\""),
             ("int8,=f32", "path of a matrix"),

@@ -1,10 +1,10 @@
 //! Scores of a text or a pair of texts: the head of `...ForSequenceClassification`, as in cross-encoders.
 
-use super::HeadError;
-use super::dense::{Dense, OutputActivation, ShapedTensor};
+use super::dense::{Dense, OutputActivation, ShapedTensor, wrong_hidden, wrong_width};
 use crate::atomic_file;
 use crate::checkpoint::save::header;
-use crate::checkpoint::{Checkpoint, CheckpointError, HEADS};
+use crate::checkpoint::{Checkpoint, HEADS};
+use crate::error::Error;
 use std::io::Write;
 use std::path::Path;
 
@@ -38,7 +38,7 @@ impl Classifier {
     ///
     /// # Errors
     /// A tensor of the head is missing, shapes do not match each other or the model, or numbers cannot be read.
-    pub fn read(checkpoint: &Checkpoint<'_>) -> Result<Option<Self>, HeadError> {
+    pub fn read(checkpoint: &Checkpoint<'_>) -> Result<Option<Self>, Error> {
         let Some((first, activation, second)) = find(checkpoint) else { return Ok(None) };
         let first = read(checkpoint, first, activation)?;
         let second = read(checkpoint, second, OutputActivation::Identity)?;
@@ -47,7 +47,7 @@ impl Classifier {
             ("the last map of the classifier", first.outputs(), second.inputs()),
         ] {
             if expected != found {
-                return Err(HeadError::Width { module: module.to_owned(), expected, found });
+                return Err(wrong_width(module.to_owned(), expected, found));
             }
         }
         Ok(Some(Self { first, second }))
@@ -58,11 +58,8 @@ impl Classifier {
     /// is a head.
     ///
     /// # Errors
-    /// A tensor of the head is missing or cannot be read; the file cannot be [written](CheckpointError::Unwritable).
-    pub fn save(
-        checkpoint: &Checkpoint<'_>,
-        directory: impl AsRef<Path>,
-    ) -> Result<bool, HeadError> {
+    /// A tensor of the head is missing or cannot be read; the file cannot be [written](Error::Io).
+    pub fn save(checkpoint: &Checkpoint<'_>, directory: impl AsRef<Path>) -> Result<bool, Error> {
         let Some((first, _, second)) = find(checkpoint) else { return Ok(false) };
         let mut tensors = Vec::new();
         for map in [first, second] {
@@ -80,8 +77,7 @@ impl Classifier {
             let numbers = tensors.iter().flat_map(|(.., numbers)| numbers);
             file.write_all(&numbers.flat_map(|x| x.to_le_bytes()).collect::<Vec<u8>>())
         });
-        let file = || file.display().to_string();
-        written.map_err(|error| CheckpointError::Unwritable { file: file(), error })?;
+        written.map_err(|error| Error::unwritable(file.display().to_string(), error))?;
         Ok(true)
     }
 
@@ -94,10 +90,10 @@ impl Classifier {
     ///
     /// # Errors
     /// `hidden` is empty or its length is not a multiple of `d_model`.
-    pub fn scores(&self, hidden: &[f32]) -> Result<Vec<f32>, HeadError> {
+    pub fn scores(&self, hidden: &[f32]) -> Result<Vec<f32>, Error> {
         let (width, found) = (self.first.inputs(), hidden.len());
         if found == 0 || found % width.max(1) != 0 {
-            return Err(HeadError::Hidden { width, found });
+            return Err(wrong_hidden(width, found));
         }
         let mut inner = vec![0.0; self.first.outputs()];
         self.first.apply(&hidden[..width], &mut inner);
@@ -124,7 +120,7 @@ fn read(
     checkpoint: &Checkpoint<'_>,
     name: &str,
     activation: OutputActivation,
-) -> Result<Dense, HeadError> {
+) -> Result<Dense, Error> {
     let (weight, bias) = (format!("{name}.weight"), format!("{name}.bias"));
     Dense::new(
         &weight,
@@ -134,7 +130,7 @@ fn read(
     )
 }
 
-fn numbers(checkpoint: &Checkpoint<'_>, name: &str) -> Result<ShapedTensor, CheckpointError> {
+fn numbers(checkpoint: &Checkpoint<'_>, name: &str) -> Result<ShapedTensor, Error> {
     let tensor = checkpoint.named(name)?;
     Ok((tensor.shape().to_vec(), tensor.to_vec()?))
 }

@@ -1,6 +1,6 @@
 //! A linear map of one vector, with an activation.
 
-use super::HeadError;
+use crate::error::Error;
 use simdformer_kernels::{Activation, reference};
 
 /// The activation after a linear map.
@@ -24,6 +24,23 @@ pub(super) struct Dense {
 /// A shape and its numbers.
 pub(super) type ShapedTensor = (Vec<usize>, Vec<f32>);
 
+/// The shape of a tensor does not match the tensors around it.
+fn wrong_shape(tensor: &str, expected: &[usize], found: &[usize]) -> Error {
+    Error::corrupt(tensor, format!("shape {expected:?}"), format!("{found:?}"))
+}
+
+/// A module reads vectors of another length, `found`, than it is given.
+pub(super) fn wrong_width(module: String, expected: usize, found: usize) -> Error {
+    let expected = format!("a module for vectors of {expected} numbers, which it is given");
+    Error::corrupt(module, expected, format!("one that reads vectors of {found}"))
+}
+
+/// Hidden states are empty or contain an incomplete vector.
+pub(super) fn wrong_hidden(width: usize, found: usize) -> Error {
+    let expected = format!("one or more vectors of {width} numbers");
+    Error::invalid_input("the hidden states", expected, format!("{found} numbers"))
+}
+
 impl Dense {
     /// The linear map of these tensors; `name` is the name of the matrix.
     pub(super) fn new(
@@ -31,20 +48,17 @@ impl Dense {
         (shape, weight): ShapedTensor,
         bias: Option<ShapedTensor>,
         activation: OutputActivation,
-    ) -> Result<Self, HeadError> {
+    ) -> Result<Self, Error> {
         let &[outputs, inputs] = &shape[..] else {
-            let (tensor, expected) = (name.to_owned(), vec![0, 0]);
-            return Err(HeadError::Shape { tensor, expected, found: shape });
+            return Err(wrong_shape(name, &[0, 0], &shape));
         };
         if inputs == 0 {
             // An empty matrix has no data in the file, so its number of rows is unchecked and could be any value.
-            let (tensor, expected) = (name.to_owned(), vec![outputs, 1]);
-            return Err(HeadError::Shape { tensor, expected, found: shape });
+            return Err(wrong_shape(name, &[outputs, 1], &shape));
         }
         let bias = match bias {
             Some((found, _)) if found != [outputs] => {
-                let tensor = format!("the bias of {name}");
-                return Err(HeadError::Shape { tensor, expected: vec![outputs], found });
+                return Err(wrong_shape(&format!("the bias of {name}"), &[outputs], &found));
             }
             Some((_, bias)) => bias,
             None => vec![0.0; outputs],

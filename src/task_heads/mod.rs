@@ -9,14 +9,12 @@
 
 mod classifier;
 mod dense;
-mod error;
 mod modules;
 mod pooling;
 mod sentence;
 mod transformer_settings;
 
 pub use classifier::Classifier;
-pub use error::HeadError;
 pub use pooling::Pooling;
 pub use sentence::SentenceHead;
 pub use transformer_settings::TransformerSettings;

@@ -1,8 +1,8 @@
 //! Reads the files of a sentence-transformers directory.
 
-use super::HeadError;
 use super::dense::OutputActivation;
 use super::pooling::Pooling;
+use crate::error::Error;
 use crate::json_object::object;
 use serde_core::Deserialize;
 use serde_core::de::{DeserializeOwned, Deserializer, SeqAccess, Visitor};
@@ -41,7 +41,7 @@ impl Module {
 }
 
 /// The modules in order; `None` if the directory has no `modules.json`.
-pub(super) fn modules(directory: &Path) -> Result<Option<Vec<Module>>, HeadError> {
+pub(super) fn modules(directory: &Path) -> Result<Option<Vec<Module>>, Error> {
     let file = directory.join("modules.json");
     let Some(entries) = json::<Vec<Entry>>(&file)? else { return Ok(None) };
     let mut modules = Vec::new();
@@ -50,8 +50,9 @@ pub(super) fn modules(directory: &Path) -> Result<Option<Vec<Module>>, HeadError
         let unsafe_path = path.contains(|c: char| matches!(c, '\\' | ':') || c.is_control());
         let inside = !unsafe_path && Path::new(&path).components().all(normal);
         if !inside {
-            let message = format!("the path \"{}\" leads out of the directory", sanitized(&path));
-            return Err(HeadError::File { file: file.display().to_string(), message });
+            let found = format!("\"{}\", which leads out of it", sanitized(&path));
+            let file = file.display().to_string();
+            return Err(Error::corrupt(file, "paths inside of the directory", found));
         }
         let path = directory.join(path);
         // A path of Python classes. Its last part is the same in all versions.
@@ -61,12 +62,8 @@ pub(super) fn modules(directory: &Path) -> Result<Option<Vec<Module>>, HeadError
             Some("Dense") => modules.push(Module::Dense(path)),
             Some("Normalize") => modules.push(Module::Normalize),
             _ => {
-                return Err(HeadError::Unknown {
-                    file: file.display().to_string(),
-                    what: "module",
-                    found: sanitized(&kind),
-                    known: "Transformer, Pooling, Dense, Normalize",
-                });
+                let known = "Transformer, Pooling, Dense, Normalize";
+                return Err(unknown(&file, "module", known, &kind));
             }
         }
     }
@@ -129,19 +126,15 @@ pub(super) struct PoolingModule {
 }
 
 /// The pooling module of a folder.
-pub(super) fn pooling(folder: &Path) -> Result<PoolingModule, HeadError> {
+pub(super) fn pooling(folder: &Path) -> Result<PoolingModule, Error> {
     let file = folder.join("config.json");
     let config: PoolingConfig = json(&file)?.ok_or_else(|| missing(&file))?;
     let modes = match config.pooling_mode {
         Some(Modes(names)) => {
             let known = |name: &String| {
                 let found = Pooling::ALL.into_iter().find(|pooling| pooling.name() == name);
-                found.ok_or_else(|| HeadError::Unknown {
-                    file: file.display().to_string(),
-                    what: "pooling",
-                    found: sanitized(name),
-                    known: "cls, max, mean, mean_sqrt_len_tokens, weightedmean, lasttoken",
-                })
+                let known = "cls, max, mean, mean_sqrt_len_tokens, weightedmean, lasttoken";
+                found.ok_or_else(|| unknown(&file, "pooling", known, name))
             };
             names.iter().map(known).collect::<Result<Vec<_>, _>>()?
         }
@@ -160,12 +153,11 @@ pub(super) fn pooling(folder: &Path) -> Result<PoolingModule, HeadError> {
         }
     };
     if modes.len() > Pooling::ALL.len() {
-        let message = format!("expected each pooling at most once, found {} of them", modes.len());
-        return Err(HeadError::File { file: file.display().to_string(), message });
+        let (file, found) = (file.display().to_string(), format!("{} of them", modes.len()));
+        return Err(Error::corrupt(file, "each pooling at most once", found));
     }
     if modes.is_empty() {
-        let message = "expected at least one pooling, found none".to_owned();
-        return Err(HeadError::File { file: file.display().to_string(), message });
+        return Err(Error::corrupt(file.display().to_string(), "at least one pooling", "none"));
     }
     let include_prompt = config.include_prompt.unwrap_or(true);
     Ok(PoolingModule { modes, width: config.word_embedding_dimension, include_prompt })
@@ -180,18 +172,13 @@ object! {
 }
 
 /// The activation after the linear map of a folder.
-pub(super) fn activation(folder: &Path) -> Result<OutputActivation, HeadError> {
+pub(super) fn activation(folder: &Path) -> Result<OutputActivation, Error> {
     let file = folder.join("config.json");
     let config: DenseConfig = json(&file)?.ok_or_else(|| missing(&file))?;
     // Of the tensors that modules pass on, only the vector of the text is kept.
     let mut names = [&config.input, &config.output].into_iter().flatten();
     if let Some(found) = names.find(|name| *name != "sentence_embedding") {
-        return Err(HeadError::Unknown {
-            file: file.display().to_string(),
-            what: "input or output",
-            found: sanitized(found),
-            known: "sentence_embedding",
-        });
+        return Err(unknown(&file, "input or output", "sentence_embedding", found));
     }
     // The default of sentence-transformers.
     let name = config.activation_function.unwrap_or_else(|| "Tanh".to_owned());
@@ -199,12 +186,7 @@ pub(super) fn activation(folder: &Path) -> Result<OutputActivation, HeadError> {
         Some("Tanh") => Ok(OutputActivation::Tanh),
         Some("Identity") => Ok(OutputActivation::Identity),
         Some("ReLU") => Ok(OutputActivation::Relu),
-        _ => Err(HeadError::Unknown {
-            file: file.display().to_string(),
-            what: "activation",
-            found: sanitized(&name),
-            known: "Tanh, Identity, ReLU",
-        }),
+        _ => Err(unknown(&file, "activation", "Tanh, Identity, ReLU", &name)),
     }
 }
 
@@ -213,15 +195,21 @@ pub(super) fn sanitized(text: &str) -> String {
     crate::printable_text::sanitized(text, 200)
 }
 
-fn missing(file: &Path) -> HeadError {
-    HeadError::File { file: file.display().to_string(), message: "no such file".to_owned() }
+fn missing(file: &Path) -> Error {
+    Error::not_found(file.display().to_string(), "the settings of a module", "no such file")
+}
+
+/// A module, a pooling or an activation that is not supported.
+fn unknown(file: &Path, kind: &str, supported: &str, found: &str) -> Error {
+    let operand = format!("{}: {kind}", file.display());
+    Error::unsupported(operand, format!("one of {supported}"), format!("\"{}\"", sanitized(found)))
 }
 
 /// Reads a JSON file; `None` if it does not exist.
-pub(super) fn json<T: DeserializeOwned>(file: &Path) -> Result<Option<T>, HeadError> {
+pub(super) fn json<T: DeserializeOwned>(file: &Path) -> Result<Option<T>, Error> {
     let Some(text) = crate::checkpoint::read_json(file, MAX_JSON)? else { return Ok(None) };
-    serde_json::from_str(&text).map(Some).map_err(|error| HeadError::File {
-        file: file.display().to_string(),
-        message: sanitized(&error.to_string()),
+    serde_json::from_str(&text).map(Some).map_err(|error| {
+        let found = format!("something else: {}", sanitized(&error.to_string()));
+        Error::corrupt(file.display().to_string(), "the settings of a module", found)
     })
 }

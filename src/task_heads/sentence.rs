@@ -1,11 +1,11 @@
 //! The modules after the transformer of a sentence-transformers directory.
 
-use super::HeadError;
-use super::dense::{Dense, ShapedTensor};
+use super::dense::{Dense, ShapedTensor, wrong_hidden, wrong_width};
 use super::modules::{self, Module};
 use super::pooling::Pooling;
 use super::transformer_settings::{Task, TransformerSettings};
 use crate::checkpoint::read_layer;
+use crate::error::Error;
 use std::path::Path;
 
 /// Computes the vector of a text from its hidden states: pooling, then any linear maps and normalization.
@@ -47,7 +47,7 @@ impl SentenceHead {
     /// # Errors
     /// A file is missing, invalid or outside the directory; a module, a pooling or an activation is not supported; the
     /// width of a module does not match the module before it or `d_model`.
-    pub fn open(directory: impl AsRef<Path>, d_model: usize) -> Result<Self, HeadError> {
+    pub fn open(directory: impl AsRef<Path>, d_model: usize) -> Result<Self, Error> {
         let Some(modules) = modules::modules(directory.as_ref())? else {
             return Ok(Self { assumed: true, ..Self::new(vec![Pooling::Mean], d_model, false) });
         };
@@ -61,7 +61,7 @@ impl SentenceHead {
                     let module = modules::pooling(&folder)?;
                     if let Some(found) = module.width.filter(|&found| found != d_model) {
                         let module = "pooling".to_owned();
-                        return Err(HeadError::Width { module, expected: d_model, found });
+                        return Err(wrong_width(module, d_model, found));
                     }
                     head.width = module.modes.len() * d_model;
                     head.pooling = module.modes;
@@ -72,7 +72,7 @@ impl SentenceHead {
                     let (expected, found) = (head.width, dense.inputs());
                     if expected != found {
                         let module = folder.display().to_string();
-                        return Err(HeadError::Width { module, expected, found });
+                        return Err(wrong_width(module, expected, found));
                     }
                     head.width = dense.outputs();
                     head.steps.push(Step::Dense(dense));
@@ -82,8 +82,7 @@ impl SentenceHead {
         }
         if head.pooling.is_empty() {
             let file = directory.as_ref().join("modules.json").display().to_string();
-            let message = "expected a pooling module, found none".to_owned();
-            return Err(HeadError::File { file, message });
+            return Err(Error::unsupported(file, "a pooling module", "none"));
         }
         Ok(head)
     }
@@ -152,12 +151,7 @@ impl SentenceHead {
     /// # Errors
     /// `hidden` is empty or its length is not a multiple of `d_model`; `scratch` is too short; `out` has another
     /// length.
-    pub fn apply(
-        &self,
-        hidden: &[f32],
-        scratch: &mut [f32],
-        out: &mut [f32],
-    ) -> Result<(), HeadError> {
+    pub fn apply(&self, hidden: &[f32], scratch: &mut [f32], out: &mut [f32]) -> Result<(), Error> {
         self.apply_after_prompt(hidden, 0, scratch, out)
     }
 
@@ -172,22 +166,26 @@ impl SentenceHead {
         prompt: usize,
         scratch: &mut [f32],
         out: &mut [f32],
-    ) -> Result<(), HeadError> {
+    ) -> Result<(), Error> {
         let (width, found) = (self.d_model, hidden.len());
         if found == 0 || width == 0 || found % width != 0 {
-            return Err(HeadError::Hidden { width, found });
+            return Err(wrong_hidden(width, found));
         }
         let skipped = if self.include_prompt { 0 } else { prompt };
         if skipped >= found / width {
-            return Err(HeadError::OnlyPrompt { prompt, tokens: found / width });
+            let expected = format!(
+                "more tokens than the {prompt} of the prompt, which the pooling leaves out"
+            );
+            let found = format!("{} in all", found / width);
+            return Err(Error::invalid_input("the text", expected, found));
         }
         let (expected, found) = (self.scratch_floats(), scratch.len());
         if found < expected {
-            return Err(HeadError::Length { what: "the scratch of a head", expected, found });
+            return Err(wrong_length("the scratch of a head", expected, found));
         }
         if out.len() != self.width {
             let (expected, found) = (self.width, out.len());
-            return Err(HeadError::Length { what: "the vector of a text", expected, found });
+            return Err(wrong_length("the vector of a text", expected, found));
         }
         let (mut now, mut next) = scratch[..expected].split_at_mut(expected / 2);
         for (pooling, part) in self.pooling.iter().zip(now.chunks_mut(width)) {
@@ -215,13 +213,17 @@ fn normalize(x: &mut [f32]) {
     x.iter_mut().for_each(|x| *x = (f64::from(*x) / length) as f32);
 }
 
-fn read_dense(folder: &Path) -> Result<Dense, HeadError> {
+/// A slice of the wrong length.
+fn wrong_length(slice: &str, expected: usize, found: usize) -> Error {
+    Error::invalid_input(slice, format!("{expected} floats"), found.to_string())
+}
+
+fn read_dense(folder: &Path) -> Result<Dense, Error> {
     let activation = modules::activation(folder)?;
     let (file, mut tensors) = read_layer(folder)?;
     let mut take = |name: &str| -> Option<ShapedTensor> { tensors.remove(name) };
     let Some(weight) = take("linear.weight") else {
-        let message = "expected a tensor linear.weight, found none".to_owned();
-        return Err(HeadError::File { file, message });
+        return Err(Error::corrupt(file, "a tensor linear.weight", "none"));
     };
     let bias = take("linear.bias");
     Dense::new(&format!("linear.weight of {file}"), weight, bias, activation)

@@ -1,7 +1,7 @@
 //! Settings of a transformer's folder in a sentence-transformers directory: `sentence_bert_config.json`.
 
-use super::HeadError;
 use super::modules::{self, Module, json, sanitized};
+use crate::error::Error;
 use crate::json_object::object;
 use serde_json::Value;
 use std::path::Path;
@@ -73,7 +73,7 @@ impl TransformerSettings {
     /// # Errors
     /// A file is invalid or outside the directory; there are other modules; the transformer is declared for another
     /// task than scores, or for a chat template, or with settings or a tokenizer that this crate does not read.
-    pub fn of_classifier(directory: impl AsRef<Path>) -> Result<Self, HeadError> {
+    pub fn of_classifier(directory: impl AsRef<Path>) -> Result<Self, Error> {
         let Some(modules) = modules::modules(directory.as_ref())? else {
             return Ok(Self::default());
         };
@@ -81,16 +81,13 @@ impl TransformerSettings {
             return Self::read(folder, Task::Scores);
         }
         let found: Vec<&str> = modules.iter().map(Module::name).collect();
-        let message = format!(
-            "expected one module, Transformer, as in a cross-encoder, found {}",
-            if found.is_empty() { "none".to_owned() } else { found.join(", ") }
-        );
+        let found = if found.is_empty() { "none".to_owned() } else { found.join(", ") };
         let file = directory.as_ref().join("modules.json").display().to_string();
-        Err(HeadError::File { file, message })
+        Err(Error::unsupported(file, "one module, Transformer, as in a cross-encoder", found))
     }
 
     /// The settings in a transformer's folder.
-    pub(super) fn read(folder: &Path, task: Task) -> Result<Self, HeadError> {
+    pub(super) fn read(folder: &Path, task: Task) -> Result<Self, Error> {
         for name in Self::FILE_NAMES {
             let file = folder.join(name);
             if let Some(config) = json::<Config>(&file)? {
@@ -115,10 +112,10 @@ impl TransformerSettings {
 
 impl Config {
     /// Rejects settings that change the result and that this crate does not apply.
-    fn check(&self, file: &Path, task: Task) -> Result<(), HeadError> {
+    fn check(&self, file: &Path, task: Task) -> Result<(), Error> {
         let wrong = |key: &str, expected: &str, found: &str| {
-            let message = format!("{key}: expected {expected}, found {}", sanitized(found));
-            Err(HeadError::File { file: file.display().to_string(), message })
+            let operand = format!("{}: {key}", file.display());
+            Err(Error::unsupported(operand, expected, sanitized(found)))
         };
         if let Some(found) = self.transformer_task.as_deref().filter(|&name| name != task.name()) {
             return wrong("transformer_task", task.name(), found);

@@ -2,13 +2,14 @@
 //! needs.
 
 use super::dropout::StepDropout;
-use super::error::TrainError;
+use super::faults::no_decoder;
 use super::loss_step::{Outcome, Totals};
 use super::memory_plan::StateBuffers;
 use super::packed_batch::{self, Example, group_len};
 use super::params;
 use super::pass_context::Pass;
 use super::trainer::{EncoderLoss, Trainer};
+use crate::error::Error;
 use crate::model::Model;
 use crate::network::visitor::Input;
 use core::mem;
@@ -18,12 +19,12 @@ impl Trainer<'_> {
     /// The losses of `pairs`, without a gradient.
     ///
     /// # Errors
-    /// A sentence cannot be [used for training](TrainError), or the model has no decoder.
+    /// A sentence cannot be [used for training](Error::InvalidInput), or the model has no decoder.
     pub fn evaluate(
         &mut self,
         pairs: &[Example<'_>],
         smoothing: Smoothing,
-    ) -> Result<Totals, TrainError> {
+    ) -> Result<Totals, Error> {
         self.check_whole()?;
         self.check(pairs)?;
         let mut totals = Totals::default();
@@ -57,14 +58,13 @@ impl Trainer<'_> {
         pairs: &[Example<'_>],
         smoothing: Smoothing,
         tokens: u64,
-    ) -> Result<Totals, TrainError> {
+    ) -> Result<Totals, Error> {
         self.check(pairs)?;
         if self.model.decoder().is_none() {
-            return Err(TrainError::NoDecoder);
+            return Err(no_decoder());
         }
         if tokens == 0 {
-            let (setting, expected) = ("tokens", "at least 1");
-            return Err(TrainError::Setting { setting, expected, found: 0.0 });
+            return Err(Error::invalid_option("tokens", "at least 1", "0"));
         }
         let scale = (1.0 / tokens as f64) as f32;
         self.passes(pairs, |pass, both, memory, outcome| {
@@ -85,10 +85,12 @@ impl Trainer<'_> {
         &mut self,
         sources: &[Example<'_>],
         loss: &mut EncoderLoss<'_>,
-    ) -> Result<Totals, TrainError> {
+    ) -> Result<Totals, Error> {
         self.check(sources)?;
         if self.model.decoder().is_some() {
-            return Err(TrainError::HasDecoder);
+            let expected =
+                "one without a decoder; one with a decoder learns from the loss of its targets";
+            return Err(Error::invalid_input("the model", expected, "a decoder"));
         }
         let mut first = 0;
         self.passes(sources, |pass, both, memory, outcome| {
@@ -108,9 +110,9 @@ impl Trainer<'_> {
             (&Model, &params::Network),
             &mut [f32],
             &mut Outcome<'_>,
-        ) -> Result<(), TrainError>
+        ) -> Result<(), Error>
         + Send,
-    ) -> Result<Totals, TrainError> {
+    ) -> Result<Totals, Error> {
         self.check_whole()?;
         let mut rest = pairs;
         while !rest.is_empty() {
@@ -157,7 +159,7 @@ impl Trainer<'_> {
         Ok(self.accumulated)
     }
 
-    fn check(&self, pairs: &[Example<'_>]) -> Result<(), TrainError> {
+    fn check(&self, pairs: &[Example<'_>]) -> Result<(), Error> {
         packed_batch::check(self.model.config(), &self.plan.limits, pairs)
     }
 
@@ -182,7 +184,7 @@ impl Trainer<'_> {
     }
 
     /// Clears the gradients to which lookups add. All other gradients are stored by their first write.
-    pub(super) fn clear_lookups(&mut self) -> Result<(), TrainError> {
+    pub(super) fn clear_lookups(&mut self) -> Result<(), Error> {
         let Self { network, plan, state, work, .. } = self;
         let StateBuffers { gradients, lookups, .. } = plan.state.split(state.floats_mut())?;
         lookups.fill(0.0);

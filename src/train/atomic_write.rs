@@ -2,8 +2,9 @@
 //!
 //! A file is written by [`AtomicFile`], which syncs and renames it. Directories are renamed in the same way.
 
-use super::run_error::{RunError, about};
+use super::faults::{unreadable, unwritable};
 use crate::atomic_file::{self, AtomicFile};
+use crate::error::Error;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
@@ -78,9 +79,9 @@ pub(super) struct Sink {
 }
 
 impl Sink {
-    fn create(path: &Path) -> Result<Self, RunError> {
+    fn create(path: &Path) -> Result<Self, Error> {
         Ok(Self {
-            file: AtomicFile::create(path).map_err(about(path))?,
+            file: AtomicFile::create(path).map_err(unwritable(path))?,
             path: path.to_owned(),
             pending: Vec::with_capacity(BLOCK),
             digest: Digest { bytes: 0, hash: 0 },
@@ -88,7 +89,7 @@ impl Sink {
         })
     }
 
-    pub(super) fn write(&mut self, mut bytes: &[u8]) -> Result<(), RunError> {
+    pub(super) fn write(&mut self, mut bytes: &[u8]) -> Result<(), Error> {
         while !bytes.is_empty() {
             let (now, later) = bytes.split_at(bytes.len().min(BLOCK - self.pending.len()));
             self.pending.extend_from_slice(now);
@@ -101,21 +102,21 @@ impl Sink {
     }
 
     /// Writes floats in little-endian byte order.
-    pub(super) fn write_f32(&mut self, numbers: &[f32]) -> Result<(), RunError> {
+    pub(super) fn write_f32(&mut self, numbers: &[f32]) -> Result<(), Error> {
         numbers.iter().try_for_each(|x| self.write(&x.to_le_bytes()))
     }
 
-    fn flush(&mut self) -> Result<(), RunError> {
+    fn flush(&mut self) -> Result<(), Error> {
         self.hash.bytes(&self.pending);
         self.digest.bytes += self.pending.len() as u64;
-        self.file.write_all(&self.pending).map_err(about(&self.path))?;
+        self.file.write_all(&self.pending).map_err(unwritable(&self.path))?;
         self.pending.clear();
         Ok(())
     }
 
-    fn finish(mut self) -> Result<Digest, RunError> {
+    fn finish(mut self) -> Result<Digest, Error> {
         self.flush()?;
-        self.file.finish().map_err(about(&self.path))?;
+        self.file.finish().map_err(unwritable(&self.path))?;
         self.digest.hash = self.hash.value();
         Ok(self.digest)
     }
@@ -124,8 +125,8 @@ impl Sink {
 /// Creates or replaces a file atomically; returns its digest.
 pub(super) fn replace(
     path: &Path,
-    fill: impl FnOnce(&mut Sink) -> Result<(), RunError>,
-) -> Result<Digest, RunError> {
+    fill: impl FnOnce(&mut Sink) -> Result<(), Error>,
+) -> Result<Digest, Error> {
     let mut sink = Sink::create(path)?;
     fill(&mut sink)?;
     sink.finish()
@@ -139,23 +140,23 @@ pub(super) fn temporary_path(path: &Path) -> PathBuf {
 }
 
 /// As [`atomic_file::rename`].
-pub(super) fn rename(from: &Path, to: &Path) -> Result<(), RunError> {
-    atomic_file::rename(from, to).map_err(about(to))
+pub(super) fn rename(from: &Path, to: &Path) -> Result<(), Error> {
+    atomic_file::rename(from, to).map_err(unwritable(to))
 }
 
 /// As [`atomic_file::create_directory`].
-pub(super) fn create_directory(path: &Path) -> Result<(), RunError> {
-    atomic_file::create_directory(path).map_err(about(path))
+pub(super) fn create_directory(path: &Path) -> Result<(), Error> {
+    atomic_file::create_directory(path).map_err(unwritable(path))
 }
 
 /// The digest of an existing file.
-pub(super) fn digest(path: &Path) -> Result<Digest, RunError> {
-    let mut file = File::open(path).map_err(about(path))?;
+pub(super) fn digest(path: &Path) -> Result<Digest, Error> {
+    let mut file = File::open(path).map_err(unreadable(path))?;
     let mut block = vec![0; BLOCK];
     let mut hash = Hash::default();
     let mut bytes = 0;
     loop {
-        let filled = fill(&mut file, &mut block).map_err(about(path))?;
+        let filled = fill(&mut file, &mut block).map_err(unreadable(path))?;
         hash.bytes(&block[..filled]);
         bytes += filled as u64;
         if filled < BLOCK {

@@ -2,11 +2,11 @@
 //! checkpoints.
 
 use super::checkpoint_content::Layout;
-use super::error::TrainError;
+use super::faults::wrong_state;
 use super::memory_plan::StateBuffers;
-use super::run_error::RunError;
 use super::trainer::Trainer;
 use crate::checkpoint::{Checkpoint, TensorId};
+use crate::error::Error;
 use crate::session::Threads;
 use core::mem;
 use simdformer_kernels::{Exec, Isa};
@@ -18,7 +18,7 @@ impl<'a> Trainer<'a> {
     ///
     /// # Errors
     /// Only internal errors; no argument causes one.
-    pub fn swap_average(&mut self) -> Result<(), TrainError> {
+    pub fn swap_average(&mut self) -> Result<(), Error> {
         self.check_whole()?;
         if self.average_decay.is_none() {
             return Ok(());
@@ -27,7 +27,7 @@ impl<'a> Trainer<'a> {
         self.refresh()
     }
 
-    fn swap_values(&mut self) -> Result<(), TrainError> {
+    fn swap_values(&mut self) -> Result<(), Error> {
         let StateBuffers { values, average, .. } =
             self.plan.state.split(self.state.floats_mut())?;
         values.swap_with_slice(average);
@@ -35,7 +35,7 @@ impl<'a> Trainer<'a> {
     }
 
     /// A guard that replaces the trainer's parameters by its average, if it has one, until the guard is dropped.
-    pub(super) fn averaged(&mut self) -> Result<Averaged<'_, 'a>, TrainError> {
+    pub(super) fn averaged(&mut self) -> Result<Averaged<'_, 'a>, Error> {
         self.check_whole()?;
         let mut averaged = Averaged { trainer: self, state: State::Plain };
         if averaged.trainer.average_decay.is_some() {
@@ -66,7 +66,7 @@ enum State {
 
 impl Averaged<'_, '_> {
     /// Restores the parameters with the trainer's own threads.
-    pub(super) fn restore(mut self) -> Result<(), TrainError> {
+    pub(super) fn restore(mut self) -> Result<(), Error> {
         if let State::Swapped = self.state {
             self.trainer.swap_values()?;
             self.state = State::Stale;
@@ -104,12 +104,11 @@ impl Drop for Averaged<'_, '_> {
 /// use simdformer::train::average;
 ///
 /// average(&["run/checkpoints/step-2600", "run/checkpoints/step-2800"], "run/mean")?;
-/// # Ok::<(), simdformer::train::RunError>(())
+/// # Ok::<(), simdformer::Error>(())
 /// ```
-pub fn average(checkpoints: &[impl AsRef<Path>], out: impl AsRef<Path>) -> Result<(), RunError> {
+pub fn average(checkpoints: &[impl AsRef<Path>], out: impl AsRef<Path>) -> Result<(), Error> {
     let Some(first) = checkpoints.first() else {
-        let (setting, expected) = ("the number of checkpoints", "at least 1");
-        return Err(RunError::Setting { setting, expected, found: "0".to_owned() });
+        return Err(Error::invalid_option("the number of checkpoints", "at least 1", "0"));
     };
     let layout = Layout::of(first.as_ref())?;
     let opened: Result<Vec<_>, _> = checkpoints.iter().map(Checkpoint::open).collect();
@@ -128,10 +127,9 @@ pub fn average(checkpoints: &[impl AsRef<Path>], out: impl AsRef<Path>) -> Resul
         let mut mean = vec![0.0; slices[0].len()];
         let other = slices.iter().map(|slice| slice.len()).find(|&len| len != mean.len());
         if let Some(len) = other.or((slices.len() != opened.len()).then_some(0)) {
-            return Err(TrainError::State { role, expected: mean.len(), found: len }.into());
+            return Err(wrong_state(role, mean.len(), len));
         }
-        simdformer_kernels::train::average(Exec::serial(Isa::best()), &slices, &mut mean)
-            .map_err(TrainError::from)?;
+        simdformer_kernels::train::average(Exec::serial(Isa::best()), &slices, &mut mean)?;
         means.push((role, mean));
     }
     let value = |wanted| means.iter().find(|(role, _)| *role == wanted).map(|(_, mean)| &mean[..]);

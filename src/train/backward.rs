@@ -9,11 +9,12 @@
 
 use super::activation_checkpointing::SavedActivations;
 use super::blocks::AttentionBlock;
-use super::error::TrainError;
+use super::faults::no_decoder;
 use super::memory_plan::NormSaved;
 use super::params;
 use super::pass_context::{Pass, cut};
 use crate::config::Side;
+use crate::error::Error;
 use crate::model::weights::{Decoder, Encoder, FeedForward, Norm};
 use crate::network::visitor::Input;
 use core::ops::Range;
@@ -36,8 +37,8 @@ impl Pass<'_> {
         (decoder, flat): (&Decoder, &params::Network),
         memory: &mut [f32],
         gradients: &mut [f32],
-    ) -> Result<(), TrainError> {
-        let (side, flat) = (Side::Decoder, flat.decoder.as_ref().ok_or(TrainError::NoDecoder)?);
+    ) -> Result<(), Error> {
+        let (side, flat) = (Side::Decoder, flat.decoder.as_ref().ok_or_else(no_decoder)?);
         let final_norm = (decoder.final_norm.as_ref(), flat.final_norm.as_ref());
         let embedding_norm = (decoder.embedding.norm.as_ref(), flat.embedding.norm.as_ref());
         let blocks = |index: usize| {
@@ -64,7 +65,7 @@ impl Pass<'_> {
         (encoder, flat): (&Encoder, &params::Network),
         memory: &mut [f32],
         gradients: &mut [f32],
-    ) -> Result<(), TrainError> {
+    ) -> Result<(), Error> {
         let (side, flat) = (Side::Encoder, &flat.encoder);
         let final_norm = (encoder.final_norm.as_ref(), flat.final_norm.as_ref());
         let embedding_norm = (encoder.embedding.norm.as_ref(), flat.embedding.norm.as_ref());
@@ -96,10 +97,10 @@ impl Pass<'_> {
         side: Side,
         [final_norm, embedding_norm]: [OptionalNorm<'l>; 2],
         blocks: impl Fn(usize) -> LayerBlocks<'l>,
-        recompute: impl Fn(usize, &mut [f32]) -> Result<(), TrainError>,
+        recompute: impl Fn(usize, &mut [f32]) -> Result<(), Error>,
         memory: &mut [f32],
         gradients: &mut [f32],
-    ) -> Result<(), TrainError> {
+    ) -> Result<(), Error> {
         let plan = self.plan.stack(side)?;
         self.final_norm_backward(side, final_norm, memory, gradients)?;
         for (index, saved) in plan.layers.iter().enumerate().rev() {
@@ -148,7 +149,7 @@ impl Pass<'_> {
         norm: (&Norm, &NormSaved),
         previous: (&Norm, &NormSaved),
         memory: &mut [f32],
-    ) -> Result<Range<usize>, TrainError> {
+    ) -> Result<Range<usize>, Error> {
         self.norm_output(side, if self.post_norm() { previous } else { norm }, memory)
     }
 
@@ -158,7 +159,7 @@ impl Pass<'_> {
         side: Side,
         (norm, saved): (&Norm, &NormSaved),
         memory: &mut [f32],
-    ) -> Result<Range<usize>, TrainError> {
+    ) -> Result<Range<usize>, Error> {
         let floats = self.rows(side) * self.run.config.d_model;
         let to = &self.plan.input;
         let [standard, input] = cut(memory, [&saved.standard, to])?;

@@ -1,7 +1,8 @@
 //! Selects the sentences of each batch, as a function of the seed and of the number of earlier batches.
 
 use super::corpus::Corpus;
-use super::run_error::{RunError, about};
+use super::faults::unreadable;
+use crate::error::Error;
 use simdformer_kernels::train::{Philox, permutation};
 use std::fs;
 use std::path::Path;
@@ -41,14 +42,14 @@ impl Batching {
     ///
     /// # Errors
     /// The file cannot be read, or a line is not a list of numbers.
-    pub fn listed(file: &Path) -> Result<Self, RunError> {
-        let text = fs::read_to_string(file).map_err(about(file))?;
+    pub fn listed(file: &Path) -> Result<Self, Error> {
+        let text = fs::read_to_string(file).map_err(unreadable(file))?;
         let lines = text.lines().zip(1..).filter(|(line, _)| !line.trim().is_empty());
         let batches = lines.map(|(text, line)| {
-            serde_json::from_str(text).map_err(|error| RunError::Line {
-                file: file.display().to_string(),
-                line,
-                problem: format!("expected a list of numbers of sentences, found: {error}"),
+            serde_json::from_str(text).map_err(|error| {
+                let operand = format!("{}, line {line}", file.display());
+                let found = format!("something else: {error}");
+                Error::corrupt(operand, "a list of numbers of sentences", found)
             })
         });
         Ok(Self::Listed(batches.collect::<Result<_, _>>()?))
@@ -90,25 +91,19 @@ pub(super) struct Batches {
 }
 
 impl Batches {
-    pub(super) fn new(corpus: &Corpus, batching: Batching, seed: u64) -> Result<Self, RunError> {
-        let too_many = |found: usize| RunError::Setting {
-            setting: "sentences",
-            expected: "fewer than 2^32",
-            found: found.to_string(),
-        };
+    pub(super) fn new(corpus: &Corpus, batching: Batching, seed: u64) -> Result<Self, Error> {
+        let too_many =
+            |found: usize| Error::invalid_option("sentences", "fewer than 2^32", found.to_string());
         let (order, batches) = match &batching {
             Batching::Shuffled { size, .. } | Batching::InOrder { size } => {
                 if matches!(size, BatchSize::Sentences(0) | BatchSize::Tokens(0)) {
-                    let (setting, expected) = ("the size of a batch", "at least 1");
-                    return Err(RunError::Setting { setting, expected, found: "0".to_owned() });
+                    return Err(Error::invalid_option("the size of a batch", "at least 1", "0"));
                 }
                 (corpus.len(), corpus.len())
             }
             Batching::Listed(batches) => {
-                let wrong = |expected, found| RunError::Setting {
-                    setting: "a listed batch",
-                    expected,
-                    found,
+                let wrong = |expected: &str, found: String| {
+                    Error::invalid_option("a listed batch", expected, found)
                 };
                 for batch in batches {
                     if batch.is_empty() {

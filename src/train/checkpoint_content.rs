@@ -1,13 +1,15 @@
 //! The content of a checkpoint directory: which tensors, under which names, and which other files.
 
 use super::atomic_write::{self, Digest, Sink};
+use super::faults::unreadable;
+use super::faults::wrong_state;
 use super::frozen::is_frozen;
-use super::run_error::{RunError, about};
 use super::trainer::Trainer;
 use crate::checkpoint::save::{OutputTensor, header, output_tensors};
 use crate::checkpoint::stored_tensor::locations;
 use crate::checkpoint::{Checkpoint, Location, MAX_CONFIG, TensorId, read_json};
 use crate::config::Config;
+use crate::error::Error;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
@@ -50,7 +52,7 @@ impl Layout {
     ///
     /// # Errors
     /// As [`Checkpoint::open`]; also if a file next to the weights cannot be read.
-    pub fn of(directory: &Path) -> Result<Self, RunError> {
+    pub fn of(directory: &Path) -> Result<Self, Error> {
         let source = Checkpoint::open(directory)?;
         let config = source.config().clone();
         let mut roles: BTreeMap<String, Vec<Option<TensorId>>> = BTreeMap::new();
@@ -102,17 +104,15 @@ impl Layout {
     /// of the directory are copied too.
     ///
     /// # Errors
-    /// The config cannot be read, or is not [valid](crate::config::ConfigError).
-    pub fn of_config(path: &Path) -> Result<Self, RunError> {
+    /// The config cannot be read, or is not [valid](Error::Corrupt).
+    pub fn of_config(path: &Path) -> Result<Self, Error> {
         let file = if path.is_dir() { path.join("config.json") } else { path.to_owned() };
         let directory = file.parent().map(Path::to_owned).unwrap_or_default();
         // Like the checkpoint reader: regular files of bounded size.
-        let missing = || about(&file)(std::io::ErrorKind::NotFound.into());
+        let missing =
+            || Error::not_found(file.display().to_string(), "a configuration", "no such file");
         let text = read_json(&file, MAX_CONFIG)?.ok_or_else(missing)?;
-        let in_file = |error| crate::checkpoint::CheckpointError::Config {
-            file: file.display().to_string(),
-            error,
-        };
+        let in_file = |error: Error| error.in_file(&file.display().to_string());
         let mut config = Config::from_hugging_face(&text).map_err(in_file)?;
         let generation = directory.join("generation_config.json");
         if let Some(text) = read_json(&generation, MAX_CONFIG)? {
@@ -153,10 +153,10 @@ impl Layout {
         self.tensors.sort_by(|a, b| size(b).cmp(&size(a)).then_with(|| a.name.cmp(&b.name)));
     }
 
-    fn read_companions(&mut self, directory: &Path) -> Result<(), RunError> {
+    fn read_companions(&mut self, directory: &Path) -> Result<(), Error> {
         let directory = if directory.as_os_str().is_empty() { Path::new(".") } else { directory };
-        for entry in fs::read_dir(directory).map_err(about(directory))? {
-            let path = entry.map_err(about(directory))?.path();
+        for entry in fs::read_dir(directory).map_err(unreadable(directory))? {
+            let path = entry.map_err(unreadable(directory))?.path();
             let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
             let ending = path.extension().unwrap_or_default().to_string_lossy();
             let is_companion = COMPANIONS.contains(&&*ending)
@@ -166,13 +166,13 @@ impl Layout {
             if !is_companion {
                 continue;
             }
-            let bytes = fs::metadata(&path).map_err(about(&path))?.len();
+            let bytes = fs::metadata(&path).map_err(unreadable(&path))?.len();
             if bytes > MAX_COMPANION {
                 let (expected, found) =
                     (format!("at most {MAX_COMPANION} bytes"), bytes.to_string());
-                return Err(RunError::Broken { file: path.display().to_string(), expected, found });
+                return Err(Error::corrupt(path.display().to_string(), expected, found));
             }
-            let mut text = fs::read(&path).map_err(about(&path))?;
+            let mut text = fs::read(&path).map_err(unreadable(&path))?;
             if name == "config.json" {
                 text = in_f32(text);
             }
@@ -187,7 +187,7 @@ impl Layout {
     /// # Errors
     /// A parameter is not finite; then nothing is written. A file cannot be written, or the trainer has another
     /// architecture.
-    pub fn write(&self, trainer: &Trainer<'_>, directory: &Path) -> Result<(), RunError> {
+    pub fn write(&self, trainer: &Trainer<'_>, directory: &Path) -> Result<(), Error> {
         trainer.check_whole()?;
         self.write_with(&|role| trainer.parameter(role), directory)
     }
@@ -197,7 +197,7 @@ impl Layout {
         &self,
         value: &dyn Fn(TensorId) -> Option<&'v [f32]>,
         directory: &Path,
-    ) -> Result<(), RunError> {
+    ) -> Result<(), Error> {
         self.check_numbers(value)?;
         self.write_companions(directory)?;
         let path = directory.join("model.safetensors");
@@ -208,13 +208,17 @@ impl Layout {
     pub(super) fn check_numbers<'v>(
         &self,
         value: &dyn Fn(TensorId) -> Option<&'v [f32]>,
-    ) -> Result<(), RunError> {
+    ) -> Result<(), Error> {
         for tensor in &self.tensors {
             for (block, &role) in tensor.roles.iter().enumerate() {
                 let numbers = value(role).unwrap_or_default();
                 if let Some(at) = numbers.iter().position(|x| !x.is_finite()) {
-                    let (tensor, index) = (tensor.name.clone(), block * numbers.len() + at);
-                    return Err(RunError::NotFinite { tensor, index, found: numbers[at] });
+                    let operand = format!(
+                        "{}, to be saved (nothing was written, and earlier checkpoints are as they were)",
+                        tensor.name
+                    );
+                    let index = block * numbers.len() + at;
+                    return Err(Error::not_finite(operand, index, numbers[at]));
                 }
             }
         }
@@ -222,13 +226,13 @@ impl Layout {
     }
 
     /// As [`Layout::write`], with weights copied from an existing file.
-    pub(super) fn copy_weights(&self, from: &Path, directory: &Path) -> Result<(), RunError> {
+    pub(super) fn copy_weights(&self, from: &Path, directory: &Path) -> Result<(), Error> {
         self.write_companions(directory)?;
-        let mut weights = fs::File::open(from).map_err(about(from))?;
+        let mut weights = fs::File::open(from).map_err(unreadable(from))?;
         atomic_write::replace(&directory.join("model.safetensors"), |sink| {
             let mut block = vec![0; 1 << 16];
             loop {
-                match std::io::Read::read(&mut weights, &mut block).map_err(about(from))? {
+                match std::io::Read::read(&mut weights, &mut block).map_err(unreadable(from))? {
                     0 => return Ok(()),
                     read => sink.write(&block[..read])?,
                 }
@@ -237,7 +241,7 @@ impl Layout {
         .map(|_| ())
     }
 
-    fn write_companions(&self, directory: &Path) -> Result<(), RunError> {
+    fn write_companions(&self, directory: &Path) -> Result<(), Error> {
         atomic_write::create_directory(directory)?;
         for (name, bytes) in &self.companions {
             let path = directory.join(name);
@@ -255,7 +259,7 @@ impl Layout {
         &self,
         trainer: &Trainer<'_>,
         directory: &Path,
-    ) -> Result<Vec<(String, Digest)>, RunError> {
+    ) -> Result<Vec<(String, Digest)>, Error> {
         trainer.check_whole()?;
         let mut written = Vec::new();
         for (name, bytes) in &self.companions {
@@ -274,7 +278,7 @@ impl Layout {
         &self,
         value: &dyn Fn(TensorId) -> Option<&'v [f32]>,
         sink: &mut Sink,
-    ) -> Result<(), RunError> {
+    ) -> Result<(), Error> {
         let tensors = self.tensors.iter().map(|t| (&*t.name, &*t.dtype, &*t.shape, t.bytes));
         sink.write(&header(tensors))?;
         let mut block = vec![0; 1 << 16];
@@ -307,7 +311,7 @@ impl Layout {
         trainer: &mut Trainer<'_>,
         loss: f64,
         file: &Path,
-    ) -> Result<(), RunError> {
+    ) -> Result<(), Error> {
         let learned: Vec<TensorId> = trainer.gradients()?.map(|(role, _, _)| role).collect();
         let owner = |role| trainer.owner(role);
         let has = |tensor: &&Tensor| {
@@ -352,13 +356,13 @@ impl Tensor {
     }
 
     /// The values of one block of this tensor; an error if their number differs from the block length.
-    fn block<'v>(&self, role: TensorId, found: Option<&'v [f32]>) -> Result<&'v [f32], RunError> {
+    fn block<'v>(&self, role: TensorId, found: Option<&'v [f32]>) -> Result<&'v [f32], Error> {
         let expected = self.block_len();
         match found {
             Some(numbers) if numbers.len() == expected => Ok(numbers),
             _ => {
                 let found = found.map_or(0, <[f32]>::len);
-                Err(super::error::TrainError::State { role, expected, found }.into())
+                Err(wrong_state(role, expected, found))
             }
         }
     }

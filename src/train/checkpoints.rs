@@ -6,9 +6,10 @@
 
 use super::atomic_write;
 use super::checkpoint_content::Layout;
-use super::run_error::{RunError, about};
+use super::faults::{unreadable, unwritable};
 use super::saved_checkpoint::{self, Description};
 use super::trainer::Trainer;
+use crate::error::Error;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -39,7 +40,7 @@ impl Checkpoints {
     }
 
     /// The step and path of each checkpoint, ascending. Changes nothing, so it needs no lock.
-    pub(super) fn list(&self) -> Result<Vec<(u64, PathBuf)>, RunError> {
+    pub(super) fn list(&self) -> Result<Vec<(u64, PathBuf)>, Error> {
         let mut found = BTreeMap::new();
         for (kind, path) in self.entries()? {
             match kind {
@@ -55,13 +56,13 @@ impl Checkpoints {
         Ok(found.into_iter().collect())
     }
 
-    fn entries(&self) -> Result<Vec<(Kind, PathBuf)>, RunError> {
+    fn entries(&self) -> Result<Vec<(Kind, PathBuf)>, Error> {
         let mut entries = Vec::new();
         if !self.folder.exists() {
             return Ok(entries);
         }
-        for entry in fs::read_dir(&self.folder).map_err(about(&self.folder))? {
-            let path = entry.map_err(about(&self.folder))?.path();
+        for entry in fs::read_dir(&self.folder).map_err(unreadable(&self.folder))? {
+            let path = entry.map_err(unreadable(&self.folder))?.path();
             let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
             entries.push((kind(&name), path));
         }
@@ -75,17 +76,17 @@ impl Checkpoints {
     /// Repairs the folder after a process that stopped in the middle of a save: renames an `.old` checkpoint whose
     /// replacement is missing back to its name, and deletes incomplete ones. Only the run that has locked the
     /// directory calls it.
-    pub(super) fn recover(&self) -> Result<(), RunError> {
+    pub(super) fn recover(&self) -> Result<(), Error> {
         for (kind, path) in self.entries()? {
             match kind {
                 Kind::Old(step) => {
                     let place = self.directory(step);
                     match place.exists() {
-                        true => fs::remove_dir_all(&path).map_err(about(&path))?,
+                        true => fs::remove_dir_all(&path).map_err(unwritable(&path))?,
                         false => atomic_write::rename(&path, &place)?,
                     }
                 }
-                Kind::Unfinished => fs::remove_dir_all(&path).map_err(about(&path))?,
+                Kind::Unfinished => fs::remove_dir_all(&path).map_err(unwritable(&path))?,
                 Kind::Whole(_) | Kind::UnsupportedFormat => {}
             }
         }
@@ -104,7 +105,7 @@ impl Checkpoints {
         trainer: &Trainer<'_>,
         layout: &Layout,
         description: Description<'_>,
-    ) -> Result<(PathBuf, u64), RunError> {
+    ) -> Result<(PathBuf, u64), Error> {
         self.recover()?;
         let place = self.directory(step);
         let temporary = atomic_write::temporary_path(&place);
@@ -117,7 +118,7 @@ impl Checkpoints {
                 let _ = atomic_write::rename(&old, &place);
                 return Err(error);
             }
-            fs::remove_dir_all(&old).map_err(about(&old))?;
+            fs::remove_dir_all(&old).map_err(unwritable(&old))?;
         } else {
             atomic_write::rename(&temporary, &place)?;
         }
@@ -127,14 +128,14 @@ impl Checkpoints {
 
     /// Keeps `newest` and the `keep - 1` checkpoints before it, and deletes older ones. Later checkpoints do not
     /// belong to this run and are not changed.
-    fn prune(&self, newest: u64, keep: usize) -> Result<(), RunError> {
+    fn prune(&self, newest: u64, keep: usize) -> Result<(), Error> {
         let steps = self.list()?;
         let own = steps.into_iter().rev().filter(|(step, _)| *step <= newest);
         for (_, old) in own.skip(keep.max(1)) {
             // Rename to an incomplete name first, so that a partly deleted checkpoint is never used.
             let removed = atomic_write::temporary_path(&old);
             atomic_write::rename(&old, &removed)?;
-            fs::remove_dir_all(&removed).map_err(about(&removed))?;
+            fs::remove_dir_all(&removed).map_err(unwritable(&removed))?;
         }
         Ok(())
     }

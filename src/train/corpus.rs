@@ -1,9 +1,11 @@
 //! A corpus in memory: all ids concatenated, and all frames of sources that are features.
 
+use super::faults::no_sentences;
+use super::faults::unreadable;
 use super::packed_batch::Example;
-use super::run_error::{RunError, about};
 use super::vocabulary_file::Words;
 use crate::config::{Config, Side};
+use crate::error::Error;
 use crate::input_features::Features;
 use crate::printable_text::sanitized;
 use serde::Deserialize;
@@ -55,7 +57,7 @@ impl<'r> Reading<'r> {
 /// let corpus = Corpus::from_lines(&lines[..], "lines", &reading)?;
 /// assert_eq!((corpus.len(), corpus.too_long()), (2, 1));
 /// assert_eq!(corpus.pair(1).map(|pair| pair.target), Some(&[9, 8, 0][..]));
-/// # Ok::<(), simdformer::train::RunError>(())
+/// # Ok::<(), simdformer::Error>(())
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct Corpus {
@@ -95,8 +97,8 @@ impl Corpus {
     ///
     /// # Errors
     /// As [`Corpus::from_lines`]; also if the file cannot be read.
-    pub fn read(file: &Path, reading: &Reading<'_>) -> Result<Self, RunError> {
-        let opened = File::open(file).map_err(about(file))?;
+    pub fn read(file: &Path, reading: &Reading<'_>) -> Result<Self, Error> {
+        let opened = File::open(file).map_err(unreadable(file))?;
         Self::from_lines(BufReader::new(opened), &file.display().to_string(), reading)
     }
 
@@ -110,7 +112,7 @@ impl Corpus {
         lines: impl BufRead,
         name: &str,
         reading: &Reading<'_>,
-    ) -> Result<Self, RunError> {
+    ) -> Result<Self, Error> {
         Self::of(lines, name, reading, None)
     }
 
@@ -132,14 +134,14 @@ impl Corpus {
     /// let corpus =
     ///     Corpus::from_lines_of_features(&lines[..], "lines", &reading, &[Features::new(&frames, 3)])?;
     /// assert_eq!(corpus.pair(0).map(|pair| pair.source_len()), Some(4));
-    /// # Ok::<(), simdformer::train::RunError>(())
+    /// # Ok::<(), simdformer::Error>(())
     /// ```
     pub fn from_lines_of_features(
         lines: impl BufRead,
         name: &str,
         reading: &Reading<'_>,
         features: &[Features<'_>],
-    ) -> Result<Self, RunError> {
+    ) -> Result<Self, Error> {
         Self::of(lines, name, reading, Some(features))
     }
 
@@ -148,14 +150,14 @@ impl Corpus {
         name: &str,
         reading: &Reading<'_>,
         features: Option<&[Features<'_>]>,
-    ) -> Result<Self, RunError> {
+    ) -> Result<Self, Error> {
         let mut corpus = Self::default();
         let mut sounds = features.unwrap_or(&[]).iter();
         let (mut text, mut line) = (Vec::new(), 0);
         let (mut source, mut target) = (Vec::new(), Vec::new());
         loop {
             text.clear();
-            let read = lines.read_until(b'\n', &mut text).map_err(about(Path::new(name)))?;
+            let read = lines.read_until(b'\n', &mut text).map_err(unreadable(Path::new(name)))?;
             if read == 0 {
                 break;
             }
@@ -168,12 +170,10 @@ impl Corpus {
             let of_ids = features.is_none();
             let sound = sounds.next();
             let read = match (of_ids, sound) {
-                (false, None) => {
-                    Err("expected features for each line, found more lines".to_owned())
-                }
+                (false, None) => Err(Error::corrupt("", "features for each line", "more lines")),
                 _ => read_line(&text, reading, of_ids.then_some(&mut source), &mut target),
             };
-            read.map_err(|problem| RunError::Line { file: name.to_owned(), line, problem })?;
+            read.map_err(|error| error.in_file(&format!("{name}, line {line}")))?;
             let positions = sound.map_or(source.len(), Features::positions);
             if positions > reading.source_length || target.len() > reading.target_length {
                 corpus.too_long += 1;
@@ -185,12 +185,11 @@ impl Corpus {
             }
         }
         if sounds.next().is_some() {
-            let problem = "expected a line for all features, found the end".to_owned();
-            return Err(RunError::Line { file: name.to_owned(), line: line + 1, problem });
+            let operand = format!("{name}, line {}", line + 1);
+            return Err(Error::corrupt(operand, "a line for all features", "the end"));
         }
         if corpus.is_empty() {
-            let (file, too_long) = (name.to_owned(), corpus.too_long);
-            return Err(RunError::NoSentences { file, too_long });
+            return Err(no_sentences(name, corpus.too_long));
         }
         Ok(corpus)
     }
@@ -284,15 +283,21 @@ impl Corpus {
     }
 }
 
+/// The error for a line.
+fn wrong(expected: &str, found: String) -> Error {
+    Error::corrupt("", expected, found)
+}
+
 fn read_line(
     text: &[u8],
     reading: &Reading<'_>,
     source: Option<&mut Vec<u32>>,
     target: &mut Vec<u32>,
-) -> Result<(), String> {
-    const KINDS: &str = r#"expected {"source_ids": [...], "target_ids": [...]} or {"source": "...", "target": "..."}"#;
-    let line: Line<'_> =
-        serde_json::from_slice(text).map_err(|error| format!("{KINDS}, found: {error}"))?;
+) -> Result<(), Error> {
+    const KINDS: &str =
+        r#"{"source_ids": [...], "target_ids": [...]} or {"source": "...", "target": "..."}"#;
+    let line: Line<'_> = serde_json::from_slice(text)
+        .map_err(|error| wrong(KINDS, format!("another line: {error}")))?;
     let sides = [
         (Side::Encoder, line.source, line.source_ids, source),
         (Side::Decoder, line.target, line.target_ids, Some(target)),
@@ -300,7 +305,7 @@ fn read_line(
     for (side, words, ids, to) in sides {
         let Some(to) = to else {
             if ids.is_some() || words.is_some() {
-                return Err("expected no source beside its features, found one".to_owned());
+                return Err(wrong("no source beside its features", "one".to_owned()));
             }
             continue;
         };
@@ -312,32 +317,31 @@ fn read_line(
             (Some(ids), _) => to.extend(ids),
             (None, Some(text)) => {
                 let Some(known) = reading.words else {
-                    return Err(format!(
-                        "\"{name}\" is words, and the model's directory has no vocab.json: expected \"{name}_ids\""
-                    ));
+                    let expected =
+                        format!("\"{name}_ids\", because the model's directory has no vocab.json");
+                    return Err(wrong(&expected, format!("\"{name}\", which is words")));
                 };
                 let unknown = match side {
                     Side::Encoder => known.source(&text, to),
                     Side::Decoder => known.target(&text, to),
                 };
                 unknown.map_err(|word| {
-                    format!(
-                        "\"{name}\" has a word that is not in the vocabulary: \"{}\"",
-                        sanitized(word, 40)
-                    )
+                    let expected = format!("words of the vocabulary in \"{name}\"");
+                    wrong(&expected, format!("\"{}\", which is not in it", sanitized(word, 40)))
                 })?;
                 to.extend(reading.end);
             }
             (None, None) => {
-                return Err(format!("{KINDS}, found neither \"{name}_ids\" nor \"{name}\""));
+                return Err(wrong(KINDS, format!("neither \"{name}_ids\" nor \"{name}\"")));
             }
         }
         let vocabulary = reading.vocabularies[index];
         if to.is_empty() {
-            return Err(format!("expected at least one token on each side, found no {name}"));
+            return Err(wrong("at least one token on each side", format!("no {name}")));
         }
         if let Some(id) = to.iter().find(|&&id| id as usize >= vocabulary) {
-            return Err(format!("expected ids below {vocabulary} in the {name}, found {id}"));
+            let expected = format!("ids below {vocabulary} in the {name}");
+            return Err(wrong(&expected, id.to_string()));
         }
     }
     Ok(())

@@ -4,8 +4,8 @@
 //! corpus index of the sentence, and the index of the value in the sentence. So the forward and the backward pass use
 //! the same mask, in any batch and on any thread.
 
-use super::error::TrainError;
 use crate::config::Side;
+use crate::error::Error;
 use crate::model::forward::BlockId;
 use simdformer_kernels::train::Dropout;
 
@@ -24,7 +24,7 @@ pub struct DropoutRates {
 }
 
 impl DropoutRates {
-    pub(super) fn check(&self) -> Result<(), TrainError> {
+    pub(super) fn check(&self) -> Result<(), Error> {
         let rates = [
             ("dropout", self.hidden),
             ("attention dropout", self.attention),
@@ -32,8 +32,7 @@ impl DropoutRates {
         ];
         match rates.into_iter().find(|(_, rate)| !(0.0..1.0).contains(rate)) {
             Some((setting, found)) => {
-                let expected = "at least 0 and below 1";
-                Err(TrainError::Setting { setting, expected, found: f64::from(found) })
+                Err(Error::invalid_option(setting, "at least 0 and below 1", found.to_string()))
             }
             None => Ok(()),
         }

@@ -4,10 +4,11 @@
 
 use super::activation_checkpointing::SavedActivations;
 use super::dropout::Site;
-use super::error::TrainError;
+use super::faults::no_decoder;
 use super::memory_plan::StackSaved;
 use super::pass_context::{Pass, cut};
 use crate::config::Side;
+use crate::error::Error;
 use crate::input_features::Features;
 use crate::model::blocks::ExecContext;
 use crate::model::forward::{BlockId, BlockOps, ForwardMode};
@@ -56,14 +57,14 @@ impl Pass<'_> {
         &'f self,
         side: Side,
         memory: &'f mut [f32],
-    ) -> Result<TrainForward<'f>, TrainError> {
+    ) -> Result<TrainForward<'f>, Error> {
         Ok(TrainForward { pass: self, side, plan: self.plan.stack(side)?, memory })
     }
 }
 
 impl TrainForward<'_> {
     /// Copies the residual stream of the pass to a range of the memory.
-    fn copy_x(&mut self, to: &Range<usize>) -> Result<(), TrainError> {
+    fn copy_x(&mut self, to: &Range<usize>) -> Result<(), Error> {
         let floats = self.pass.rows(self.side) * self.pass.run.config.d_model;
         let [x, to] = cut(self.memory, [&self.plan.x, to])?;
         to[..floats].copy_from_slice(&x[..floats]);
@@ -72,13 +73,13 @@ impl TrainForward<'_> {
 }
 
 impl ForwardMode for TrainForward<'_> {
-    type Error = TrainError;
+    type Error = Error;
     type Ops<'b>
         = TrainOps<'b>
     where
         Self: 'b;
 
-    fn block(&mut self, block: BlockId) -> Result<(Workspace<'_>, TrainOps<'_>), TrainError> {
+    fn block(&mut self, block: BlockId) -> Result<(Workspace<'_>, TrainOps<'_>), Error> {
         let &mut Self { pass, side, plan, ref mut memory } = self;
         let (all, none, layers) = (pass.plan, &(0..0), &plan.layers);
         let (norm, attention, feed_forward) = match block {
@@ -88,7 +89,7 @@ impl ForwardMode for TrainForward<'_> {
                 (&saved.norm, Some(saved), None)
             }
             BlockId::CrossAttention(layer) => {
-                let saved = layers[layer].cross_attention.as_ref().ok_or(TrainError::NoDecoder)?;
+                let saved = layers[layer].cross_attention.as_ref().ok_or_else(no_decoder)?;
                 (&saved.norm, Some(saved), None)
             }
             BlockId::FeedForward(layer) => {
@@ -165,7 +166,7 @@ impl ForwardMode for TrainForward<'_> {
         Ok((work, ops))
     }
 
-    fn after(&mut self, block: BlockId) -> Result<(), TrainError> {
+    fn after(&mut self, block: BlockId) -> Result<(), Error> {
         let Self { pass, side, plan, ref mut memory } = *self;
         match block {
             BlockId::Embedding => {
@@ -184,17 +185,17 @@ impl ForwardMode for TrainForward<'_> {
     fn layer(
         &mut self,
         index: usize,
-        mut f: impl FnMut(&mut Self) -> Result<(), TrainError>,
-    ) -> Result<(), TrainError> {
+        mut f: impl FnMut(&mut Self) -> Result<(), Error>,
+    ) -> Result<(), Error> {
         if self.pass.plan.limits.keep == SavedActivations::Inputs {
             self.copy_x(&self.plan.layers[index].input)?;
         }
         f(self)
     }
 
-    fn project_source(&mut self, block: &CrossAttention, layer: usize) -> Result<(), TrainError> {
+    fn project_source(&mut self, block: &CrossAttention, layer: usize) -> Result<(), Error> {
         let saved = self.plan.layers[layer].cross_attention.as_ref();
-        let saved = &saved.ok_or(TrainError::NoDecoder)?.key_value;
+        let saved = &saved.ok_or_else(no_decoder)?.key_value;
         let (run, rows) = (&self.pass.run, self.pass.rows(Side::Encoder));
         let [source, key_value] = cut(self.memory, [&self.pass.plan.memory, saved])?;
         let source = &source[..rows * run.config.d_model];
@@ -204,7 +205,7 @@ impl ForwardMode for TrainForward<'_> {
 }
 
 impl<'b> BlockOps<'b> for TrainOps<'b> {
-    type Error = TrainError;
+    type Error = Error;
 
     fn run(&self) -> &ExecContext<'_> {
         &self.pass.run
@@ -220,15 +221,11 @@ impl<'b> BlockOps<'b> for TrainOps<'b> {
         self.pass.pairs.get(index)?.features
     }
 
-    fn norm(&mut self, norm: &Norm, x: &[f32], out: &mut [f32]) -> Result<(), TrainError> {
+    fn norm(&mut self, norm: &Norm, x: &[f32], out: &mut [f32]) -> Result<(), Error> {
         self.pass.norm(norm, x, self.standard, self.scale, out)
     }
 
-    fn norm_in_place(
-        &mut self,
-        norm: &Norm,
-        [x, scratch]: [&mut [f32]; 2],
-    ) -> Result<(), TrainError> {
+    fn norm_in_place(&mut self, norm: &Norm, [x, scratch]: [&mut [f32]; 2]) -> Result<(), Error> {
         self.norm(norm, x, scratch)?;
         x.copy_from_slice(scratch);
         Ok(())
@@ -239,7 +236,7 @@ impl<'b> BlockOps<'b> for TrainOps<'b> {
         projected: &[f32],
         context: &mut [f32],
         scratch: &mut [f32],
-    ) -> Result<(), TrainError> {
+    ) -> Result<(), Error> {
         let Self { pass, side, block, .. } = *self;
         let run = &pass.run;
         let relative = self.plan.relative.of(self.relative_tables);
@@ -272,7 +269,7 @@ impl<'b> BlockOps<'b> for TrainOps<'b> {
         (input, rows): (&[f32], Range<usize>),
         _: &mut [f32],
         hidden: &mut [f32],
-    ) -> Result<(), TrainError> {
+    ) -> Result<(), Error> {
         let within = |width: usize| rows.start * width..rows.end * width;
         let (input, width) = (&input[within(self.pass.run.config.d_model)], block.up.columns());
         let gate = self.gate.get_mut(within(width)).unwrap_or_default();
@@ -286,7 +283,7 @@ impl<'b> BlockOps<'b> for TrainOps<'b> {
         (windows, positions): (Matrix<'_>, Option<&[f32]>),
         rounded: &mut [f32],
         (first, x): (usize, &mut [f32]),
-    ) -> Result<(), TrainError> {
+    ) -> Result<(), Error> {
         let (run, d) = (&self.pass.run, second.columns());
         let at = if self.pass.plan.conv.saves_second { first * d } else { 0 };
         let pre = &mut self.second[at..at + x.len()];
@@ -304,7 +301,7 @@ impl<'b> BlockOps<'b> for TrainOps<'b> {
         Some(mem::take(&mut self.output))
     }
 
-    fn dropout_add(&mut self, x: &[f32], out: &mut [f32]) -> Result<(), TrainError> {
+    fn dropout_add(&mut self, x: &[f32], out: &mut [f32]) -> Result<(), Error> {
         let Self { pass, side, block, .. } = *self;
         let Some(dropout) = pass.dropout_at(side, Site::Output(block)) else { return Ok(()) };
         let (lines, run) = (pass.lines(side), &pass.run);

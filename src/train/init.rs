@@ -2,8 +2,8 @@
 
 use super::frozen::{is_frozen, padding_row};
 use crate::checkpoint::{Attention, FeedForward, LayerPart, ParamKind, Projection, TensorId};
-use crate::config::{Config, ConfigError, Family, Side, first_size};
-use core::error::Error;
+use crate::config::{Config, Family, Side, first_size};
+use crate::error::Error;
 use simdformer_kernels::MatrixMut;
 use simdformer_kernels::position::{self, PositionEncoding};
 use simdformer_kernels::train::{normal, uniform};
@@ -23,7 +23,7 @@ use simdformer_kernels::train::{normal, uniform};
 /// let fill = Initial::Normal { deviation: 0.02 }.weights(&config, 2017);
 /// let trainer = Trainer::new(config, TrainLimits::new(64, 16), fill)?;
 /// assert!(trainer.parameters().all(|(_, _, numbers)| numbers.iter().all(|x| x.abs() < 0.2 || *x == 1.0)));
-/// # Ok::<(), simdformer::train::TrainError>(())
+/// # Ok::<(), simdformer::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
@@ -50,7 +50,7 @@ impl Initial {
     ///
     /// # Errors
     /// `json` is no JSON object, or has a key twice; the value is not a number of at least 0.
-    pub fn of(config: &Config, json: &str) -> Result<Self, ConfigError> {
+    pub fn of(config: &Config, json: &str) -> Result<Self, Error> {
         Ok(match config.family {
             Family::T5 | Family::Mt5 | Family::Umt5 => {
                 Self::T5 { factor: first_size(json, &["initializer_factor"])?.unwrap_or(1.0) }
@@ -68,8 +68,12 @@ impl Initial {
         self,
         config: &Config,
         seed: u64,
-    ) -> impl FnMut(TensorId, &[usize], &mut [f32]) -> Result<(), Box<dyn Error + Send + Sync>> + use<>
-    {
+    ) -> impl FnMut(
+        TensorId,
+        &[usize],
+        &mut [f32],
+    ) -> Result<(), Box<dyn core::error::Error + Send + Sync>>
+    + use<> {
         let config = config.clone();
         let roles: Vec<TensorId> = TensorId::all(&config).collect();
         move |role, shape, out| {
@@ -84,7 +88,7 @@ impl Initial {
         (role, shape): (TensorId, &[usize]),
         (seed, tensor): (u64, u32),
         out: &mut [f32],
-    ) -> Result<(), Box<dyn Error + Send + Sync>> {
+    ) -> Result<(), Box<dyn core::error::Error + Send + Sync>> {
         if is_norm(role) {
             out.fill(1.0);
             return Ok(());

@@ -1,9 +1,10 @@
 //! One pass over some sentences: forward, the loss, backward, gradients of lookups.
 
-use super::error::TrainError;
+use super::faults::no_decoder;
 use super::params;
 use super::pass_context::{Pass, cut};
 use crate::config::Side;
+use crate::error::Error;
 use crate::model::Model;
 use crate::model::weights::Decoder;
 use core::ops::Range;
@@ -78,8 +79,8 @@ impl Pass<'_> {
         memory: &mut [f32],
         losses: &mut [RowLoss],
         totals: &mut Totals,
-    ) -> Result<(), TrainError> {
-        let decoder = model.decoder().ok_or(TrainError::NoDecoder)?;
+    ) -> Result<(), Error> {
+        let decoder = model.decoder().ok_or_else(no_decoder)?;
         model.encoder().forward(&self.run, &mut self.forward(Side::Encoder, memory)?)?;
         decoder.forward(&self.run, &mut self.forward(Side::Decoder, memory)?)?;
         self.each_chunk(decoder, memory, |chunk, LossChunk { logits, .. }| {
@@ -101,9 +102,9 @@ impl Pass<'_> {
         (smoothing, scale): (Smoothing, f32),
         memory: &mut [f32],
         outcome: &mut Outcome<'_>,
-    ) -> Result<(), TrainError> {
-        let decoder = model.decoder().ok_or(TrainError::NoDecoder)?;
-        let flat = network.decoder.as_ref().ok_or(TrainError::NoDecoder)?;
+    ) -> Result<(), Error> {
+        let decoder = model.decoder().ok_or_else(no_decoder)?;
+        let flat = network.decoder.as_ref().ok_or_else(no_decoder)?;
         model.encoder().forward(&self.run, &mut self.forward(Side::Encoder, memory)?)?;
         decoder.forward(&self.run, &mut self.forward(Side::Decoder, memory)?)?;
         let mut write = self.write;
@@ -150,7 +151,7 @@ impl Pass<'_> {
         loss: &mut dyn FnMut(&[f32], &mut [f32]) -> f64,
         memory: &mut [f32],
         outcome: &mut Outcome<'_>,
-    ) -> Result<(), TrainError> {
+    ) -> Result<(), Error> {
         model.encoder().forward(&self.run, &mut self.forward(Side::Encoder, memory)?)?;
         let floats = self.rows(Side::Encoder) * self.run.config.d_model;
         let [hidden, d_hidden] = cut(memory, [&self.plan.memory, &self.plan.encoder.d_x])?;
@@ -165,8 +166,8 @@ impl Pass<'_> {
         &self,
         decoder: &Decoder,
         memory: &mut [f32],
-        mut each: impl FnMut(Range<usize>, LossChunk<'_>) -> Result<(), TrainError>,
-    ) -> Result<(), TrainError> {
+        mut each: impl FnMut(Range<usize>, LossChunk<'_>) -> Result<(), Error>,
+    ) -> Result<(), Error> {
         let plan = self.plan.stack(Side::Decoder)?;
         let (d, vocabulary) = (self.run.config.d_model, self.run.config.target_vocab);
         let [x, d_x, out, scratch, packed] = cut(

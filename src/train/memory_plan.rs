@@ -1,11 +1,12 @@
 //! Computes, before the first batch, all memory that a trainer uses in addition to its model.
 
 use super::activation_checkpointing::SavedActivations;
-use super::error::TrainError;
+use super::faults::no_decoder;
 use super::limits::TrainLimits;
 use super::packed_batch::{Batch, REDUCTION_CHUNK, SENTENCES_PER_CALL};
 use super::params;
 use crate::config::{Config, ConvFrontend, Side, Stack};
+use crate::error::Error;
 use crate::input_features::Features;
 use crate::memory::{ByteTable, Planner};
 use crate::model::blocks::{CONV_ROWS, reach};
@@ -153,7 +154,7 @@ crate::memory::arena! {
 /// let least = TrainPlan::new(&config, Isa::best(), TrainLimits { keep: SavedActivations::Inputs, ..limits })?;
 /// assert!(least.bytes() < all.bytes());
 /// println!("{all}");
-/// # Ok::<(), simdformer::train::TrainError>(())
+/// # Ok::<(), simdformer::Error>(())
 /// ```
 #[derive(Clone, Debug)]
 pub struct TrainPlan {
@@ -202,7 +203,7 @@ impl TrainPlan {
     ///
     /// # Errors
     /// A limit is zero or larger than the model's number of positions, or the memory does not fit the address space.
-    pub fn new(config: &Config, isa: Isa, limits: TrainLimits) -> Result<Self, TrainError> {
+    pub fn new(config: &Config, isa: Isa, limits: TrainLimits) -> Result<Self, Error> {
         config.validate()?;
         let placed = params::place(config)?;
         Self::of(config, isa, limits, &placed)
@@ -213,7 +214,7 @@ impl TrainPlan {
         isa: Isa,
         limits: TrainLimits,
         placed: &params::Placed,
-    ) -> Result<Self, TrainError> {
+    ) -> Result<Self, Error> {
         let limits = checked(config, limits)?;
         let decodes = config.decoder.is_some();
         let [source, target] =
@@ -329,10 +330,10 @@ impl TrainPlan {
     }
 
     /// The saved values of one side.
-    pub(super) fn stack(&self, side: Side) -> Result<&StackSaved, TrainError> {
+    pub(super) fn stack(&self, side: Side) -> Result<&StackSaved, Error> {
         match side {
             Side::Encoder => Ok(&self.encoder),
-            Side::Decoder => self.decoder.as_ref().ok_or(TrainError::NoDecoder),
+            Side::Decoder => self.decoder.as_ref().ok_or_else(no_decoder),
         }
     }
 
@@ -352,7 +353,7 @@ impl TrainPlan {
     }
 }
 
-fn checked(config: &Config, limits: TrainLimits) -> Result<TrainLimits, TrainError> {
+fn checked(config: &Config, limits: TrainLimits) -> Result<TrainLimits, Error> {
     let decodes = config.decoder.is_some();
     let TrainLimits {
         sentences, source_tokens, target_tokens, source_length, target_length, ..
@@ -365,10 +366,10 @@ fn checked(config: &Config, limits: TrainLimits) -> Result<TrainLimits, TrainErr
         ("target_length", target_length),
     ] {
         if value == 0 {
-            return Err(TrainError::ZeroLimit { limit });
+            return Err(Error::invalid_option(limit, "at least 1", "0"));
         }
         if value >= u32::MAX as usize / 2 {
-            return Err(TrainError::TooLarge);
+            return Err(Error::too_large("the planned memory"));
         }
     }
     for (limit, found, side) in [
@@ -380,7 +381,8 @@ fn checked(config: &Config, limits: TrainLimits) -> Result<TrainLimits, TrainErr
         if let Some(expected_at_most) = most
             && found > expected_at_most
         {
-            return Err(TrainError::LimitBeyondModel { limit, expected_at_most, found });
+            let expected = format!("at most {expected_at_most}, the model's positions");
+            return Err(Error::invalid_option(limit, expected, found.to_string()));
         }
     }
     Ok(TrainLimits {
@@ -398,7 +400,7 @@ fn conv(
     limits: &TrainLimits,
     placed: &params::Placed,
     work: &mut Planner,
-) -> Result<ConvSaved, TrainError> {
+) -> Result<ConvSaved, Error> {
     let d = config.d_model;
     let saves_second = limits.keep == SavedActivations::Everything;
     let most = CONV_ROWS.min(limits.source_length);
@@ -430,19 +432,16 @@ fn stack(
     keys: usize,
     limits: &TrainLimits,
     work: &mut Planner,
-) -> Result<StackSaved, TrainError> {
+) -> Result<StackSaved, Error> {
     let d = config.d_model;
-    let Some(shape) = config.stack(side).copied() else { return Err(TrainError::NoDecoder) };
+    let Some(shape) = config.stack(side).copied() else { return Err(no_decoder()) };
     let (length, types) = match side {
         Side::Encoder => (limits.source_length, config.token_types.max(1)),
         Side::Decoder => (limits.target_length, 1),
     };
     let norm = |work: &mut Planner, there: bool| {
         let rows = if there { rows } else { 0 };
-        Ok::<_, TrainError>(NormSaved {
-            standard: work.take_product(rows, d)?,
-            scale: work.take(rows)?,
-        })
+        Ok::<_, Error>(NormSaved { standard: work.take_product(rows, d)?, scale: work.take(rows)? })
     };
     let positions = work.take_product(types * length, d)?;
     let relative = RelativePlan::new(config, side, length)?;
@@ -459,7 +458,7 @@ fn stack(
     let attention_dim = config.attention_dim(side);
     let sums = shape.heads * 2;
     let attention = |work: &mut Planner, width: usize, keys: usize| {
-        Ok::<_, TrainError>(AttentionSaved {
+        Ok::<_, Error>(AttentionSaved {
             norm: norm(work, true)?,
             projected: work.take_product(rows, width * attention_dim)?,
             key_value: work.take_product(keys, 2 * attention_dim)?,
@@ -468,7 +467,7 @@ fn stack(
         })
     };
     let layer = |work: &mut Planner| {
-        Ok::<_, TrainError>(LayerSaved {
+        Ok::<_, Error>(LayerSaved {
             input: 0..0,
             self_attention: attention(work, 3, 0)?,
             cross_attention: match side {
@@ -540,14 +539,14 @@ fn shared_of(
     keys: usize,
     keep: SavedActivations,
     work: &mut Planner,
-) -> Result<LayerSaved, TrainError> {
+) -> Result<LayerSaved, Error> {
     let attention_dim = config.attention_dim(side);
     let ffn = config.stack(side).map_or(0, |stack| stack.ffn_dim);
     let nothing = NormSaved { standard: 0..0, scale: 0..0 };
     let projections = keep == SavedActivations::Context;
     let mut attention = |width: usize, keys: usize| {
         let (rows, keys) = if projections { (rows, keys) } else { (0, 0) };
-        Ok::<_, TrainError>(AttentionSaved {
+        Ok::<_, Error>(AttentionSaved {
             norm: nothing.clone(),
             projected: work.take_product(rows, width * attention_dim)?,
             key_value: work.take_product(keys, 2 * attention_dim)?,

@@ -1,7 +1,6 @@
 //! The optimizer step: combines the gradients, computes their norm, updates all parameters in one pass over memory,
 //! and repacks the weights of the model.
 
-use super::error::TrainError;
 use super::loss_step::Totals;
 use super::memory_plan::{StackSaved, StateBuffers};
 use super::packed_batch::Example;
@@ -10,6 +9,7 @@ use super::pass_context::Pass;
 use super::trainer::Trainer;
 use crate::checkpoint::TensorId;
 use crate::config::{Positions, Side};
+use crate::error::Error;
 use crate::session::Threads;
 use core::mem;
 use core::ops::Range;
@@ -57,7 +57,7 @@ pub struct Step {
 
 impl Trainer<'_> {
     /// Combines the gradients that were accumulated in separate buffers.
-    pub(super) fn finish(&mut self) -> Result<(), TrainError> {
+    pub(super) fn finish(&mut self) -> Result<(), Error> {
         let Self { network, plan, state, work, .. } = self;
         let StateBuffers { gradients, lookups, .. } = plan.state.split(state.floats_mut())?;
         if let Some(decoder) = &network.decoder
@@ -87,10 +87,10 @@ impl Trainer<'_> {
     /// Nothing was accumulated since the last update.
     pub fn gradients(
         &mut self,
-    ) -> Result<impl Iterator<Item = (TensorId, &[usize], &[f32])>, TrainError> {
+    ) -> Result<impl Iterator<Item = (TensorId, &[usize], &[f32])>, Error> {
         self.check_whole()?;
         if self.passes == 0 {
-            return Err(TrainError::NothingAccumulated);
+            return Err(nothing_accumulated());
         }
         self.finish()?;
         let all = self.plan.state.gradients.of(self.state.floats());
@@ -104,16 +104,15 @@ impl Trainer<'_> {
     ///
     /// # Errors
     /// Nothing was accumulated since the last update, or a setting is invalid.
-    pub fn update(&mut self, adam: &Adam, clip: Option<f64>) -> Result<Update, TrainError> {
+    pub fn update(&mut self, adam: &Adam, clip: Option<f64>) -> Result<Update, Error> {
         self.check_whole()?;
         if self.passes == 0 {
-            return Err(TrainError::NothingAccumulated);
+            return Err(nothing_accumulated());
         }
         if let Some(clip) = clip
             && !(clip > 0.0)
         {
-            let (setting, expected) = ("clip", "a positive number");
-            return Err(TrainError::Setting { setting, expected, found: clip });
+            return Err(Error::invalid_option("clip", "a positive number", clip.to_string()));
         }
         self.finish()?;
         let average_decay = self.average_decay;
@@ -132,7 +131,7 @@ impl Trainer<'_> {
             }
             let norm = squares.sqrt();
             if !norm.is_finite() {
-                return Ok::<_, TrainError>(Update { norm, clipped: false, skipped: true });
+                return Ok::<_, Error>(Update { norm, clipped: false, skipped: true });
             }
             *interrupted = true;
             let clipped = clip.is_some_and(|clip| norm > clip);
@@ -175,11 +174,7 @@ impl Trainer<'_> {
     ///
     /// # Errors
     /// As [`Trainer::accumulate`] and [`Trainer::update`].
-    pub fn step(
-        &mut self,
-        pairs: &[Example<'_>],
-        options: &StepOptions,
-    ) -> Result<Step, TrainError> {
+    pub fn step(&mut self, pairs: &[Example<'_>], options: &StepOptions) -> Result<Step, Error> {
         let tokens = pairs.iter().map(|pair| pair.target.len() as u64).sum();
         let totals = self.accumulate(pairs, options.smoothing, tokens)?;
         let update = self.update(&options.adam, options.clip_norm)?;
@@ -187,13 +182,13 @@ impl Trainer<'_> {
     }
 
     /// Copies the parameters into the weights of the model.
-    pub(super) fn refresh(&mut self) -> Result<(), TrainError> {
+    pub(super) fn refresh(&mut self) -> Result<(), Error> {
         let threads = self.threads.clone();
         self.refresh_by(&threads)
     }
 
     /// As [`Trainer::refresh`], with other threads than the trainer's.
-    pub(super) fn refresh_by(&mut self, threads: &Threads<'_>) -> Result<(), TrainError> {
+    pub(super) fn refresh_by(&mut self, threads: &Threads<'_>) -> Result<(), Error> {
         let Self { model, tensors, plan, state, work, .. } = self;
         let scratch = &mut work.floats_mut()[plan.conv.reorder_scratch.clone()];
         let values = plan.state.values.of(state.floats());
@@ -211,7 +206,7 @@ impl Trainer<'_> {
         self.write_relative()
     }
 
-    pub(super) fn write_positions(&mut self) -> Result<(), TrainError> {
+    pub(super) fn write_positions(&mut self) -> Result<(), Error> {
         let Self { model, plan, work, .. } = self;
         let limits = &plan.limits;
         let memory = work.floats_mut();
@@ -224,7 +219,7 @@ impl Trainer<'_> {
         Ok(())
     }
 
-    fn write_relative(&mut self) -> Result<(), TrainError> {
+    fn write_relative(&mut self) -> Result<(), Error> {
         let Self { model, plan, work, .. } = self;
         let memory = work.floats_mut();
         let sides = [(Side::Encoder, Some(&plan.encoder)), (Side::Decoder, plan.decoder.as_ref())];
@@ -245,7 +240,7 @@ fn relative<'t>(
     (shared, own): (&Option<params::Table>, impl Iterator<Item = &'t Option<params::Table>>),
     memory: &[f32],
     gradients: &mut [f32],
-) -> Result<(), TrainError> {
+) -> Result<(), Error> {
     let Some((buckets, positions)) = plan.relative.buckets else { return Ok(()) };
     let stride = plan.d_relative_stride;
     let tables = memory[plan.d_relative.clone()].chunks(stride.max(1));
@@ -259,4 +254,10 @@ fn relative<'t>(
         buckets.gradient(positions, d_table, write, to)?;
     }
     Ok(())
+}
+
+/// Nothing was accumulated since the last update.
+fn nothing_accumulated() -> Error {
+    let expected = "a gradient that was accumulated since the last update";
+    Error::invalid_input("the update", expected, "none")
 }

@@ -1,9 +1,10 @@
 //! The concatenated sentences of a pass: ids, shifted targets, positions, and the reduction chunks in which sums over
 //! tokens are added.
 
-use super::error::TrainError;
+use super::faults::no_decoder;
 use super::limits::TrainLimits;
 use crate::config::{Config, ConvFrontend, Side};
+use crate::error::Error;
 use crate::input_features::Features;
 use crate::model::forward::BlockId;
 use crate::session::SourceError;
@@ -214,8 +215,8 @@ impl Batch {
         &self,
         side: Side,
         block: BlockId,
-        mut each: impl FnMut(&[Sequence]) -> Result<(), TrainError>,
-    ) -> Result<(), TrainError> {
+        mut each: impl FnMut(&[Sequence]) -> Result<(), Error>,
+    ) -> Result<(), Error> {
         let queries = &self.lines(side).lengths;
         let keys = match block {
             BlockId::CrossAttention(_) => &self.source.lengths,
@@ -253,42 +254,55 @@ pub(super) fn check(
     config: &Config,
     limits: &TrainLimits,
     pairs: &[Example<'_>],
-) -> Result<(), TrainError> {
+) -> Result<(), Error> {
     if pairs.is_empty() {
-        return Err(TrainError::NoSentences);
+        return Err(Error::invalid_input("a batch", "at least one sentence", "none"));
     }
     let decodes = config.decoder.is_some();
     for (sentence, pair) in pairs.iter().enumerate() {
-        let of_ids =
-            check_source(config, pair).map_err(|error| TrainError::Source { sentence, error })?;
+        let of_ids = check_source(config, pair).map_err(|error| {
+            let expected = "one that the encoder reads";
+            Error::of_sentence(sentence, "the source", expected, format!("another: {error}"))
+        })?;
+        let too_long = |side, expected_at_most: usize, found: usize| {
+            let expected = format!("at most {expected_at_most} tokens");
+            Err(Error::of_sentence(sentence, text(side), expected, found.to_string()))
+        };
         let sides = [
             (of_ids, Side::Encoder, pair.source, limits.source_length),
             (decodes, Side::Decoder, pair.target, limits.target_length),
         ];
-        let (side, found, expected_at_most) =
-            (Side::Encoder, pair.source_len(), limits.source_length);
-        if !of_ids && found > expected_at_most {
-            return Err(TrainError::TooLong { sentence, side, expected_at_most, found });
+        if !of_ids && pair.source_len() > limits.source_length {
+            return too_long(Side::Encoder, limits.source_length, pair.source_len());
         }
         for (_, side, ids, expected_at_most) in sides.into_iter().filter(|(there, ..)| *there) {
             let found = ids.len();
             if found == 0 {
-                return Err(TrainError::Empty { sentence, side });
+                return Err(Error::of_sentence(sentence, text(side), "at least one token", "none"));
             }
             if found > expected_at_most {
-                return Err(TrainError::TooLong { sentence, side, expected_at_most, found });
+                return too_long(side, expected_at_most, found);
             }
             let vocabulary = config.vocab(side);
             if let Some(index) = ids.iter().position(|&id| id as usize >= vocabulary) {
-                let found = ids[index];
-                return Err(TrainError::Token { sentence, side, index, vocabulary, found });
+                let operand = format!("token {index} of {}", text(side));
+                let (expected, found) =
+                    (format!("an id below {vocabulary}"), ids[index].to_string());
+                return Err(Error::of_sentence(sentence, operand, expected, found));
             }
         }
         if !decodes && !pair.target.is_empty() {
-            return Err(TrainError::NoDecoder);
+            return Err(no_decoder());
         }
     }
     Ok(())
+}
+
+fn text(side: Side) -> &'static str {
+    match side {
+        Side::Encoder => "the source",
+        Side::Decoder => "the target",
+    }
 }
 
 /// Returns whether the source is ids. Fails if the source is not of the kind that the encoder reads, or if the

@@ -6,9 +6,9 @@
 //! ([`Weights::refresh`](crate::model::weights)); that takes a few per cent of a step. The visitor of the network is
 //! the one that loading uses.
 
-use super::error::TrainError;
 use super::frozen;
 use crate::config::Config;
+use crate::error::Error;
 use crate::memory::{MemoryError, Planner};
 use crate::network::TensorId;
 use crate::network::visitor::{self, AffineTensors, TableTensor, Tensor, TensorVisitor};
@@ -77,7 +77,7 @@ pub(super) struct Placed {
 }
 
 /// Allocates ranges for the network of `config`.
-pub(super) fn place(config: &Config) -> Result<Placed, TrainError> {
+pub(super) fn place(config: &Config) -> Result<Placed, Error> {
     let mut flat =
         Flat { config: config.clone(), planner: Planner::default(), tensors: Vec::new() };
     let network = visitor::walk(config, &mut flat)?;
@@ -103,9 +103,9 @@ impl TensorVisitor for Flat {
     type Norm = Norm;
     type Linear = Linear;
     type Output = Linear;
-    type Error = TrainError;
+    type Error = Error;
 
-    fn table(&mut self, table: TableTensor, same: Option<&Table>) -> Result<Table, TrainError> {
+    fn table(&mut self, table: TableTensor, same: Option<&Table>) -> Result<Table, Error> {
         let TableTensor { tensor, skip } = table;
         if let Some(same) = same {
             self.push(tensor, same.range.clone(), true);
@@ -116,13 +116,13 @@ impl TensorVisitor for Flat {
         Ok(Table { range, columns, skip })
     }
 
-    fn norm(&mut self, norm: AffineTensors) -> Result<Norm, TrainError> {
+    fn norm(&mut self, norm: AffineTensors) -> Result<Norm, Error> {
         let weight = self.own(norm.weight)?;
         let bias = norm.bias.map(|bias| self.own(bias)).transpose()?;
         Ok(Norm { weight, bias })
     }
 
-    fn linear(&mut self, maps: Vec<AffineTensors>) -> Result<Linear, TrainError> {
+    fn linear(&mut self, maps: Vec<AffineTensors>) -> Result<Linear, Error> {
         let inputs = maps.first().map_or(0, |map| row(&map.weight));
         let outputs = maps.iter().map(|map| rows(&map.weight)).sum();
         let weight = self.planner.take_product(outputs, inputs)?;
@@ -146,7 +146,7 @@ impl TensorVisitor for Flat {
         Ok(Linear { weight, outputs, inputs, bias, without_bias })
     }
 
-    fn output(&mut self, map: AffineTensors, same: Option<&Table>) -> Result<Linear, TrainError> {
+    fn output(&mut self, map: AffineTensors, same: Option<&Table>) -> Result<Linear, Error> {
         let Some(table) = same else { return self.linear(vec![map]) };
         let AffineTensors { weight, bias } = map;
         let (outputs, inputs) = (rows(&weight), row(&weight));

@@ -2,11 +2,11 @@
 //! are the same.
 
 use super::dropout::{Site, StepDropout};
-use super::error::TrainError;
 use super::memory_plan::TrainPlan;
 use super::packed_batch::{Batch, Example, Lines};
 use super::params;
 use crate::config::{NormPlacement, Side};
+use crate::error::Error;
 use crate::memory::MemoryError;
 use crate::model::blocks::ExecContext;
 use crate::model::weights;
@@ -36,7 +36,7 @@ pub(super) struct Pass<'p> {
 pub(super) fn cut<'b, const N: usize>(
     memory: &'b mut [f32],
     ranges: [&Range<usize>; N],
-) -> Result<[&'b mut [f32]; N], TrainError> {
+) -> Result<[&'b mut [f32]; N], Error> {
     // The ranges of one call are disjoint. Only recomputed ranges, which all layers share, overlap.
     let parts = memory.get_disjoint_mut(ranges.map(Clone::clone));
     parts.map_err(|_| MemoryError::TooLarge.into())
@@ -53,7 +53,7 @@ impl Pass<'_> {
         self.lines(side).rows()
     }
 
-    pub(super) fn chunks(&self, side: Side) -> Result<ReductionChunks<'_>, TrainError> {
+    pub(super) fn chunks(&self, side: Side) -> Result<ReductionChunks<'_>, Error> {
         Ok(ReductionChunks::new(&self.lines(side).chunk_ends)?)
     }
 
@@ -62,14 +62,11 @@ impl Pass<'_> {
     }
 
     /// `x` as a matrix with `columns` columns.
-    pub(super) fn matrix<'m>(x: &'m [f32], columns: usize) -> Result<Matrix<'m>, TrainError> {
+    pub(super) fn matrix<'m>(x: &'m [f32], columns: usize) -> Result<Matrix<'m>, Error> {
         Ok(Matrix::new(x, x.len() / columns.max(1), columns)?)
     }
 
-    pub(super) fn matrix_mut<'m>(
-        x: &'m mut [f32],
-        columns: usize,
-    ) -> Result<MatrixMut<'m>, TrainError> {
+    pub(super) fn matrix_mut<'m>(x: &'m mut [f32], columns: usize) -> Result<MatrixMut<'m>, Error> {
         let rows = x.len() / columns.max(1);
         Ok(MatrixMut::new(x, rows, columns)?)
     }
@@ -83,7 +80,7 @@ impl Pass<'_> {
         [d_y, x]: [&[f32]; 2],
         gradients: &mut [f32],
         scratch: &mut [f32],
-    ) -> Result<(), TrainError> {
+    ) -> Result<(), Error> {
         let (d_y, x) = (Self::matrix(d_y, flat.outputs)?, Self::matrix(x, flat.inputs)?);
         let exec = self.run.exec();
         let [weight, bias] = match &flat.bias {
@@ -104,7 +101,7 @@ impl Pass<'_> {
         &self,
         flat: &params::Linear,
         buffer: &'b mut [f32],
-    ) -> Result<weights::Backward<'b>, TrainError> {
+    ) -> Result<weights::Backward<'b>, Error> {
         let weight = Matrix::new(&self.values[flat.weight.clone()], flat.outputs, flat.inputs)?;
         let parallelism = self.run.parallelism;
         Ok(weights::Backward::pack(self.run.isa(), weight, buffer, parallelism)?)
@@ -117,7 +114,7 @@ impl Pass<'_> {
         d_y: &[f32],
         post_op: PostOp<'_>,
         d_x: &mut [f32],
-    ) -> Result<(), TrainError> {
+    ) -> Result<(), Error> {
         let [outputs, inputs] = weight.shape();
         let (d_y, d_x) = (Self::matrix(d_y, outputs)?, Self::matrix_mut(d_x, inputs)?);
         Ok(weight.multiply(d_y, post_op, d_x, self.run.parallelism)?)
@@ -133,7 +130,7 @@ impl Pass<'_> {
         &self,
         side: Side,
         site: Site,
-    ) -> Result<Option<WeightDropout<'_>>, TrainError> {
+    ) -> Result<Option<WeightDropout<'_>>, Error> {
         let sentences = &self.lines(side).sentences;
         let dropout = self.dropout_at(side, site);
         Ok(dropout.map(|dropout| WeightDropout::new(&dropout, sentences)).transpose()?)
@@ -145,7 +142,7 @@ impl Pass<'_> {
         dropout: &Dropout,
         (side, rows): (Side, Range<usize>),
         x: MatrixMut<'_>,
-    ) -> Result<(), TrainError> {
+    ) -> Result<(), Error> {
         let lines = self.lines(side);
         let (sentences, positions) = (&lines.sentences[rows.clone()], &lines.positions[rows]);
         let exec = self.run.exec();
@@ -167,7 +164,7 @@ impl Pass<'_> {
         (side, site): (Side, Site),
         d_x: &[f32],
         branch: &'m mut [f32],
-    ) -> Result<Option<&'m [f32]>, TrainError> {
+    ) -> Result<Option<&'m [f32]>, Error> {
         let Some(dropout) = self.dropout_at(side, site) else { return Ok(None) };
         let (d, rows) = (self.run.config.d_model, self.rows(side));
         let branch = &mut branch[..d_x.len()];

@@ -3,8 +3,10 @@
 use super::atomic_write;
 use super::checkpoint_content::Layout;
 use super::checkpoints::Checkpoints;
-use super::run_error::{RunError, about};
+use super::faults::other_run;
+use super::faults::unwritable;
 use super::saved_checkpoint::{LastCheckpoint, Saved};
+use crate::error::Error;
 use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
 
@@ -27,7 +29,7 @@ impl RunDirectory {
         layout: Layout,
         run: &str,
         last: Option<&LastCheckpoint>,
-    ) -> Result<Self, RunError> {
+    ) -> Result<Self, Error> {
         let lock = DirectoryLock::acquire(path)?;
         let checkpoints = Checkpoints::new(path);
         checkpoints.recover()?;
@@ -46,7 +48,7 @@ fn check_last(
     directory: &Path,
     found: &[(u64, PathBuf)],
     last: Option<&LastCheckpoint>,
-) -> Result<(), RunError> {
+) -> Result<(), Error> {
     let is_last = |(step, path): &(u64, PathBuf)| {
         let seal = |saved: Saved| saved.last_checkpoint().seal;
         last.is_some_and(|last| {
@@ -58,25 +60,50 @@ fn check_last(
     match found.iter().position(is_last) {
         Some(at) if at + 1 == found.len() => Ok(()),
         Some(at) => {
-            let (resumed, later) = (found[at].0, all().skip(at + 1).collect());
-            Err(RunError::LaterCheckpoints { directory, resumed, later })
+            let expected = format!(
+                "step-{}, from which the run is resumed, to be the latest checkpoint",
+                found[at].0
+            );
+            let later: Vec<u64> = all().skip(at + 1).collect();
+            let found = format!(
+                "{} after it; remove what is later, resume from the latest, or choose another directory",
+                names(&later)
+            );
+            Err(Error::conflict(directory, expected, found))
         }
-        None => Err(RunError::DirectoryHasCheckpoints { directory, steps: all().collect() }),
+        None => {
+            let steps: Vec<u64> = all().collect();
+            let found = format!(
+                "{} of another run; resume from {} before the directory is set, or choose another directory",
+                names(&steps),
+                names(&steps[steps.len().saturating_sub(1)..])
+            );
+            Err(Error::conflict(directory, "no checkpoint", found))
+        }
     }
 }
 
 /// Checks that all readable checkpoints belong to the run `run`.
-pub(super) fn check_run(found: &[(u64, PathBuf)], run: &str) -> Result<(), RunError> {
+pub(super) fn check_run(found: &[(u64, PathBuf)], run: &str) -> Result<(), Error> {
     for (_, path) in found {
         // A broken checkpoint belongs to no run; pruning deletes it later.
         let Ok(saved) = Saved::read_state(path) else { continue };
         if saved.run() != run {
-            let (file, setting) = (saved.file(), "identity");
-            let (expected, found) = (saved.run().to_owned(), run.to_owned());
-            return Err(RunError::OtherRun { file, setting, expected, found });
+            return Err(other_run(saved.file(), "identity", saved.run(), run));
         }
     }
     Ok(())
+}
+
+/// The names of the checkpoints of `steps`: all if they are few, otherwise the first and the last.
+fn names(steps: &[u64]) -> String {
+    const ALL: usize = 6;
+    match steps {
+        [first, .., last] if steps.len() > ALL => {
+            format!("{} checkpoints from step-{first} to step-{last}", steps.len())
+        }
+        _ => steps.iter().map(|step| format!("step-{step}")).collect::<Vec<_>>().join(", "),
+    }
 }
 
 /// The locked file. It is empty and is not removed after the run: if it were removed, another run could have just
@@ -93,19 +120,19 @@ struct DirectoryLock {
 impl DirectoryLock {
     /// Locks `directory`, which is created if it is missing. Returns an error immediately if another run, in this
     /// process or in another one, has locked it.
-    fn acquire(directory: &Path) -> Result<Self, RunError> {
+    fn acquire(directory: &Path) -> Result<Self, Error> {
         atomic_write::create_directory(directory)?;
         let path = directory.join(LOCK_FILE);
         let file = File::options().read(true).write(true).create(true).truncate(false).open(&path);
-        let file = file.map_err(about(&path))?;
+        let file = file.map_err(unwritable(&path))?;
         match file.try_lock() {
             Ok(()) => Ok(Self { _file: file }),
             Err(TryLockError::WouldBlock) => {
-                let (directory, file) =
-                    (directory.display().to_string(), path.display().to_string());
-                Err(RunError::DirectoryLocked { directory, file })
+                let expected = format!("no lock on {}", path.display());
+                let found = "one: it is locked by another run; wait for the end of that run or choose another directory";
+                Err(Error::conflict(directory.display().to_string(), expected, found))
             }
-            Err(TryLockError::Error(error)) => Err(about(&path)(error)),
+            Err(TryLockError::Error(error)) => Err(unwritable(&path)(error)),
         }
     }
 }

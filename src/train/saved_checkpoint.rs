@@ -7,13 +7,15 @@
 
 use super::atomic_write::{self, Digest, Hash};
 use super::checkpoint_content::Layout;
-use super::error::TrainError;
+use super::faults::other_run;
+use super::faults::wrong_state;
+use super::faults::{unreadable, unwritable};
 use super::memory_plan::StateRanges;
 use super::options::Options;
-use super::run_error::{RunError, about};
 use super::trainer::Trainer;
 use crate::checkpoint::TensorId;
 use crate::checkpoint::save::header;
+use crate::error::Error;
 use crate::memory::Span;
 use core::ops::Range;
 use serde::{Deserialize, Serialize};
@@ -157,7 +159,7 @@ pub(super) fn write(
     layout: &Layout,
     directory: &Path,
     Description { run, progress, same, options }: Description<'_>,
-) -> Result<u64, RunError> {
+) -> Result<u64, Error> {
     trainer.check_whole()?;
     layout.check_numbers(&|role| trainer.parameter(role))?;
     if trainer.has_average() {
@@ -181,7 +183,7 @@ pub(super) fn write(
         parameters: format!("{:016x}", parameters(trainer)),
         files: files.collect(),
     };
-    let text = sealed(&state).map_err(about(&directory.join(STATE)))?;
+    let text = sealed(&state).map_err(unwritable(&directory.join(STATE)))?;
     atomic_write::replace(&directory.join(STATE), |sink| sink.write(text.as_bytes()))?;
     Ok(hash(text.as_bytes()))
 }
@@ -196,30 +198,28 @@ pub(super) struct Saved {
 
 impl Saved {
     /// Reads the state of a checkpoint, and checks every file of it.
-    pub(super) fn read(directory: &Path) -> Result<Self, RunError> {
+    pub(super) fn read(directory: &Path) -> Result<Self, Error> {
         let saved = Self::read_state(directory)?;
         for (name, File { bytes, hash }) in &saved.state.files {
             let path = directory.join(name);
             let found = atomic_write::digest(&path)?;
             if found.bytes != *bytes || format!("{:016x}", found.hash) != *hash {
-                return Err(RunError::Broken {
-                    file: path.display().to_string(),
-                    expected: format!("{bytes} bytes of checksum {hash}"),
-                    found: format!("{} bytes of checksum {:016x}", found.bytes, found.hash),
-                });
+                let expected = format!("{bytes} bytes of checksum {hash}");
+                let found =
+                    format!("{} bytes of checksum {:016x}: it is broken", found.bytes, found.hash);
+                return Err(Error::corrupt(path.display().to_string(), expected, found));
             }
         }
         Ok(saved)
     }
 
     /// Reads the state of a checkpoint, and no other file.
-    pub(super) fn read_state(directory: &Path) -> Result<Self, RunError> {
+    pub(super) fn read_state(directory: &Path) -> Result<Self, Error> {
         let file = directory.join(STATE);
         let broken = |expected: String, found: String| {
-            let file = file.display().to_string();
-            RunError::Broken { file, expected, found }
+            Error::corrupt(file.display().to_string(), expected, found)
         };
-        let bytes = fs::read(&file).map_err(about(&file))?;
+        let bytes = fs::read(&file).map_err(unreadable(&file))?;
         let text = unsealed(&bytes).ok_or_else(|| {
             let expected = "the text that was saved, with its checksum last".to_owned();
             broken(expected, format!("{} bytes that do not have it", bytes.len()))
@@ -255,17 +255,21 @@ impl Saved {
     }
 
     /// Checks that the parameters of `trainer` equal those of this checkpoint, bit for bit.
-    pub(super) fn check_parameters(&self, trainer: &Trainer<'_>) -> Result<(), RunError> {
+    pub(super) fn check_parameters(&self, trainer: &Trainer<'_>) -> Result<(), Error> {
         let found = format!("{:016x}", parameters(trainer));
-        let expected = self.state.parameters.clone();
-        match found == expected {
-            true => Ok(()),
-            false => Err(RunError::OtherParameters { file: self.file(), expected, found }),
+        if found == self.state.parameters {
+            return Ok(());
         }
+        let expected = format!(
+            "a trainer with the parameters of this checkpoint, checksum {}",
+            self.state.parameters
+        );
+        let found = format!("checksum {found}; open the trainer from the same directory");
+        Err(Error::conflict(self.file(), expected, found))
     }
 
     /// The progress of the run, if `now` equals the saved settings.
-    pub(super) fn progress(&self, now: &Same) -> Result<Progress, RunError> {
+    pub(super) fn progress(&self, now: &Same) -> Result<Progress, Error> {
         let saved = &self.state.same;
         let settings = [
             ("seed", saved.seed.to_string(), now.seed.to_string()),
@@ -277,7 +281,7 @@ impl Saved {
         ];
         for (setting, expected, found) in settings {
             if expected != found {
-                return Err(RunError::OtherRun { file: self.file(), setting, expected, found });
+                return Err(other_run(self.file(), setting, &expected, &found));
             }
         }
         Ok(self.state.progress.clone())
@@ -285,16 +289,12 @@ impl Saved {
 
     /// Restores the moments, the average and the step counts of a trainer. Its parameters already equal those of the
     /// checkpoint: see [`check_parameters`](Self::check_parameters).
-    pub(super) fn restore(&self, trainer: &mut Trainer<'_>) -> Result<(), RunError> {
+    pub(super) fn restore(&self, trainer: &mut Trainer<'_>) -> Result<(), Error> {
         let file = self.directory.join(TENSORS);
-        let bytes = fs::read(&file).map_err(about(&file))?;
+        let bytes = fs::read(&file).map_err(unreadable(&file))?;
         let tensors = safetensors::SafeTensors::deserialize(&bytes).map_err(|error| {
-            let expected = "tensors of a trainer".to_owned();
-            RunError::Broken {
-                file: file.display().to_string(),
-                expected,
-                found: error.to_string(),
-            }
+            let found = format!("something else: {error}");
+            Error::corrupt(file.display().to_string(), "tensors of a trainer", found)
         })?;
         // Check that all tensors exist before any is written.
         let parts = parts(trainer);
@@ -341,17 +341,17 @@ fn numbers<'t>(
     prefix: &str,
     role: TensorId,
     expected: usize,
-) -> Result<&'t [u8], RunError> {
+) -> Result<&'t [u8], Error> {
     let found = tensors.tensor(&format!("{prefix}.{role}")).ok();
     let bytes = found.filter(|found| found.dtype() == safetensors::Dtype::F32);
     let bytes = bytes.map_or(&[][..], |found| found.data());
     match bytes.len() == 4 * expected {
         true => Ok(bytes),
-        false => Err(TrainError::State { role, expected, found: bytes.len() / 4 }.into()),
+        false => Err(wrong_state(role, expected, bytes.len() / 4)),
     }
 }
 
-fn write_moments(trainer: &Trainer<'_>, file: &Path) -> Result<Digest, RunError> {
+fn write_moments(trainer: &Trainer<'_>, file: &Path) -> Result<Digest, Error> {
     let parts = parts(trainer);
     let mut tensors = Vec::new();
     for (prefix, span) in &parts {

@@ -1,7 +1,6 @@
 //! A trainable model: parameters, gradients and moments, and the passes that change them.
 
 use super::dropout::DropoutRates;
-use super::error::TrainError;
 use super::frozen;
 use super::limits::TrainLimits;
 use super::loss_step::Totals;
@@ -10,10 +9,10 @@ use super::packed_batch::Batch;
 use super::params::{self, FlatTensor};
 use crate::checkpoint::{Checkpoint, TensorId};
 use crate::config::Config;
+use crate::error::Error;
 use crate::memory::Buffer;
 use crate::model::{LoadOptions, Model, WeightDtypes};
 use crate::session::Threads;
-use core::error::Error;
 use core::fmt;
 use core::ops::Range;
 use simdformer_kernels::train::RowLoss;
@@ -31,7 +30,7 @@ pub type EncoderLoss<'l> = dyn FnMut(Range<usize>, &[f32], &mut [f32]) -> f64 + 
 ///
 /// A panic of a callback or thread of the caller reaches the caller. In a pass, it discards everything that was
 /// accumulated since the last update, and the next pass begins a new gradient. In an update, some parameters may be
-/// updated and others not: then every later call returns [`TrainError::Interrupted`], and nothing is saved.
+/// updated and others not: then every later call returns [`Error::InvalidInput`], and nothing is saved.
 ///
 /// The results have the same bits on any number of threads, for any limits and any
 /// [`SavedActivations`](super::SavedActivations), and whether a batch takes one pass or several.
@@ -68,7 +67,7 @@ pub type EncoderLoss<'l> = dyn FnMut(Range<usize>, &[f32], &mut [f32]) -> f64 + 
 /// }
 /// let last = trainer.evaluate(&[pair], options.smoothing)?;
 /// assert!(last.mean_loss() < 0.1 * first.totals.mean_loss());
-/// # Ok::<(), simdformer::train::TrainError>(())
+/// # Ok::<(), simdformer::Error>(())
 /// ```
 pub struct Trainer<'a> {
     pub(super) model: Model,
@@ -106,9 +105,13 @@ impl<'a> Trainer<'a> {
     ///
     /// # Errors
     /// All errors of [`Model::from_fn`] and [`TrainPlan::new`]; memory cannot be allocated.
-    pub fn new<F>(config: Config, limits: TrainLimits, fill: F) -> Result<Self, TrainError>
+    pub fn new<F>(config: Config, limits: TrainLimits, fill: F) -> Result<Self, Error>
     where
-        F: FnMut(TensorId, &[usize], &mut [f32]) -> Result<(), Box<dyn Error + Send + Sync>>,
+        F: FnMut(
+            TensorId,
+            &[usize],
+            &mut [f32],
+        ) -> Result<(), Box<dyn core::error::Error + Send + Sync>>,
     {
         Self::filled(config, limits, fill, LoadOptions::default())
     }
@@ -117,14 +120,13 @@ impl<'a> Trainer<'a> {
     ///
     /// # Errors
     /// As [`Trainer::new`].
-    pub fn new_on<F>(
-        isa: Isa,
-        config: Config,
-        limits: TrainLimits,
-        fill: F,
-    ) -> Result<Self, TrainError>
+    pub fn new_on<F>(isa: Isa, config: Config, limits: TrainLimits, fill: F) -> Result<Self, Error>
     where
-        F: FnMut(TensorId, &[usize], &mut [f32]) -> Result<(), Box<dyn Error + Send + Sync>>,
+        F: FnMut(
+            TensorId,
+            &[usize],
+            &mut [f32],
+        ) -> Result<(), Box<dyn core::error::Error + Send + Sync>>,
     {
         Self::filled(config, limits, fill, isa.into())
     }
@@ -134,9 +136,13 @@ impl<'a> Trainer<'a> {
         limits: TrainLimits,
         mut fill: F,
         options: LoadOptions<'_>,
-    ) -> Result<Self, TrainError>
+    ) -> Result<Self, Error>
     where
-        F: FnMut(TensorId, &[usize], &mut [f32]) -> Result<(), Box<dyn Error + Send + Sync>>,
+        F: FnMut(
+            TensorId,
+            &[usize],
+            &mut [f32],
+        ) -> Result<(), Box<dyn core::error::Error + Send + Sync>>,
     {
         let placed = params::place(&config)?;
         let mut values = vec![0.0; placed.floats];
@@ -157,11 +163,7 @@ impl<'a> Trainer<'a> {
     ///
     /// # Errors
     /// All errors of [`Model::load`] and [`TrainPlan::new`]; memory cannot be allocated.
-    pub fn open(
-        checkpoint: &Checkpoint<'_>,
-        isa: Isa,
-        limits: TrainLimits,
-    ) -> Result<Self, TrainError> {
+    pub fn open(checkpoint: &Checkpoint<'_>, isa: Isa, limits: TrainLimits) -> Result<Self, Error> {
         // The trained weights are f32, whatever dtype the checkpoint has.
         let dtypes = WeightDtypes::all(Dtype::F32);
         let model = Model::load(checkpoint, LoadOptions { dtypes, ..isa.into() })?;
@@ -180,7 +182,7 @@ impl<'a> Trainer<'a> {
         Ok(trainer)
     }
 
-    fn of(model: Model, limits: TrainLimits) -> Result<Self, TrainError> {
+    fn of(model: Model, limits: TrainLimits) -> Result<Self, Error> {
         let placed = params::place(model.config())?;
         let plan = TrainPlan::of(model.config(), model.isa(), limits, &placed)?;
         let params::Placed { network, tensors, .. } = placed;
@@ -253,7 +255,7 @@ impl<'a> Trainer<'a> {
     ///
     /// # Errors
     /// A rate is not in `[0, 1)`.
-    pub fn set_dropout(&mut self, rates: DropoutRates) -> Result<(), TrainError> {
+    pub fn set_dropout(&mut self, rates: DropoutRates) -> Result<(), Error> {
         rates.check()?;
         self.dropout = rates;
         Ok(())
@@ -264,15 +266,15 @@ impl<'a> Trainer<'a> {
     ///
     /// # Errors
     /// The [limits](TrainLimits::average) include no average, or `decay` is not between 0 and 1.
-    pub fn set_average(&mut self, decay: Option<f32>) -> Result<(), TrainError> {
+    pub fn set_average(&mut self, decay: Option<f32>) -> Result<(), Error> {
         if let Some(decay) = decay {
             if !self.has_average() {
-                let (setting, expected) = ("average", "planned for in the limits");
-                return Err(TrainError::Setting { setting, expected, found: f64::from(decay) });
+                let (expected, found) = ("planned for in the limits", decay.to_string());
+                return Err(Error::invalid_option("average", expected, found));
             }
             if !(0.0..=1.0).contains(&decay) {
-                let (setting, expected) = ("the decay of the average", "from 0 to 1");
-                return Err(TrainError::Setting { setting, expected, found: f64::from(decay) });
+                let (operand, found) = ("the decay of the average", decay.to_string());
+                return Err(Error::invalid_option(operand, "from 0 to 1", found));
             }
             if self.average_decay.is_none() {
                 let StateBuffers { values, average, .. } =
@@ -285,8 +287,13 @@ impl<'a> Trainer<'a> {
     }
 
     /// An error if a panic ended an update, so that some parameters are updated and others are not.
-    pub(super) fn check_whole(&self) -> Result<(), TrainError> {
-        if self.interrupted { Err(TrainError::Interrupted) } else { Ok(()) }
+    pub(super) fn check_whole(&self) -> Result<(), Error> {
+        if !self.interrupted {
+            return Ok(());
+        }
+        let expected = "one that is opened anew from a checkpoint";
+        let found = "one whose parameters are partly updated, because a panic has ended an update";
+        Err(Error::invalid_input("the trainer", expected, found))
     }
 
     /// Sets the threads. The results have the same bits for any threads.

@@ -4,16 +4,16 @@ use super::batch_sampler::Batches;
 use super::checkpoint_content::Layout;
 use super::checkpoints::Checkpoints;
 use super::corpus::Corpus;
+use super::faults::no_sentences;
 use super::loss_step::Totals;
 use super::optimizer_step::Update;
 use super::options::{HELD_OUT, Metric, OptionChange, Options, RunOptions, changes, describe};
 use super::packed_batch::Example;
 use super::run_directory::{RunDirectory, check_run};
-use super::run_error::RunError;
 use super::saved_checkpoint::{self, Description, LastCheckpoint, Progress, Same, Saved};
 use super::trainer::Trainer;
+use crate::error::Error;
 use crate::model::Model;
-use core::error::Error;
 use core::{fmt, mem};
 use std::path::{Path, PathBuf};
 
@@ -82,7 +82,7 @@ pub enum Reason {
 
 /// Returns the quality of a model.
 pub(super) type Judge<'a> =
-    Box<dyn FnMut(&Model) -> Result<f64, Box<dyn Error + Send + Sync>> + 'a>;
+    Box<dyn FnMut(&Model) -> Result<f64, Box<dyn core::error::Error + Send + Sync>> + 'a>;
 
 /// A training run. Each call of [`TrainingRun::next`] does the one action that is due, a step, a validation or a
 /// save, and returns it as an event. The caller prints, measures time, and may stop after any event: it calls
@@ -114,7 +114,7 @@ pub(super) type Judge<'a> =
 /// };
 /// assert_eq!((losses.len(), reason), (20, Reason::Epochs));
 /// assert!(losses[19] < losses[0]);
-/// # Ok::<(), simdformer::train::RunError>(())
+/// # Ok::<(), simdformer::Error>(())
 /// ```
 pub struct TrainingRun<'a> {
     pub(super) trainer: Trainer<'a>,
@@ -157,14 +157,14 @@ impl<'a> TrainingRun<'a> {
         trainer: Trainer<'a>,
         corpus: &'a Corpus,
         options: RunOptions,
-    ) -> Result<Self, RunError> {
+    ) -> Result<Self, Error> {
         if corpus.is_empty() {
-            return Err(RunError::NoSentences { file: "the corpus".to_owned(), too_long: 0 });
+            return Err(no_sentences("the corpus", 0));
         }
-        options.schedule.check().map_err(super::error::TrainError::from)?;
+        options.schedule.check()?;
         if options.accumulate == 0 {
-            let (setting, expected) = ("the number of batches of a step", "at least 1");
-            return Err(RunError::Setting { setting, expected, found: "0".to_owned() });
+            let operand = "the number of batches of a step";
+            return Err(Error::invalid_option(operand, "at least 1", "0"));
         }
         let batches = Batches::new(corpus, options.batching.clone(), options.seed)?;
         let same = Same {
@@ -208,7 +208,7 @@ impl<'a> TrainingRun<'a> {
     /// with a [`Session`](crate::Session). It is not called without a held-out corpus.
     pub fn set_judge(
         &mut self,
-        judge: impl FnMut(&Model) -> Result<f64, Box<dyn Error + Send + Sync>> + 'a,
+        judge: impl FnMut(&Model) -> Result<f64, Box<dyn core::error::Error + Send + Sync>> + 'a,
     ) {
         self.judge = Some(Box::new(judge));
     }
@@ -223,15 +223,12 @@ impl<'a> TrainingRun<'a> {
     /// one, because the earlier best model is in another directory.
     ///
     /// # Errors
-    /// - [`DirectoryLocked`](RunError::DirectoryLocked): another run has locked the directory.
-    /// - [`DirectoryHasCheckpoints`](RunError::DirectoryHasCheckpoints): the directory has checkpoints, and the run
-    ///   was not resumed from one of them.
-    /// - [`LaterCheckpoints`](RunError::LaterCheckpoints): the run was not resumed from the latest checkpoint.
-    /// - [`OtherRun`](RunError::OtherRun): a checkpoint has the identity of another run.
-    /// - [`Io`](RunError::Io): a directory or the lock cannot be created, for example on a file system without locks.
+    /// - [`Conflict`](Error::Conflict): another run has locked the directory; the directory has checkpoints, and the run
+    ///   was not resumed from one of them, or not from the latest; a checkpoint has the identity of another run.
+    /// - [`Io`](Error::Io): a directory or the lock cannot be created, for example on a file system without locks.
     ///
     /// After an error the run has no directory.
-    pub fn set_directory(&mut self, directory: &Path, layout: Layout) -> Result<(), RunError> {
+    pub fn set_directory(&mut self, directory: &Path, layout: Layout) -> Result<(), Error> {
         self.directory = None;
         let identity = self.identity.clone().unwrap_or_else(|| {
             saved_checkpoint::identity(&self.same, &self.described_options(), &self.trainer)
@@ -253,7 +250,7 @@ impl<'a> TrainingRun<'a> {
     /// The latest checkpoint is broken: the error names the file. Nothing is removed, and no older checkpoint is used
     /// instead; to use an older one, remove the broken directory. It is also an error if the directory has
     /// checkpoints of two runs.
-    pub fn last_save(directory: &Path) -> Result<Option<PathBuf>, RunError> {
+    pub fn last_save(directory: &Path) -> Result<Option<PathBuf>, Error> {
         let found = Checkpoints::new(directory).list()?;
         let Some((_, last)) = found.last() else { return Ok(None) };
         let saved = Saved::read(last)?;
@@ -271,8 +268,8 @@ impl<'a> TrainingRun<'a> {
     ///
     /// # Errors
     /// A file of the checkpoint is broken, or was written with another corpus, seed, batching or architecture. The
-    /// parameters of the trainer are [not those](RunError::OtherParameters) of the checkpoint. The run is unchanged.
-    pub fn resume(&mut self, save: &Path) -> Result<Vec<OptionChange>, RunError> {
+    /// parameters of the trainer are [not those](Error::Conflict) of the checkpoint. The run is unchanged.
+    pub fn resume(&mut self, save: &Path) -> Result<Vec<OptionChange>, Error> {
         let saved = Saved::read(save)?;
         let progress = saved.progress(&self.same)?;
         saved.check_parameters(&self.trainer)?;
@@ -329,11 +326,11 @@ impl<'a> TrainingRun<'a> {
     ///
     /// # Errors
     /// A sentence cannot be used for training, the judge fails, a parameter to be saved is [not
-    /// finite](RunError::NotFinite), or a file cannot be written. The run is unchanged, and `next` may be called
+    /// finite](Error::NotFinite), or a file cannot be written. The run is unchanged, and `next` may be called
     /// again. A panic of the judge or of the caller's threads also leaves the run unchanged, except a panic in an
-    /// update: then every later call returns [`TrainError::Interrupted`](super::TrainError::Interrupted).
+    /// update: then every later call returns [`Error::InvalidInput`].
     #[allow(clippy::should_implement_trait)]
-    pub fn next(&mut self) -> Result<TrainEvent, RunError> {
+    pub fn next(&mut self) -> Result<TrainEvent, Error> {
         if !self.changes.is_empty() {
             return Ok(TrainEvent::OptionsChanged(mem::take(&mut self.changes)));
         }
@@ -399,7 +396,7 @@ impl<'a> TrainingRun<'a> {
         }
     }
 
-    fn make_step(&mut self) -> Result<StepRecord, RunError> {
+    fn make_step(&mut self) -> Result<StepRecord, Error> {
         let Self { trainer, corpus, options, batches, pairs, .. } = self;
         let mut taken = Taken::of(batches, corpus);
         let batches = &mut *taken.batches;
@@ -433,9 +430,9 @@ impl<'a> TrainingRun<'a> {
     /// atomically.
     ///
     /// # Errors
-    /// A parameter is [not finite](RunError::NotFinite), or a file cannot be written. Earlier checkpoints are
+    /// A parameter is [not finite](Error::NotFinite), or a file cannot be written. Earlier checkpoints are
     /// unchanged.
-    pub fn save(&mut self) -> Result<Option<PathBuf>, RunError> {
+    pub fn save(&mut self) -> Result<Option<PathBuf>, Error> {
         let step = self.step();
         let options = self.described_options();
         let Self { trainer, batches, directory, same, identity, validated, best, patience, .. } =
@@ -501,21 +498,21 @@ impl fmt::Debug for TrainingRun<'_> {
 impl TrainingRun<'_> {
     /// Evaluates the held-out corpus with the averaged parameters if there is an average, otherwise with the
     /// parameters. The parameters are restored on return, and also when the caller's judge panics.
-    pub(super) fn validate(&mut self) -> Result<Validation, RunError> {
+    pub(super) fn validate(&mut self) -> Result<Validation, Error> {
         let averaged = self.trainer.averaged()?;
         let totals = averaged.trainer.evaluate(&self.held_out, self.options.step.smoothing)?;
         let model = averaged.trainer.model();
         let judged = self.judge.as_mut().map(|judge| judge(model)).transpose();
-        let judged = judged.map_err(RunError::Judge)?;
+        let judged = judged
+            .map_err(|error| Error::Caller { operand: "the judge of the run".into(), error })?;
         let value = match (self.options.metric, judged) {
             (Metric::Loss, _) => -totals.mean_loss(),
             (Metric::Nll, _) => -totals.mean_nll(),
             (Metric::Accuracy, _) => totals.accuracy(),
             (Metric::Judged, Some(judged)) => judged,
             (Metric::Judged, None) => {
-                let (setting, expected) = ("the metric", "one that is measured");
-                let found = "what the judge says, without a judge".to_owned();
-                return Err(RunError::Setting { setting, expected, found });
+                let found = "what the judge says, without a judge";
+                return Err(Error::invalid_option("the metric", "one that is measured", found));
             }
         };
         let better = !value.is_nan() && self.best.is_none_or(|(_, best)| value > best);
@@ -536,7 +533,7 @@ impl TrainingRun<'_> {
     }
 
     /// Writes the best model, or the last one, to the directory of the run.
-    pub(super) fn finish(&mut self) -> Result<(), RunError> {
+    pub(super) fn finish(&mut self) -> Result<(), Error> {
         let Some(directory) = &self.directory else { return Ok(()) };
         let best = directory.path.join(BEST).join("model.safetensors");
         if self.best.is_some() && best.exists() {
@@ -544,6 +541,6 @@ impl TrainingRun<'_> {
         }
         let averaged = self.trainer.averaged()?;
         directory.layout.write(averaged.trainer, &directory.path)?;
-        Ok(averaged.restore()?)
+        averaged.restore()
     }
 }

@@ -1,6 +1,7 @@
 //! Converts words to ids, for corpora that are already split into tokens.
 
-use super::run_error::RunError;
+use super::faults::unreadable;
+use crate::error::Error;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
@@ -21,7 +22,7 @@ impl Words {
     ///
     /// # Errors
     /// There is no `vocab.json`, or one of the two is not a map from words to ids.
-    pub fn read(directory: &Path) -> Result<Self, RunError> {
+    pub fn read(directory: &Path) -> Result<Self, Error> {
         let target = map(&directory.join("vocab.json"))?;
         let of_source = directory.join("source_vocab.json");
         let source = if of_source.exists() { map(&of_source)? } else { target.clone() };
@@ -67,12 +68,12 @@ fn append<'t>(
     Ok(())
 }
 
-fn map(file: &Path) -> Result<BTreeMap<String, u32>, RunError> {
-    let problem =
-        |problem: String| RunError::Vocabulary { file: file.display().to_string(), problem };
-    let text = fs::read_to_string(file).map_err(|error| problem(error.to_string()))?;
-    let ids: BTreeMap<String, u32> = serde_json::from_str(&text)
-        .map_err(|error| problem(format!("expected a map from words to ids, found: {error}")))?;
+fn map(file: &Path) -> Result<BTreeMap<String, u32>, Error> {
+    let text = fs::read_to_string(file).map_err(unreadable(file))?;
+    let ids: BTreeMap<String, u32> = serde_json::from_str(&text).map_err(|error| {
+        let found = format!("something else: {error}");
+        Error::corrupt(file.display().to_string(), "a map from words to ids", found)
+    })?;
     let special = |entry: &str| entry.starts_with('<') && entry.ends_with('>');
     if ids.keys().all(|entry| entry.starts_with('▁') || special(entry)) {
         return Ok(ids.into_iter().map(|(entry, id)| (entry.replace('▁', ""), id)).collect());

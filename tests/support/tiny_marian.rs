@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use simdformer::checkpoint::{Checkpoint, CheckpointError};
+use simdformer::Error;
+use simdformer::checkpoint::Checkpoint;
 use simdformer::config::Config;
 
 pub(crate) const MARIAN: &str = r#"{"model_type": "marian", "vocab_size": 5, "d_model": 4, "encoder_layers": 1,
@@ -73,7 +74,7 @@ pub(crate) fn marian_config() -> Config {
     Config::from_hugging_face(MARIAN).unwrap()
 }
 
-pub(crate) fn open(bytes: Vec<u8>) -> Result<Checkpoint<'static>, CheckpointError> {
+pub(crate) fn open(bytes: Vec<u8>) -> Result<Checkpoint<'static>, Error> {
     Checkpoint::from_bytes(marian_config(), bytes)
 }
 
@@ -94,7 +95,7 @@ impl Folder {
         self
     }
 
-    pub(crate) fn open(&self) -> Result<Checkpoint<'static>, CheckpointError> {
+    pub(crate) fn open(&self) -> Result<Checkpoint<'static>, Error> {
         Checkpoint::open(&self.0)
     }
 }

@@ -3,10 +3,11 @@
 
 use super::runs::{Folder, corpus, options};
 use super::support::{Golden, goldens, limits};
+use simdformer::Error;
 use simdformer::checkpoint::Checkpoint;
 use simdformer::kernels::Isa;
 use simdformer::train::{
-    Corpus, DropoutRates, Layout, Metric, OptionChange, RunError, RunOptions, Schedule, TrainEvent,
+    Corpus, DropoutRates, Layout, Metric, OptionChange, RunOptions, Schedule, TrainEvent,
     TrainLimits, Trainer, TrainingRun,
 };
 use std::fs;
@@ -27,7 +28,7 @@ fn new<'c>(golden: &Golden, data: &'c Corpus, options: RunOptions) -> TrainingRu
     TrainingRun::new(golden.trainer(Isa::best(), limits()), data, options).expect("a run")
 }
 
-fn set(run: &mut TrainingRun<'_>, golden: &Golden, folder: &Path) -> Result<(), RunError> {
+fn set(run: &mut TrainingRun<'_>, golden: &Golden, folder: &Path) -> Result<(), Error> {
     run.set_directory(folder, Layout::of(&golden.folder).expect("a layout"))
 }
 
@@ -88,9 +89,7 @@ fn a_new_run_rejects_a_directory_with_checkpoints() {
     for options in [short(6, 2, 1), short(10, 0, 1)] {
         let mut second = new(golden, &data, options);
         let error = set(&mut second, golden, folder.path()).expect_err("it has step-10");
-        assert!(
-            matches!(&error, RunError::DirectoryHasCheckpoints { steps, .. } if steps == &[10])
-        );
+        assert!(matches!(&error, Error::Conflict { .. }));
         let text = error.to_string();
         for part in [&folder.path().display().to_string(), "found step-10", "resume from step-10"] {
             assert!(text.contains(part), "{text}");
@@ -107,7 +106,7 @@ fn a_new_run_rejects_a_directory_with_checkpoints() {
     let mut third = opened(&saves[0], &data, short(6, 2, 1));
     third.resume(&saves[0]).expect("a save");
     let error = set(&mut third, golden, folder.path()).expect_err("it is of another run");
-    assert!(matches!(error, RunError::DirectoryHasCheckpoints { .. }), "{error}");
+    assert!(matches!(error, Error::Conflict { .. }), "{error}");
 }
 
 /// In an earlier version each of these saves was reported, and none was written.
@@ -133,7 +132,7 @@ fn a_run_resumes_only_from_its_latest_checkpoint() {
     assert_eq!(changes, [change]);
     let error = set(&mut run, golden, folder.path()).expect_err("there are later ones");
     assert!(
-        matches!(&error, RunError::LaterCheckpoints { resumed: 2, later, .. } if later == &[4, 6, 8]),
+        matches!(&error, Error::Conflict { expected, .. } if expected.starts_with("step-2,")),
         "{error}"
     );
     assert!(error.to_string().contains("step-4, step-6, step-8"), "{error}");
@@ -176,7 +175,7 @@ fn one_run_at_a_time_has_a_directory() {
     set(&mut first, golden, folder.path()).expect("an empty directory");
     let mut second = new(golden, &data, short(2, 2, 1));
     let error = set(&mut second, golden, folder.path()).expect_err("it is locked");
-    assert!(matches!(error, RunError::DirectoryLocked { .. }), "{error}");
+    assert!(matches!(error, Error::Conflict { .. }), "{error}");
     let file = folder.path().join("train.lock");
     assert!(error.to_string().contains(&file.display().to_string()), "{error}");
     drop(first);
@@ -194,7 +193,7 @@ fn one_run_at_a_time_has_a_directory() {
     assert!(lines.any(|line| line.expect("a line").contains("holds it")), "it has ended");
     let mut third = new(golden, &data, short(2, 2, 1));
     let error = set(&mut third, golden, folder.path()).expect_err("it is locked");
-    assert!(matches!(error, RunError::DirectoryLocked { .. }), "{error}");
+    assert!(matches!(error, Error::Conflict { .. }), "{error}");
     child.kill().expect("killed");
     child.wait().expect("its end");
     set(&mut third, golden, folder.path()).expect("a process that is dead holds nothing");
@@ -295,7 +294,10 @@ fn checkpoints_of_two_runs_are_distinguished() {
     let mut run = opened(&foreign, &data, faster(short(6, 2, 1)));
     run.resume(&foreign).expect("by itself it is whole");
     let error = set(&mut run, golden, one.path()).expect_err("two runs");
-    assert!(matches!(error, RunError::OtherRun { setting: "identity", .. }), "{error}");
+    assert!(
+        matches!(&error, Error::Conflict { found, .. } if found.contains("another identity")),
+        "{error}"
+    );
     // A checkpoint that appears during a run does not replace the checkpoints of the run.
     fs::remove_dir_all(&foreign).expect("removed");
     let mut run = opened(&saves[0][0], &data, short(3, 1, 1));

@@ -1,12 +1,11 @@
 //! An encoder-only model is trained with a loss of the caller.
 
+use simdformer::Error;
 use simdformer::checkpoint::TensorId;
 use simdformer::config::{
     Config, Dimensions, EmbeddingNorm, NormPlacement, Positions, Stack, TiedWeights,
 };
-use simdformer::train::{
-    Example, REDUCTION_CHUNK, Smoothing, StepOptions, TrainError, TrainLimits, Trainer,
-};
+use simdformer::train::{Example, REDUCTION_CHUNK, Smoothing, StepOptions, TrainLimits, Trainer};
 use std::collections::BTreeMap;
 
 type Weights = BTreeMap<String, Vec<f32>>;
@@ -149,7 +148,7 @@ fn an_encoder_trains_and_rejects_targets() {
     assert!(last < 0.2 * first, "{first} {last}");
     let pair = Example::new(&[3, 4], &[5], 0);
     let error = learner.accumulate(&[pair], Smoothing::default(), 1).expect_err("no decoder");
-    assert!(matches!(error, TrainError::NoDecoder));
+    assert!(matches!(error, Error::InvalidInput { .. }));
     let names: Vec<_> = learner.parameters().map(|(role, ..)| role).collect();
     assert!(names.contains(&TensorId::TokenTypes) && !names.contains(&TensorId::TargetEmbedding));
 }

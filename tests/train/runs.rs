@@ -5,9 +5,8 @@ use simdformer::Model;
 use simdformer::checkpoint::TensorId;
 use simdformer::kernels::Isa;
 use simdformer::train::{
-    BatchSize, Batching, Corpus, DropoutRates, Layout, Metric, RunError, RunOptions, Schedule,
-    Smoothing, StepOptions, StepRecord, TrainEvent, TrainLimits, Trainer, TrainingRun, Validation,
-    average,
+    BatchSize, Batching, Corpus, DropoutRates, Layout, Metric, RunOptions, Schedule, Smoothing,
+    StepOptions, StepRecord, TrainEvent, TrainLimits, Trainer, TrainingRun, Validation, average,
 };
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -242,7 +241,7 @@ fn saved(golden: &Golden, folder: &Path, data: &Corpus) -> PathBuf {
     TrainingRun::last_save(folder).expect("a save").expect("one")
 }
 
-fn goes_on(golden: &Golden, folder: &Path, data: &Corpus) -> Result<(), RunError> {
+fn goes_on(golden: &Golden, folder: &Path, data: &Corpus) -> Result<(), simdformer::Error> {
     let save = TrainingRun::last_save(folder)?.expect("a save");
     let checkpoint = simdformer::checkpoint::Checkpoint::open(&save)?;
     let trainer = Trainer::open(&checkpoint, Isa::best(), limits())?;

@@ -2,12 +2,13 @@
 //! Errors of single kernels are tested in `kernels/tests/train`.
 
 use super::support::{OwnedExample, goldens, limits, pairs};
+use simdformer::Error;
 use simdformer::checkpoint::TensorId;
 use simdformer::config::{Config, Dimensions, SpecialTokens, TiedWeights};
 use simdformer::kernels::Isa;
 use simdformer::train::{
-    Adam, DropoutRates, Example, REDUCTION_CHUNK, Smoothing, StepOptions, TrainError, TrainLimits,
-    TrainPlan, Trainer,
+    Adam, DropoutRates, Example, REDUCTION_CHUNK, Smoothing, StepOptions, TrainLimits, TrainPlan,
+    Trainer,
 };
 use std::collections::BTreeMap;
 
@@ -353,7 +354,7 @@ fn trap_25_sizes_that_do_not_fit_are_errors() {
     for tokens in [1 << 29, u32::MAX as usize, usize::MAX / 4, usize::MAX] {
         let made = TrainPlan::new(&config, Isa::best(), TrainLimits::new(tokens, 64));
         match made {
-            Err(TrainError::TooLarge | TrainError::Kernel(_)) => {}
+            Err(Error::OutOfMemory { bytes: None, .. } | Error::Kernel(_)) => {}
             Ok(plan) => assert!(plan.bytes() > tokens, "{tokens}"),
             Err(other) => panic!("{other}"),
         }
@@ -366,14 +367,17 @@ fn bad_sentences_are_errors() {
     let mut learner = trainer(config(TIED));
     let good = Example::new(&[3, 0], &[4, 0], 0);
     let cases: [(Example<'_>, &str); 5] = [
-        (Example { source: &[], ..good }, "the source has no token"),
-        (Example { target: &[], ..good }, "the target has no token"),
-        (Example { source: &[3; 33], ..good }, "may have 32 tokens, found 33"),
+        (Example { source: &[], ..good }, "the source: expected at least one token, found none"),
+        (Example { target: &[], ..good }, "the target: expected at least one token, found none"),
+        (Example { source: &[3; 33], ..good }, "the source: expected at most 32 tokens, found 33"),
         (
             Example { target: &[4, 23, 0], ..good },
-            "token 1 of the target must be below 23, found 23",
+            "token 1 of the target: expected an id below 23, found 23",
         ),
-        (Example { source: &[23], ..good }, "token 0 of the source must be below 23, found 23"),
+        (
+            Example { source: &[23], ..good },
+            "token 0 of the source: expected an id below 23, found 23",
+        ),
     ];
     for (pair, text) in cases {
         let error =
@@ -384,5 +388,5 @@ fn bad_sentences_are_errors() {
     assert!(learner.gradients().is_err(), "nothing was accumulated");
     assert!(learner.evaluate(&[], Smoothing::default()).is_err());
     let nothing = learner.update(&StepOptions::default().adam, None);
-    assert!(matches!(nothing, Err(TrainError::NothingAccumulated)));
+    assert!(matches!(nothing, Err(Error::InvalidInput { .. })));
 }

@@ -155,7 +155,7 @@ fn memory_is_printed_before_weights_are_read() {
     let output = run(&["show", "--model", place.0.to_str().unwrap()], "");
     assert_eq!(output.status.code(), Some(1));
     assert!(out(&output).starts_with("needs "), "{}", out(&output));
-    assert!(err(&output).contains("must be finite, found NaN"), "{}", err(&output));
+    assert!(err(&output).contains("expected a finite number, found NaN"), "{}", err(&output));
 }
 
 #[test]

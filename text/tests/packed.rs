@@ -6,7 +6,7 @@ use crate::directories::Temporary;
 use crate::encoders::{embed, encoder, expected};
 use simdformer::checkpoint::Checkpoint;
 use simdformer::kernels::Isa;
-use simdformer::{Limits, LoadOptions, Model, ModelError, PackedError, Session, WeightDtypes};
+use simdformer::{Error, Limits, LoadOptions, Model, Session, WeightDtypes};
 use simdformer_text::packed::{self, PackError, PackOptions};
 use std::fs;
 use std::path::Path;
@@ -83,7 +83,7 @@ fn the_command_packs_a_model_and_runs_it_in_several_processes() {
     assert_eq!(text, "");
     assert!(
         error.ends_with(
-            " must be packed in the dtypes \"f32\", found \"int8\": pack the checkpoint again\n"
+            ": expected weights packed in the dtypes \"f32\", found \"int8\": pack the checkpoint again\n"
         ),
         "{error}"
     );
@@ -187,14 +187,13 @@ fn what_cannot_be_packed_or_opened_is_an_error() {
         fs::write(&file, bytes).unwrap();
         let options = LoadOptions { verify_packed, ..LoadOptions::default() };
         match packed::open(&packed, options) {
-            Err(ModelError::Packed(error)) => error,
+            Err(error) => error,
             other => panic!("{what}: {other:?}"),
         }
     };
     for len in [1, 30, 2000, good.len() / 2, good.len() - 1] {
         let error = refused("short", &good[..len], false);
-        let known =
-            matches!(error, PackedError::Length { .. } | PackedError::UnsupportedFormat { .. });
+        let known = matches!(error, Error::Corrupt { .. } | Error::Unsupported { .. });
         assert!(known, "{len} bytes: {error}");
     }
     refused("empty", b"", false);
@@ -203,7 +202,10 @@ fn what_cannot_be_packed_or_opened_is_an_error() {
     let middle = bad.len() / 2;
     bad[middle] ^= 4;
     let error = refused("damaged", &bad, true);
-    assert!(matches!(error, PackedError::Checksum { part: "weights", .. }), "{error}");
+    assert!(
+        matches!(&error, Error::Corrupt { operand, .. } if operand.ends_with("the checksum of the weights")),
+        "{error}"
+    );
     assert!(packed::open(&packed, LoadOptions::default()).is_ok(), "verified without the option");
     // A copy is always verified.
     assert!(Model::open(&packed).is_err());

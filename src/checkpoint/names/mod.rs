@@ -39,7 +39,7 @@ impl TensorId {
     /// let norm = TensorId::FinalNorm(Side::Encoder, ParamKind::Weight);
     /// assert_eq!(norm.names(&config), ["model.encoder.layer_norm.weight"]);
     /// assert_eq!(TensorId::Output.names(&config)[..2], ["lm_head.weight", "model.decoder.embed_tokens.weight"]);
-    /// # Ok::<(), simdformer::config::ConfigError>(())
+    /// # Ok::<(), simdformer::Error>(())
     /// ```
     pub fn names(self, config: &Config) -> Vec<String> {
         let locations = locate(config.family, config.ties, self);

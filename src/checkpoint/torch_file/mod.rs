@@ -21,9 +21,10 @@ mod zip_directory;
 use core::ops::Range;
 use std::collections::{HashMap, HashSet};
 
-use super::CheckpointError;
 use super::byte_source::{Source, check_format};
+use super::faults::{duplicate_tensor, too_many_tensors, wrong_state_dict};
 use super::safetensors_file::{Entry, MAX_HEADER, MAX_TENSORS, Stored};
+use crate::error::Error;
 use crate::printable_text::{quoted, sanitized};
 use pickle::Unpickler;
 use values::{Span, Value};
@@ -51,7 +52,7 @@ fn begins(begin: &[u8]) -> bool {
 
 /// Whether `source`, of an unknown format, begins like a file of `torch.save` and not like a safetensors file, whose length
 /// may have the first two bytes of a pickle.
-pub(super) fn is_torch_file(source: &Source<'_>) -> Result<bool, CheckpointError> {
+pub(super) fn is_torch_file(source: &Source<'_>) -> Result<bool, Error> {
     let mut begin = [0; 8];
     if source.len() < begin.len() as u64 {
         return Ok(false);
@@ -62,7 +63,7 @@ pub(super) fn is_torch_file(source: &Source<'_>) -> Result<bool, CheckpointError
 }
 
 /// The tensors of a file of `torch.save`.
-pub(super) fn read_header(source: &Source<'_>) -> Result<Vec<Entry>, CheckpointError> {
+pub(super) fn read_header(source: &Source<'_>) -> Result<Vec<Entry>, Error> {
     let mut begin = [0; 4];
     let begin = &mut begin[..source.len().min(4) as usize];
     source.read_at(0, begin)?;
@@ -78,14 +79,10 @@ pub(super) fn read_header(source: &Source<'_>) -> Result<Vec<Entry>, CheckpointE
         len @ ..4 => format!("{expected}, found {len} bytes"),
         _ => format!("{expected}, found the first bytes {begin:02x?}"),
     };
-    Err(wrong(source, message))
+    Err(wrong_state_dict(source, message))
 }
 
-fn wrong(source: &Source<'_>, message: String) -> CheckpointError {
-    CheckpointError::TorchFile { file: source.name().to_owned(), message }
-}
-
-fn read_zip(source: &Source<'_>) -> Result<Vec<Entry>, CheckpointError> {
+fn read_zip(source: &Source<'_>) -> Result<Vec<Entry>, Error> {
     let entries = read_directory(source)?;
     let folder = |entry: &ZipEntry| -> Option<String> {
         let folder = entry.name.strip_suffix("/data.pkl")?;
@@ -94,7 +91,7 @@ fn read_zip(source: &Source<'_>) -> Result<Vec<Entry>, CheckpointError> {
     let mut pickles = entries.iter().filter_map(|entry| Some((entry, folder(entry)?)));
     let (Some((pickle, folder)), None) = (pickles.next(), pickles.next()) else {
         let names: Vec<String> = entries.iter().take(8).map(|e| sanitized(&e.name, 40)).collect();
-        return Err(wrong(
+        return Err(wrong_state_dict(
             source,
             format!(
                 "expected one entry NAME/data.pkl in a zip archive, found {}",
@@ -109,7 +106,7 @@ fn read_zip(source: &Source<'_>) -> Result<Vec<Entry>, CheckpointError> {
     };
     if find("constants.pkl").is_some() {
         let message = "expected a state dict, found a TorchScript program, which is not run";
-        return Err(wrong(source, message.to_owned()));
+        return Err(wrong_state_dict(source, message.to_owned()));
     }
     if let Some(entry) = find("byteorder") {
         let mut order = [0; 8];
@@ -117,7 +114,7 @@ fn read_zip(source: &Source<'_>) -> Result<Vec<Entry>, CheckpointError> {
         source.read_at(entry.begin, order)?;
         if order != b"little" {
             let found = quoted(&String::from_utf8_lossy(order), 8);
-            return Err(wrong(
+            return Err(wrong_state_dict(
                 source,
                 format!("expected the byte order \"little\", found {found}"),
             ));
@@ -146,7 +143,7 @@ fn read_zip(source: &Source<'_>) -> Result<Vec<Entry>, CheckpointError> {
     located_entries(source, &unpickler, &tensors, &locate)
 }
 
-fn read_legacy(source: &Source<'_>) -> Result<Vec<Entry>, CheckpointError> {
+fn read_legacy(source: &Source<'_>) -> Result<Vec<Entry>, Error> {
     let mut unpickler = Unpickler::new(source, 0..source.len())?;
     match unpickler.load()? {
         Value::LongInt(span) if unpickler.string(span) == MAGIC => {}
@@ -208,7 +205,7 @@ fn legacy_storages(
     source: &Source<'_>,
     unpickler: &Unpickler<'_, '_>,
     keys: u32,
-) -> Result<HashMap<Vec<u8>, Range<u64>>, CheckpointError> {
+) -> Result<HashMap<Vec<u8>, Range<u64>>, Error> {
     let shown = |key: &[u8]| quoted(&String::from_utf8_lossy(key), SHOWN);
     // Lengths and bytes of an element. The first tensor of a storage decides its dtype.
     let mut expected: HashMap<&[u8], (u64, u64)> = HashMap::new();
@@ -232,7 +229,7 @@ fn legacy_storages(
         };
         let mut found = [0; LENGTH as usize];
         if source.len().saturating_sub(offset) < LENGTH {
-            return Err(wrong(
+            return Err(wrong_state_dict(
                 source,
                 format!(
                     "expected the length of storage {} at byte {offset}, found the end: truncated?",
@@ -243,7 +240,7 @@ fn legacy_storages(
         source.read_at(offset, &mut found)?;
         let found = u64::from_le_bytes(found);
         if found != len {
-            return Err(wrong(
+            return Err(wrong_state_dict(
                 source,
                 format!("storage {}: expected {len} elements, found {found}", shown(key)),
             ));
@@ -251,7 +248,7 @@ fn legacy_storages(
         offset += LENGTH;
         let end = len.checked_mul(size).and_then(|bytes| bytes.checked_add(offset));
         let Some(end) = end.filter(|&end| end <= source.len()) else {
-            return Err(wrong(
+            return Err(wrong_state_dict(
                 source,
                 format!(
                     "storage {}: expected {len} elements of {size} bytes at byte {offset}, found the end at byte {}: truncated?",
@@ -261,13 +258,13 @@ fn legacy_storages(
             ));
         };
         if located.insert(key.to_vec(), offset..end).is_some() {
-            return Err(wrong(source, format!("storage {} is there twice", shown(key))));
+            return Err(wrong_state_dict(source, format!("storage {} is there twice", shown(key))));
         }
         offset = end;
     }
     match source.len() - offset {
         0 => Ok(located),
-        more => Err(wrong(
+        more => Err(wrong_state_dict(
             source,
             format!("expected the end of the file at byte {offset}, found {more} more bytes"),
         )),
@@ -279,30 +276,32 @@ fn checked(
     source: &Source<'_>,
     unpickler: &mut Unpickler<'_, '_>,
     state_dict: Value,
-) -> Result<Vec<(Span, u32)>, CheckpointError> {
+) -> Result<Vec<(Span, u32)>, Error> {
     let Value::Dict(state_dict) = state_dict else {
         let found = state_dict.kind();
-        return Err(wrong(source, format!("expected a dict of tensors, found {found}")));
+        return Err(wrong_state_dict(source, format!("expected a dict of tensors, found {found}")));
     };
     let count = unpickler.values.dict(state_dict).len();
     if count > MAX_TENSORS {
-        let file = source.name().to_owned();
-        return Err(CheckpointError::TooManyTensors { file, limit: MAX_TENSORS });
+        return Err(too_many_tensors(source.name(), MAX_TENSORS));
     }
     let charged = unpickler.values.charge_entries(count);
-    charged.map_err(|message| wrong(source, message))?;
+    charged.map_err(|message| wrong_state_dict(source, message))?;
     let mut tensors = Vec::with_capacity(count);
     let mut names: HashSet<&[u8]> = HashSet::with_capacity(count);
     for &(key, value) in unpickler.values.dict(state_dict) {
         let Value::Text(name) = key else {
             let found = key.kind();
-            return Err(wrong(source, format!("expected the name of a tensor, found {found}")));
+            return Err(wrong_state_dict(
+                source,
+                format!("expected the name of a tensor, found {found}"),
+            ));
         };
         let bytes = unpickler.string(name);
         let shown = || sanitized(&String::from_utf8_lossy(bytes), SHOWN);
         if core::str::from_utf8(bytes).is_err() {
             let found = shown();
-            return Err(wrong(
+            return Err(wrong_state_dict(
                 source,
                 format!("expected the name of a tensor in UTF-8, found {found}"),
             ));
@@ -314,11 +313,10 @@ fn checked(
             };
             let (name, found) = (shown(), value.kind());
             let message = format!("expected a tensor for \"{name}\", found {found}{inside}");
-            return Err(wrong(source, message));
+            return Err(wrong_state_dict(source, message));
         };
         if !names.insert(bytes) {
-            let (file, tensor) = (source.name().to_owned(), shown());
-            return Err(CheckpointError::DuplicateTensor { file, tensor });
+            return Err(duplicate_tensor(source, &shown()));
         }
         tensors.push((name, tensor));
     }
@@ -331,7 +329,7 @@ fn located_entries(
     unpickler: &Unpickler<'_, '_>,
     tensors: &[(Span, u32)],
     locate: &dyn Fn(&[u8]) -> Option<Range<u64>>,
-) -> Result<Vec<Entry>, CheckpointError> {
+) -> Result<Vec<Entry>, Error> {
     let entry = |&(name, tensor): &(Span, u32)| {
         let name = String::from_utf8_lossy(unpickler.string(name));
         entry(source, unpickler, &name, tensor, locate)
@@ -345,24 +343,27 @@ fn entry(
     name: &str,
     tensor: u32,
     locate: &dyn Fn(&[u8]) -> Option<Range<u64>>,
-) -> Result<Entry, CheckpointError> {
+) -> Result<Entry, Error> {
     let values = &unpickler.values;
     let shown = || sanitized(name, SHOWN);
     let found =
         values.tensor(tensor).and_then(|tensor| Some((tensor, values.storage(tensor.storage)?)));
     let Some((tensor, storage)) = found else {
-        return Err(wrong(source, format!("expected a tensor for {}", shown())));
+        return Err(wrong_state_dict(source, format!("expected a tensor for {}", shown())));
     };
     let key = |span: Span| quoted(&String::from_utf8_lossy(unpickler.string(span)), SHOWN);
     let Some(bytes) = locate(unpickler.string(storage.key)) else {
         let key = key(storage.key);
-        return Err(wrong(source, format!("expected a storage {key} of {}, found none", shown())));
+        return Err(wrong_state_dict(
+            source,
+            format!("expected a storage {key} of {}, found none", shown()),
+        ));
     };
     let size = storage.of.map_or(1, |of| of.size() as u64);
     let found = bytes.end - bytes.start;
     if storage.len.checked_mul(size) != Some(found) {
         let (key, len) = (key(storage.key), storage.len);
-        return Err(wrong(
+        return Err(wrong_state_dict(
             source,
             format!(
                 "storage {key} of {}: expected {len} elements of {size} bytes, found {found} bytes",

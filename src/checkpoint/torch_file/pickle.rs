@@ -9,8 +9,9 @@ use core::ops::Range;
 use super::constructors::{call, storage};
 use super::globals::Global;
 use super::values::{Span, Value, Values};
-use crate::checkpoint::CheckpointError;
 use crate::checkpoint::byte_source::Source;
+use crate::checkpoint::faults::wrong_state_dict;
+use crate::error::Error;
 use crate::printable_text::{quoted, sanitized};
 
 /// Maximum size of the pickles of a file. A tensor takes about 200 bytes.
@@ -54,13 +55,12 @@ pub(super) struct Unpickler<'s, 'c> {
 
 impl<'s, 'c> Unpickler<'s, 'c> {
     /// A machine for the pickles in a range of the source.
-    pub(super) fn new(source: &'s Source<'c>, range: Range<u64>) -> Result<Self, CheckpointError> {
+    pub(super) fn new(source: &'s Source<'c>, range: Range<u64>) -> Result<Self, Error> {
         let (begin, end) = (range.start, range.end);
         let most = (end - begin).min(MAX_PICKLE) as usize;
         let mut text = Vec::new();
         if text.try_reserve_exact(most).is_err() {
-            let what = source.name().to_owned();
-            return Err(CheckpointError::OutOfMemory { what, bytes: most });
+            return Err(Error::out_of_memory(source.name().to_owned(), most));
         }
         Ok(Self {
             source,
@@ -92,13 +92,13 @@ impl<'s, 'c> Unpickler<'s, 'c> {
     }
 
     /// An error at the current position.
-    pub(super) fn wrong(&self, message: impl core::fmt::Display) -> CheckpointError {
+    pub(super) fn wrong(&self, message: impl core::fmt::Display) -> Error {
         let message = format!("{message} (pickle, before byte {})", self.position());
-        CheckpointError::TorchFile { file: self.source.name().to_owned(), message }
+        wrong_state_dict(self.source, message)
     }
 
     /// Reads one pickle, and forgets its stack and its memo.
-    pub(super) fn load(&mut self) -> Result<Value, CheckpointError> {
+    pub(super) fn load(&mut self) -> Result<Value, Error> {
         let loaded = self.run();
         self.stack = Vec::new();
         self.marks = Vec::new();
@@ -106,7 +106,7 @@ impl<'s, 'c> Unpickler<'s, 'c> {
         loaded
     }
 
-    fn run(&mut self) -> Result<Value, CheckpointError> {
+    fn run(&mut self) -> Result<Value, Error> {
         loop {
             self.instructions += 1;
             let most = MAX_INSTRUCTIONS + self.source.len() / BYTES_PER_INSTRUCTION;
@@ -129,7 +129,7 @@ impl<'s, 'c> Unpickler<'s, 'c> {
         }
     }
 
-    fn execute(&mut self, opcode: u8) -> Result<(), CheckpointError> {
+    fn execute(&mut self, opcode: u8) -> Result<(), Error> {
         match opcode {
             b'\x80' => {
                 let [version] = self.array()?;
@@ -254,7 +254,7 @@ impl<'s, 'c> Unpickler<'s, 'c> {
     }
 
     /// The next `len` bytes, as a range of the text.
-    fn take(&mut self, len: u64) -> Result<Range<usize>, CheckpointError> {
+    fn take(&mut self, len: u64) -> Result<Range<usize>, Error> {
         let have = (self.text.len() - self.at) as u64;
         if len > have {
             self.fill(len)?;
@@ -265,7 +265,7 @@ impl<'s, 'c> Unpickler<'s, 'c> {
     }
 
     /// Reads until at least `len` bytes follow the position.
-    fn fill(&mut self, len: u64) -> Result<(), CheckpointError> {
+    fn fill(&mut self, len: u64) -> Result<(), Error> {
         let (at, available) = (self.at as u64, self.end - self.begin);
         if len > available - at {
             return Err(self.wrong(format_args!(
@@ -284,13 +284,13 @@ impl<'s, 'c> Unpickler<'s, 'c> {
         self.source.read_at(self.begin + start as u64, &mut self.text[start..])
     }
 
-    fn array<const N: usize>(&mut self) -> Result<[u8; N], CheckpointError> {
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], Error> {
         let range = self.take(N as u64)?;
         Ok(self.text[range].first_chunk().copied().unwrap_or([0; N]))
     }
 
     /// The bytes up to a newline, and behind it.
-    fn line(&mut self) -> Result<Range<usize>, CheckpointError> {
+    fn line(&mut self) -> Result<Range<usize>, Error> {
         let start = self.at;
         while self.at - start <= MAX_NAME {
             let [byte] = self.array()?;
@@ -303,7 +303,7 @@ impl<'s, 'c> Unpickler<'s, 'c> {
         )))
     }
 
-    fn long(&mut self) -> Result<(), CheckpointError> {
+    fn long(&mut self) -> Result<(), Error> {
         let [len] = self.array()?;
         let range = self.take(len.into())?;
         let bytes = &self.text[range.clone()];
@@ -319,7 +319,7 @@ impl<'s, 'c> Unpickler<'s, 'c> {
         self.push(value)
     }
 
-    fn push(&mut self, value: Value) -> Result<(), CheckpointError> {
+    fn push(&mut self, value: Value) -> Result<(), Error> {
         if self.stack.len() == MAX_STACK {
             return Err(self.wrong(format_args!(
                 "more than {MAX_STACK} values on the stack, which no real file has"
@@ -329,14 +329,14 @@ impl<'s, 'c> Unpickler<'s, 'c> {
         Ok(())
     }
 
-    fn push_result(&mut self, value: Result<Value, String>) -> Result<(), CheckpointError> {
+    fn push_result(&mut self, value: Result<Value, String>) -> Result<(), Error> {
         match value {
             Ok(value) => self.push(value),
             Err(message) => Err(self.wrong(message)),
         }
     }
 
-    fn push_text(&mut self, len: u64) -> Result<(), CheckpointError> {
+    fn push_text(&mut self, len: u64) -> Result<(), Error> {
         let range = self.take(len)?;
         self.push(Span::new(range).map_or(Value::None, Value::Text))
     }
@@ -346,17 +346,17 @@ impl<'s, 'c> Unpickler<'s, 'c> {
         self.stack.len() - self.marks.last().copied().unwrap_or(0)
     }
 
-    fn empty(&self) -> CheckpointError {
+    fn empty(&self) -> Error {
         self.wrong("expected a value on the stack, found none")
     }
 
-    fn pop(&mut self) -> Result<Value, CheckpointError> {
+    fn pop(&mut self) -> Result<Value, Error> {
         let value = if self.above() > 0 { self.stack.pop() } else { None };
         value.ok_or_else(|| self.empty())
     }
 
     /// Removes the last mark. Returns how many values are above it.
-    fn marked(&mut self) -> Result<usize, CheckpointError> {
+    fn marked(&mut self) -> Result<usize, Error> {
         let count = self.above();
         match self.marks.pop() {
             Some(_) => Ok(count),
@@ -365,21 +365,21 @@ impl<'s, 'c> Unpickler<'s, 'c> {
     }
 
     /// The start of the last `count` values.
-    fn last(&self, count: usize) -> Result<usize, CheckpointError> {
+    fn last(&self, count: usize) -> Result<usize, Error> {
         if count > self.above() {
             return Err(self.empty());
         }
         Ok(self.stack.len() - count)
     }
 
-    fn push_tuple(&mut self, count: usize) -> Result<(), CheckpointError> {
+    fn push_tuple(&mut self, count: usize) -> Result<(), Error> {
         let start = self.last(count)?;
         let tuple = self.values.tuple(&self.stack[start..]);
         self.stack.truncate(start);
         self.push_result(tuple)
     }
 
-    fn append(&mut self, count: usize) -> Result<(), CheckpointError> {
+    fn append(&mut self, count: usize) -> Result<(), Error> {
         let start = self.last(count + 1)?;
         let (list, items) = (self.stack[start], &self.stack[start + 1..]);
         let Value::List(index) = list else {
@@ -390,7 +390,7 @@ impl<'s, 'c> Unpickler<'s, 'c> {
         appended.map_err(|message| self.wrong(message))
     }
 
-    fn set_items(&mut self, count: usize) -> Result<(), CheckpointError> {
+    fn set_items(&mut self, count: usize) -> Result<(), Error> {
         let start = self.last(count + 1)?;
         let (dict, items) = (self.stack[start], &self.stack[start + 1..]);
         let Value::Dict(index) = dict else {
@@ -406,7 +406,7 @@ impl<'s, 'c> Unpickler<'s, 'c> {
     }
 
     /// Stores the last value. Picklers count from 0, that of Python 2 from 1.
-    fn memoize(&mut self, index: usize) -> Result<(), CheckpointError> {
+    fn memoize(&mut self, index: usize) -> Result<(), Error> {
         let start = self.last(1)?;
         let value = self.stack[start];
         let next = self.memo.len();
@@ -425,7 +425,7 @@ impl<'s, 'c> Unpickler<'s, 'c> {
         Ok(())
     }
 
-    fn recall(&mut self, index: usize) -> Result<(), CheckpointError> {
+    fn recall(&mut self, index: usize) -> Result<(), Error> {
         match self.memo.get(index).copied().flatten() {
             Some(value) => self.push(value),
             None => Err(self.wrong(format_args!(
@@ -435,7 +435,7 @@ impl<'s, 'c> Unpickler<'s, 'c> {
         }
     }
 
-    fn global(&mut self, module: Range<usize>, name: Range<usize>) -> Result<(), CheckpointError> {
+    fn global(&mut self, module: Range<usize>, name: Range<usize>) -> Result<(), Error> {
         let [module, name] = [module, name].map(|range| String::from_utf8_lossy(&self.text[range]));
         match Global::of(&module, &name) {
             Some(global) => self.push(Value::Global(global)),
@@ -447,7 +447,7 @@ impl<'s, 'c> Unpickler<'s, 'c> {
         }
     }
 
-    fn reduce(&mut self) -> Result<(), CheckpointError> {
+    fn reduce(&mut self) -> Result<(), Error> {
         match (self.pop()?, self.pop()?) {
             (Value::Tuple(arguments), Value::Global(function)) => {
                 let result = call(&mut self.values, function, arguments);
@@ -462,7 +462,7 @@ impl<'s, 'c> Unpickler<'s, 'c> {
     }
 
     /// Sets the attributes of an object. An `OrderedDict` of tensors has one, `_metadata`, which is not used.
-    fn build(&mut self) -> Result<(), CheckpointError> {
+    fn build(&mut self) -> Result<(), Error> {
         let (state, object) = (self.pop()?, self.pop()?);
         let (Value::Dict(attributes), Value::Dict(_)) = (state, object) else {
             let (state, object) = (state.kind(), object.kind());

@@ -4,8 +4,9 @@
 use rawzip::{CompressionMethod, ReaderAt, ZipLocator};
 use std::io;
 
-use crate::checkpoint::CheckpointError;
 use crate::checkpoint::byte_source::Source;
+use crate::checkpoint::faults::{shared_bytes, wrong_state_dict};
+use crate::error::Error;
 use crate::printable_text::sanitized;
 
 /// Maximum number of entries: a storage for each tensor of the largest file, and a few more.
@@ -35,21 +36,18 @@ impl ReaderAt for Bytes<'_, '_> {
         let out = &mut out[..available];
         match self.0.read_at(offset, out) {
             Ok(()) => Ok(available),
-            Err(CheckpointError::Unreadable { error, .. }) => Err(error),
+            Err(Error::Io { error, .. }) => Err(error),
             Err(_) => Err(io::ErrorKind::InvalidData.into()),
         }
     }
 }
 
 /// The entries of the archive in `source`, sorted by name.
-pub(super) fn read_directory(source: &Source<'_>) -> Result<Vec<ZipEntry>, CheckpointError> {
-    let wrong = |message: String| {
-        let file = source.name().to_owned();
-        CheckpointError::TorchFile { file, message: format!("{message} (zip archive)") }
-    };
+pub(super) fn read_directory(source: &Source<'_>) -> Result<Vec<ZipEntry>, Error> {
+    let wrong = |message: String| wrong_state_dict(source, format!("{message} (zip archive)"));
     let invalid = |error: rawzip::Error, what: &str| match error.into_kind() {
         rawzip::ErrorKind::IO(error) if error.kind() != io::ErrorKind::UnexpectedEof => {
-            CheckpointError::Unreadable { file: source.name().to_owned(), error }
+            Error::unreadable(source.name(), error)
         }
         kind => wrong(format!("{what}: {kind}: truncated?")),
     };
@@ -132,8 +130,7 @@ pub(super) fn read_directory(source: &Source<'_>) -> Result<Vec<ZipEntry>, Check
         if let &[(_, end, first), (begin, _, second)] = pair
             && begin < end
         {
-            let (file, first, second) = (source.name().to_owned(), shown(first), shown(second));
-            return Err(CheckpointError::Overlap { file, first, second });
+            return Err(shared_bytes(source, &shown(first), &shown(second)));
         }
     }
     entries.sort_unstable_by(|a, b| a.name.cmp(&b.name));

@@ -4,9 +4,10 @@ use super::packed_weight::{PackedWeight, PruningTableRange};
 use super::parameter::{Parameter, Place};
 use crate::checkpoint::Checkpoint;
 use crate::config::Config;
-use crate::memory::{MemoryError, Planner};
-use crate::model::error::ModelError;
-use crate::model::weight_dtypes::{WeightDtype, WeightDtypes, WeightDtypesError};
+use crate::error::Error;
+use crate::memory::Planner;
+use crate::model::weight_dtypes::WEIGHTS;
+use crate::model::weight_dtypes::{DTYPE, WeightDtype, WeightDtypes, shown, unfit};
 use crate::network::TensorId;
 use crate::network::visitor::{self, AffineTensors, Network, TableTensor, Tensor, TensorVisitor};
 use core::ops::Range;
@@ -63,10 +64,7 @@ pub(crate) struct ResolvedDtypes {
 
 impl ResolvedDtypes {
     /// The requested dtypes, and those of `checkpoint`.
-    pub(crate) fn of(
-        checkpoint: &Checkpoint<'_>,
-        requested: &WeightDtypes,
-    ) -> Result<Self, ModelError> {
+    pub(crate) fn of(checkpoint: &Checkpoint<'_>, requested: &WeightDtypes) -> Result<Self, Error> {
         let mut stored = HashMap::new();
         for role in TensorId::all(checkpoint.config()) {
             let dtype = checkpoint.optional(role)?.map(|tensor| tensor.dtype());
@@ -86,7 +84,7 @@ impl ResolvedDtypes {
     }
 
     /// The common dtype of several maps that share a matrix.
-    fn of_all(&self, maps: &[AffineTensors]) -> Result<WeightDtype, WeightDtypesError> {
+    fn of_all(&self, maps: &[AffineTensors]) -> Result<WeightDtype, Error> {
         let dtypes = maps.iter().map(|map| (map.weight.role, self.dtype(map.weight.role)));
         let Some(first) = dtypes.clone().next() else { return Ok(Dtype::F32.into()) };
         match dtypes.into_iter().find(|&(_, dtype)| dtype != first.1) {
@@ -95,7 +93,12 @@ impl ResolvedDtypes {
             Some(_) if maps.iter().all(|map| self.requested.of(map.weight.role).is_none()) => {
                 Ok(Dtype::F32.into())
             }
-            Some(second) => Err(WeightDtypesError::Shared { first, second }),
+            Some(second) => {
+                let expected =
+                    format!("one dtype for {} and {}, which are one matrix", first.0, second.0);
+                let found = format!("{} and {}", first.1, second.1);
+                Err(Error::invalid_option(DTYPE, expected, found))
+            }
         }
     }
 }
@@ -121,11 +124,7 @@ pub(crate) struct Placement {
 
 impl Placement {
     /// Assigns ranges to the network of `config`.
-    pub(crate) fn new(
-        config: &Config,
-        isa: Isa,
-        dtypes: ResolvedDtypes,
-    ) -> Result<Self, ModelError> {
+    pub(crate) fn new(config: &Config, isa: Isa, dtypes: ResolvedDtypes) -> Result<Self, Error> {
         let mut layout =
             Layout { isa, dtypes, planner: Planner::default(), parameters: Vec::new() };
         let network = visitor::walk(config, &mut layout)?;
@@ -133,7 +132,11 @@ impl Placement {
         let columns = |parameter: &&Parameter| matches!(parameter.place, Place::Columns { .. });
         let matrices: Vec<TensorId> = parameters.iter().filter(columns).map(|p| p.role).collect();
         if let Some(path) = dtypes.requested.unmatched(&matrices) {
-            return Err(WeightDtypesError::Useless { found: path.to_owned() }.into());
+            return Err(Error::invalid_option(
+                DTYPE,
+                "exceptions for matrices of this model",
+                format!("one for {}, which names none", shown(path)),
+            ));
         }
         Ok(Self { isa, dtypes, network, parameters, floats: planner.floats() })
     }
@@ -146,9 +149,9 @@ impl Placement {
 
 impl Layout {
     /// Reserves `floats` floats. Returns their range, and the number of floats including the padding after them.
-    fn take(&mut self, floats: usize) -> Result<(Range<usize>, usize), MemoryError> {
+    fn take(&mut self, floats: usize) -> Result<(Range<usize>, usize), Error> {
         let before = self.planner.floats();
-        let range = self.planner.take(floats)?;
+        let range = self.planner.take(floats).map_err(Error::of_memory(WEIGHTS))?;
         Ok((range, self.planner.floats() - before))
     }
 
@@ -165,10 +168,10 @@ impl Layout {
     }
 
     /// Reserves memory for a tensor in its own layout, without its first `skip` rows.
-    fn rows(&mut self, tensor: Tensor, skip: usize) -> Result<Range<usize>, MemoryError> {
+    fn rows(&mut self, tensor: Tensor, skip: usize) -> Result<Range<usize>, Error> {
         let (rows, columns) = rows_and_columns(&tensor);
         let floats = rows.saturating_sub(skip).checked_mul(columns);
-        let (range, floats) = self.take(floats.ok_or(MemoryError::TooLarge)?)?;
+        let (range, floats) = self.take(floats.ok_or(Error::too_large(WEIGHTS))?)?;
         self.push(tensor, Place::Rows { range: range.clone(), skip }, floats);
         Ok(range)
     }
@@ -179,9 +182,9 @@ impl TensorVisitor for Layout {
     type Norm = Norm;
     type Linear = Linear;
     type Output = Output;
-    type Error = ModelError;
+    type Error = Error;
 
-    fn table(&mut self, table: TableTensor, same: Option<&Table>) -> Result<Table, ModelError> {
+    fn table(&mut self, table: TableTensor, same: Option<&Table>) -> Result<Table, Error> {
         let TableTensor { tensor, skip } = table;
         let role = tensor.role;
         if let Some(same) = same {
@@ -193,18 +196,18 @@ impl TensorVisitor for Layout {
         Ok(Table { role, range, rows: rows.saturating_sub(skip), columns })
     }
 
-    fn norm(&mut self, norm: AffineTensors) -> Result<Norm, ModelError> {
+    fn norm(&mut self, norm: AffineTensors) -> Result<Norm, Error> {
         let weight = self.rows(norm.weight, 0)?;
         let bias = norm.bias.map(|bias| self.rows(bias, 0)).transpose()?;
         Ok(Norm { weight, bias })
     }
 
-    fn linear(&mut self, maps: Vec<AffineTensors>) -> Result<Linear, ModelError> {
+    fn linear(&mut self, maps: Vec<AffineTensors>) -> Result<Linear, Error> {
         let depth = maps.first().map_or(0, |map| rows_and_columns(&map.weight).1);
         let columns = maps.iter().map(|map| rows_and_columns(&map.weight).0).sum();
         let dtype = self.dtypes.of_all(&maps)?;
         let floats = PackedWeight::floats(self.isa, dtype, depth, columns)
-            .map_err(|error| ModelError::Unfit { dtype, error })?;
+            .map_err(|error| unfit(dtype, error))?;
         let (range, mut matrix_left) = self.take(floats)?;
         let matrix = PackedWeight { range, depth, columns, dtype };
         // The floats of one map: the shared matrix is divided in proportion to the outputs.
@@ -230,7 +233,7 @@ impl TensorVisitor for Layout {
         Ok(Linear { matrix, bias: has_bias.then_some(bias) })
     }
 
-    fn output(&mut self, map: AffineTensors, same: Option<&Table>) -> Result<Output, ModelError> {
+    fn output(&mut self, map: AffineTensors, same: Option<&Table>) -> Result<Output, Error> {
         let tensor = map.weight.clone();
         let role = tensor.role;
         let linear = self.linear(vec![map])?;

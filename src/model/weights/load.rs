@@ -4,10 +4,11 @@ use super::layout::Table;
 use super::packed_weight::{PackedWeight, Weight};
 use super::parameter::{Parameter, Place};
 use crate::checkpoint::{Checkpoint, TensorId, TensorView};
+use crate::error::Error;
 use crate::memory::zeros;
-use crate::model::error::ModelError;
 use crate::model::load_options::LoadOptions;
-use crate::model::weight_dtypes::WeightDtype;
+use crate::model::weight_dtypes::WEIGHTS;
+use crate::model::weight_dtypes::{WeightDtype, unfit};
 use core::ops::Range;
 use simdformer_kernels::{Isa, Matrix, PackOptions, Parallelism, QuantizedMatrix};
 
@@ -48,7 +49,7 @@ fn pack(
     block: &mut [f32],
     first: usize,
     memory: &mut [f32],
-) -> Result<(), ModelError> {
+) -> Result<(), Error> {
     let (rows, row) = block.split_at_mut(block.len().saturating_sub(scratch_len(shape)));
     if let &[_, _, width] = shape {
         rows.chunks_exact_mut(row.len()).for_each(|taps| transpose_taps(taps, width, row));
@@ -64,9 +65,10 @@ fn pack_rows(
     first: usize,
     panels: &mut [f32],
     parallelism: Parallelism<'_>,
-) -> Result<(), ModelError> {
+) -> Result<(), Error> {
     let &PackedWeight { depth, columns, dtype, .. } = matrix;
-    let rows = Matrix::new(rows, rows.len() / depth, depth).map_err(|_| ModelError::TooLarge)?;
+    let rows =
+        Matrix::new(rows, rows.len() / depth, depth).map_err(|_| Error::too_large(WEIGHTS))?;
     let (rows, shape) = (rows.transposed(), (depth, columns));
     match dtype {
         WeightDtype::Float(dtype) => {
@@ -76,7 +78,7 @@ fn pack_rows(
             QuantizedMatrix::quantize_block(isa, rows, shape, first, panels)
         }
     }
-    .map_err(|error| ModelError::Unfit { dtype, error })
+    .map_err(|error| unfit(dtype, error))
 }
 
 /// Transposes a row of a convolution from `[inputs, width]` to `[width, inputs]`, the order of its window in
@@ -98,8 +100,8 @@ pub(crate) fn load(
     options: &mut LoadOptions<'_>,
     parameters: &[Parameter],
     memory: &mut [f32],
-) -> Result<(), ModelError> {
-    let tensors: Result<Vec<Option<TensorView<'_>>>, ModelError> =
+) -> Result<(), Error> {
+    let tensors: Result<Vec<Option<TensorView<'_>>>, Error> =
         parameters.iter().map(|parameter| tensor_of(checkpoint, parameter)).collect();
     let tensors = tensors?;
     let total = tensors.iter().flatten().map(TensorView::stored_bytes).sum();
@@ -109,7 +111,7 @@ pub(crate) fn load(
         options.report(rows.name(), done, total)
     };
     // A few rows of the current tensor.
-    let mut block = zeros(staged_floats(parameters))?;
+    let mut block = zeros(staged_floats(parameters)).map_err(Error::of_memory(WEIGHTS))?;
     for (parameter, tensor) in parameters.iter().zip(tensors) {
         match (&parameter.place, tensor) {
             (Place::Rows { range, .. }, Some(tensor)) => {
@@ -145,7 +147,7 @@ pub(crate) fn load(
 fn tensor_of<'c>(
     checkpoint: &'c Checkpoint<'_>,
     parameter: &Parameter,
-) -> Result<Option<TensorView<'c>>, ModelError> {
+) -> Result<Option<TensorView<'c>>, Error> {
     let role = parameter.role;
     let tensor = match (&parameter.place, role.may_be_absent()) {
         (Place::PruningTable(_) | Place::Shared(_), _) => None,
@@ -168,7 +170,7 @@ fn blocks(tensor: &TensorView<'_>, most: usize) -> impl Iterator<Item = Range<us
 }
 
 /// Writes a tensor: its role, its shape, and the output, which holds zeros.
-pub(crate) type Fill<'f> = dyn FnMut(TensorId, &[usize], &mut [f32]) -> Result<(), ModelError> + 'f;
+pub(crate) type Fill<'f> = dyn FnMut(TensorId, &[usize], &mut [f32]) -> Result<(), Error> + 'f;
 
 /// Floats of the staging buffer for a tensor that cannot be written directly to its range.
 fn written(parameter: &Parameter) -> usize {
@@ -193,7 +195,7 @@ pub(crate) fn fill(
     parameters: &[Parameter],
     tied: Option<&Table>,
     memory: &mut [f32],
-) -> Result<(), ModelError> {
+) -> Result<(), Error> {
     let is_tied = |parameter: &&Parameter| tied.is_some() && parameter.role == TensorId::Output;
     let own = || parameters.iter().filter(|parameter| !is_tied(parameter));
     let total = own().map(stored_bytes).sum();
@@ -206,7 +208,8 @@ pub(crate) fn fill(
     };
     // The staging buffer for tensors whose layout in memory differs from their shape. It is allocated for the
     // largest tensor before the first call of `fill`.
-    let mut whole = zeros(own().map(written).max().unwrap_or(0))?;
+    let floats = own().map(written).max().unwrap_or(0);
+    let mut whole = zeros(floats).map_err(Error::of_memory(WEIGHTS))?;
     // Length of the prefix of `whole` that may hold numbers other than zero.
     let mut used = 0;
     for parameter in parameters {
@@ -227,7 +230,7 @@ pub(crate) fn fill(
             (Place::Columns { matrix, .. }, Some(table)) if *role == TensorId::Output => {
                 // The planner returns disjoint ranges.
                 let parts = memory.get_disjoint_mut([table.range.clone(), matrix.range.clone()]);
-                let [rows, panels] = parts.map_err(|_| ModelError::TooLarge)?;
+                let [rows, panels] = parts.map_err(|_| Error::too_large(WEIGHTS))?;
                 pack_rows(matrix, isa, rows, 0, panels, Parallelism::Serial)?;
             }
             (Place::Columns { matrix, first }, _) => {
@@ -260,7 +263,7 @@ pub(crate) fn unpack(
     role: TensorId,
     memory: &[f32],
     out: &mut Vec<f32>,
-) -> Result<(), ModelError> {
+) -> Result<(), Error> {
     // A pruning table comes after the matrix of the same role.
     let found = parameters.iter().find(|parameter| parameter.role == role);
     let Some(Parameter { shape, place, .. }) = found else { return Ok(()) };
@@ -273,7 +276,8 @@ pub(crate) fn unpack(
         }
         Place::Columns { matrix, first } => {
             let Weight::Floats(packed) = matrix.read(isa, memory)? else {
-                return Err(ModelError::Quantized { role, dtype: matrix.dtype });
+                let (operand, found) = (format!("the weights of {role}"), matrix.dtype.to_string());
+                return Err(Error::unsupported(operand, "f32, bf16 or f16, to be saved", found));
             };
             let columns = *first..first + shape.first().copied().unwrap_or(0);
             let start = out.len();
@@ -297,11 +301,13 @@ pub(crate) fn unpack(
 }
 
 /// Checks the numbers as for a checkpoint: minus infinity in the output bias is valid and bans a token.
-fn finite(role: TensorId, numbers: &[f32]) -> Result<(), ModelError> {
+fn finite(role: TensorId, numbers: &[f32]) -> Result<(), Error> {
     let bias = role == TensorId::OutputBias;
     let good = |x: f32| x.is_finite() || bias && x == f32::NEG_INFINITY;
     match numbers.iter().position(|&x| !good(x)) {
-        Some(index) => Err(ModelError::NotFinite { role, index, found: numbers[index] }),
+        Some(index) => {
+            Err(Error::not_finite(format!("the weights of {role}"), index, numbers[index]))
+        }
         None => Ok(()),
     }
 }
@@ -326,21 +332,21 @@ pub(crate) fn refresh<'r>(
     rows_of: &(dyn Fn(TensorId) -> &'r [f32] + Sync),
     scratch: &mut [f32],
     parallelism: Parallelism<'_>,
-) -> Result<(), ModelError> {
+) -> Result<(), Error> {
     for Parameter { role, shape, place, .. } in parameters {
         match place {
             Place::Columns { matrix, first } if scratch_len(shape) > 0 => {
                 let per_block = ROWS_PER_READ * scratch_len(shape);
                 for (index, rows) in rows_of(*role).chunks(per_block).enumerate() {
                     let block = scratch.get_mut(..rows.len() + scratch_len(shape));
-                    let block = block.ok_or(ModelError::TooLarge)?;
+                    let block = block.ok_or(Error::too_large(WEIGHTS))?;
                     block[..rows.len()].copy_from_slice(rows);
                     pack(matrix, isa, shape, block, first + index * ROWS_PER_READ, memory)?;
                 }
             }
             Place::Rows { range, skip } => {
                 let columns: usize = shape.iter().skip(1).product();
-                let rows = rows_of(*role).get(skip * columns..).ok_or(ModelError::TooLarge)?;
+                let rows = rows_of(*role).get(skip * columns..).ok_or(Error::too_large(WEIGHTS))?;
                 memory[range.clone()].copy_from_slice(rows);
             }
             Place::Columns { matrix, first } => {

@@ -24,10 +24,11 @@ pub(crate) use load::{Fill, staged_floats};
 pub(crate) use packed_weight::Backward;
 pub(crate) use packed_weight::{Input, Weight};
 
-use super::error::ModelError;
 use super::load_options::LoadOptions;
+use super::weight_dtypes::WEIGHTS;
 use crate::checkpoint::Checkpoint;
 use crate::config::Config;
+use crate::error::Error;
 use crate::memory::{Buffer, SharedMemory};
 use crate::network::{TensorId, visitor};
 use core::ops::Range;
@@ -58,8 +59,8 @@ pub(crate) struct Weights {
 
 impl Placement {
     /// Allocates the memory, filled with zeros. Returns the weights, and the ranges of the network.
-    pub(crate) fn allocate(self) -> Result<(Weights, Network), ModelError> {
-        let memory = Buffer::owned(self.floats)?;
+    pub(crate) fn allocate(self) -> Result<(Weights, Network), Error> {
+        let memory = Buffer::owned(self.floats).map_err(Error::of_memory(WEIGHTS))?;
         Ok(self.with(memory))
     }
 
@@ -88,7 +89,7 @@ impl Weights {
         checkpoint: &Checkpoint<'_>,
         isa: Isa,
         options: &mut LoadOptions<'_>,
-    ) -> Result<(Self, Network), ModelError> {
+    ) -> Result<(Self, Network), Error> {
         let dtypes = ResolvedDtypes::of(checkpoint, &options.dtypes)?;
         let (mut weights, network) =
             Placement::new(checkpoint.config(), isa, dtypes)?.allocate()?;
@@ -103,7 +104,7 @@ impl Weights {
         isa: Isa,
         options: &mut LoadOptions<'_>,
         fill: &mut Fill<'_>,
-    ) -> Result<(Self, Network), ModelError> {
+    ) -> Result<(Self, Network), Error> {
         let dtypes =
             ResolvedDtypes { requested: options.dtypes.clone(), ..ResolvedDtypes::default() };
         let (mut weights, network) = Placement::new(config, isa, dtypes)?.allocate()?;
@@ -121,20 +122,20 @@ impl Weights {
         rows_of: &(dyn Fn(TensorId) -> &'r [f32] + Sync),
         scratch: &mut [f32],
         parallelism: Parallelism<'_>,
-    ) -> Result<(), ModelError> {
+    ) -> Result<(), Error> {
         let memory = self.memory.floats_mut();
         load::refresh(self.isa, &self.parameters, memory, rows_of, scratch, parallelism)
     }
 
     /// Appends the numbers of a tensor in the order of a checkpoint to `out`.
-    pub(crate) fn unpack(&self, role: TensorId, out: &mut Vec<f32>) -> Result<(), ModelError> {
+    pub(crate) fn unpack(&self, role: TensorId, out: &mut Vec<f32>) -> Result<(), Error> {
         load::unpack(self.isa, &self.parameters, role, self.memory.floats(), out)
     }
 
     /// Makes the weights writable: weights in shared memory are copied.
     #[cfg(feature = "train")]
-    pub(crate) fn own(&mut self) -> Result<(), ModelError> {
-        Ok(self.memory.own()?)
+    pub(crate) fn own(&mut self) -> Result<(), Error> {
+        self.memory.own().map_err(Error::of_memory(WEIGHTS))
     }
 
     /// Whether the weights are in memory that the caller shares.

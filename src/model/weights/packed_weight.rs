@@ -3,7 +3,8 @@
 //! A new dtype of weights is a variant of [`WeightDtype`], the code in this file to size, read and multiply it, and the
 //! code in `load.rs` to pack it.
 
-use crate::model::error::ModelError;
+use crate::error::Error;
+use crate::model::weight_dtypes::WEIGHTS;
 use crate::model::weight_dtypes::WeightDtype;
 use core::ops::Range;
 #[cfg(feature = "train")]
@@ -161,17 +162,17 @@ impl PruningTableRange {
     }
 
     /// Builds the table from the panels, which must be filled.
-    pub(crate) fn fill(&self, isa: Isa, memory: &mut [f32]) -> Result<(), ModelError> {
+    pub(crate) fn fill(&self, isa: Isa, memory: &mut [f32]) -> Result<(), Error> {
         // The planner returns disjoint ranges.
         let parts = memory.get_disjoint_mut([self.of.range.clone(), self.range.clone()]);
-        let [panels, bytes] = parts.map_err(|_| ModelError::TooLarge)?;
+        let [panels, bytes] = parts.map_err(|_| Error::too_large(WEIGHTS))?;
         let whole = PackedWeight { range: 0..panels.len(), ..self.of.clone() };
         match whole.read(isa, panels)? {
             Weight::Floats(panels) => {
-                PruningTable::build(&panels, bytes).map_err(|_| ModelError::TooLarge)?;
+                PruningTable::build(&panels, bytes).map_err(|_| Error::too_large(WEIGHTS))?;
                 Ok(())
             }
-            Weight::Bytes(..) => Err(ModelError::TooLarge),
+            Weight::Bytes(..) => Err(Error::too_large(WEIGHTS)),
         }
     }
 

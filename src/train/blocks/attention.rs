@@ -2,12 +2,12 @@
 //! the gradients of the block's input, of its four matrices and, in cross-attention, of the encoder output.
 
 use crate::config::Side;
+use crate::error::Error;
 use crate::model::forward::BlockId;
 use crate::model::pass_input::Relative;
 use crate::model::weights::{CrossAttention, Linear, Norm, SelfAttention};
 use crate::train::activation_checkpointing::SavedActivations;
 use crate::train::dropout::Site;
-use crate::train::error::TrainError;
 use crate::train::memory_plan::AttentionSaved;
 use crate::train::params;
 use crate::train::pass_context::{Pass, cut};
@@ -68,7 +68,7 @@ impl Pass<'_> {
         projected: &'m [f32],
         key_value: &'m [f32],
         relative: Relative<'m>,
-    ) -> Result<(Qkv<'m>, AttentionOptions<'m>), TrainError> {
+    ) -> Result<(Qkv<'m>, AttentionOptions<'m>), Error> {
         let shape @ [_, heads, head_dim] = self.run.heads(side, self.rows(side));
         let options = self.run.attention_options(side);
         if let BlockId::SelfAttention(layer) = block {
@@ -96,7 +96,7 @@ impl Pass<'_> {
         before: &Range<usize>,
         memory: &mut [f32],
         gradients: &mut [f32],
-    ) -> Result<(), TrainError> {
+    ) -> Result<(), Error> {
         let plan = self.plan.stack(side)?;
         let d = self.run.config.d_model;
         let shape @ [rows, heads, head_dim] = self.run.heads(side, self.rows(side));

@@ -12,10 +12,10 @@
 //! positions of one source, source after source. In the checkpoint, the three taps of an output are adjacent, so a
 //! matrix of one tap has a stride of three values.
 
+use crate::error::Error;
 use crate::input_features::Features;
 use crate::model::blocks::{CONV_ROWS, WIDTH, first_rows, reach, second_windows};
 use crate::model::weights::{Backward, Linear};
-use crate::train::error::TrainError;
 use crate::train::memory_plan::ConvSaved;
 use crate::train::params;
 use crate::train::pass_context::{Pass, cut};
@@ -66,7 +66,7 @@ impl Pass<'_> {
     }
 
     /// `pre = windows W + b` of the second convolution.
-    fn second(&self, second: &Linear, hidden: &[f32], pre: &mut [f32]) -> Result<(), TrainError> {
+    fn second(&self, second: &Linear, hidden: &[f32], pre: &mut [f32]) -> Result<(), Error> {
         let d = self.run.config.d_model;
         let windows = second_windows(hidden, pre.len() / d, d)?;
         let after = (Activation::Identity, PostOp::None);
@@ -80,7 +80,7 @@ impl Pass<'_> {
         ([first, second], flat): (&[Linear; 2], &[params::Linear; 2]),
         memory: &mut [f32],
         gradients: &mut [f32],
-    ) -> Result<(), TrainError> {
+    ) -> Result<(), Error> {
         let d = self.run.config.d_model;
         let (exec, parallelism) = (self.run.exec(), self.run.parallelism);
         let ConvSaved { window, hidden, first: pre, second: second_pre, d_second, d_first, .. } =
@@ -161,7 +161,7 @@ impl Pass<'_> {
         flat: &params::Linear,
         tap: usize,
         buffer: &'b mut [f32],
-    ) -> Result<Backward<'b>, TrainError> {
+    ) -> Result<Backward<'b>, Error> {
         let (outputs, inputs) = (flat.outputs, flat.inputs / WIDTH);
         let weight = &self.values[flat.weight.clone()];
         let weight = Matrix::strided(&weight[tap..], outputs, inputs, WIDTH * inputs, WIDTH)?;
@@ -177,7 +177,7 @@ impl Pass<'_> {
         (d_y, windows, step): (Matrix<'_>, &[f32], usize),
         gradients: &mut [f32],
         scratch: &mut [f32],
-    ) -> Result<(), TrainError> {
+    ) -> Result<(), Error> {
         let exec = self.run.exec();
         let (outputs, inputs) = (flat.outputs, flat.inputs / WIDTH);
         let ends = [d_y.rows() as u32];

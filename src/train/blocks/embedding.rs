@@ -1,13 +1,13 @@
 //! The backward pass of the embeddings: their norm, and the tables of tokens, positions and types.
 
 use crate::config::{Positions, Side};
+use crate::error::Error;
 use crate::memory::MemoryError;
 use crate::model::blocks::positions_after_norm;
 use crate::model::forward::BlockId;
 use crate::model::weights::Norm;
 use crate::network::visitor::Input;
 use crate::train::dropout::Site;
-use crate::train::error::TrainError;
 use crate::train::frozen;
 use crate::train::loss_step::Outcome;
 use crate::train::params;
@@ -23,7 +23,7 @@ impl Pass<'_> {
         norms: (Option<&Norm>, Option<&params::Norm>),
         memory: &mut [f32],
         gradients: &mut [f32],
-    ) -> Result<(), TrainError> {
+    ) -> Result<(), Error> {
         let plan = self.plan.stack(side)?;
         let floats = self.rows(side) * self.run.config.d_model;
         let saved = &plan.embedding_norm;
@@ -57,7 +57,7 @@ impl Pass<'_> {
         network: &params::Network,
         memory: &mut [f32],
         outcome: &mut Outcome<'_>,
-    ) -> Result<(), TrainError> {
+    ) -> Result<(), Error> {
         let config = self.run.config;
         let d = config.d_model;
         let skip = frozen::padding_row(config);
@@ -117,7 +117,7 @@ impl Pass<'_> {
         scale: f32,
         d_x: &[f32],
         outcome: &mut Outcome<'_>,
-    ) -> Result<(), TrainError> {
+    ) -> Result<(), Error> {
         let to = match tied {
             true => &mut *outcome.lookups,
             false => &mut outcome.gradients[table.range.clone()],

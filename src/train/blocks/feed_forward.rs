@@ -1,11 +1,11 @@
 //! The feed-forward block in training: its hidden layer, and the backward pass, one reduction chunk at a time.
 
 use crate::config::Side;
+use crate::error::Error;
 use crate::model::forward::BlockId;
 use crate::model::weights::FeedForward;
 use crate::train::activation_checkpointing::SavedActivations;
 use crate::train::dropout::Site;
-use crate::train::error::TrainError;
 use crate::train::params;
 use crate::train::pass_context::{Pass, cut};
 use core::ops::Range;
@@ -22,7 +22,7 @@ impl Pass<'_> {
         (rows, input): (Range<usize>, Option<&[f32]>),
         [gate, up]: [&mut [f32]; 2],
         hidden: &mut [f32],
-    ) -> Result<(), TrainError> {
+    ) -> Result<(), Error> {
         if let Some(input) = input {
             self.run.project(&block.up, input, &mut [], up)?;
             if let Some(layer) = &block.gate {
@@ -52,7 +52,7 @@ impl Pass<'_> {
         before: &Range<usize>,
         memory: &mut [f32],
         gradients: &mut [f32],
-    ) -> Result<(), TrainError> {
+    ) -> Result<(), Error> {
         let plan = self.plan.stack(side)?;
         let (saved, id) = (&plan.layers[layer].feed_forward, BlockId::FeedForward(layer));
         let config = self.run.config;

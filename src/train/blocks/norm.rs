@@ -1,8 +1,8 @@
 //! The norms of the layers in training: saving, recomputation and the backward pass, also around a block.
 
 use crate::config::Side;
+use crate::error::Error;
 use crate::model::weights::Norm;
-use crate::train::error::TrainError;
 use crate::train::params;
 use crate::train::pass_context::{Pass, cut};
 use simdformer_kernels::Input;
@@ -17,7 +17,7 @@ impl Pass<'_> {
         standard: &mut [f32],
         scale: &mut [f32],
         out: &mut [f32],
-    ) -> Result<(), TrainError> {
+    ) -> Result<(), Error> {
         let (d, exec) = (layer.weight.len(), self.run.exec());
         let (x, out) = (Self::matrix(x, d)?, Self::matrix_mut(out, d)?);
         let scale = &mut scale[..x.rows()];
@@ -33,7 +33,7 @@ impl Pass<'_> {
         layer: &Norm,
         standard: &[f32],
         out: &mut [f32],
-    ) -> Result<(), TrainError> {
+    ) -> Result<(), Error> {
         let (d, exec) = (layer.weight.len(), self.run.exec());
         let standard = Self::matrix(&standard[..out.len()], d)?;
         let out = Self::matrix_mut(out, d)?;
@@ -49,7 +49,7 @@ impl Pass<'_> {
         standard: &[f32],
         d_out: &[f32],
         gradients: &mut [f32],
-    ) -> Result<(), TrainError> {
+    ) -> Result<(), Error> {
         let (d, exec) = (flat.weight.len(), self.run.exec());
         let standard = Self::matrix(&standard[..d_out.len()], d)?;
         let d_out = Self::matrix(d_out, d)?;
@@ -76,7 +76,7 @@ impl Pass<'_> {
         (standard, scale): (&[f32], &[f32]),
         d_x: &mut [f32],
         gradients: &mut [f32],
-    ) -> Result<(), TrainError> {
+    ) -> Result<(), Error> {
         self.norm_parameters(flat, side, standard, d_x, gradients)?;
         let (d, exec) = (norm.weight.len(), self.run.exec());
         let standard = Self::matrix(&standard[..d_x.len()], d)?;
@@ -95,7 +95,7 @@ impl Pass<'_> {
         saved: (&[f32], &[f32]),
         d_x: &mut [f32],
         gradients: &mut [f32],
-    ) -> Result<(), TrainError> {
+    ) -> Result<(), Error> {
         match self.post_norm() {
             true => self.norm_backward(side, norms, saved, d_x, gradients),
             false => Ok(()),
@@ -111,7 +111,7 @@ impl Pass<'_> {
         (standard, scale): (&[f32], &[f32]),
         (d_out, d_x): (&[f32], &mut [f32]),
         gradients: &mut [f32],
-    ) -> Result<(), TrainError> {
+    ) -> Result<(), Error> {
         if self.post_norm() {
             return Ok(());
         }
@@ -131,7 +131,7 @@ impl Pass<'_> {
         norms: (Option<&Norm>, Option<&params::Norm>),
         memory: &mut [f32],
         gradients: &mut [f32],
-    ) -> Result<(), TrainError> {
+    ) -> Result<(), Error> {
         let plan = self.plan.stack(side)?;
         let floats = self.rows(side) * self.run.config.d_model;
         let saved = &plan.final_norm;

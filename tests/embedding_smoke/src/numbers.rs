@@ -1,7 +1,7 @@
 //! Pseudorandom numbers, and a small model made of them.
 
 use simdformer::Model;
-use simdformer::checkpoint::{Checkpoint, CheckpointError, Dtype, TensorId, TensorRef};
+use simdformer::checkpoint::{Checkpoint, Dtype, TensorId, TensorRef};
 use simdformer::config::{Config, Dimensions, SpecialTokens};
 use simdformer_kernels::{Executor, Isa, ThreadPool};
 use std::collections::BTreeMap;
@@ -99,7 +99,7 @@ pub(crate) fn tensors(config: &Config) -> Tensors {
 pub(crate) fn checkpoint<'t>(
     config: &Config,
     tensors: &'t Tensors,
-) -> Result<Checkpoint<'t>, CheckpointError> {
+) -> Result<Checkpoint<'t>, simdformer::Error> {
     Checkpoint::from_tensors(config.clone(), &|name| {
         let (shape, data) = tensors.get(name)?;
         Some(TensorRef { dtype: Dtype::F32, shape: shape.clone(), data })

@@ -2,9 +2,7 @@
 
 use crate::error::TextError;
 use core::fmt;
-use simdformer::checkpoint::CheckpointError;
-use simdformer::task_heads::HeadError;
-use simdformer::{ModelError, SessionError};
+use simdformer::{Error, SessionError};
 
 /// Why a model cannot be used for vectors or scores, or why a run ended.
 #[derive(Debug)]
@@ -12,12 +10,8 @@ use simdformer::{ModelError, SessionError};
 pub enum EmbedError {
     /// The tokenizer or a file of settings.
     Text(TextError),
-    /// The files of the weights.
-    Checkpoint(CheckpointError),
-    /// The weights.
-    Model(ModelError),
-    /// The modules after the transformer.
-    Head(HeadError),
+    /// The files of the model, its weights or the modules after the transformer.
+    Model(Error),
     /// Planning or running the model.
     Session(SessionError),
     /// The flag of [`Embedder::set_cancel`](super::Embedder::set_cancel) or
@@ -66,9 +60,7 @@ impl fmt::Display for EmbedError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Text(error) => error.fmt(f),
-            Self::Checkpoint(error) => error.fmt(f),
             Self::Model(error) => error.fmt(f),
-            Self::Head(error) => error.fmt(f),
             Self::Session(error) => error.fmt(f),
             Self::Cancelled => SessionError::Cancelled.fmt(f),
             Self::Prompt { found, known } if known.is_empty() => {
@@ -106,9 +98,7 @@ impl core::error::Error for EmbedError {
     fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
         match self {
             Self::Text(error) => error.source(),
-            Self::Checkpoint(error) => error.source(),
             Self::Model(error) => error.source(),
-            Self::Head(error) => error.source(),
             Self::Session(error) => error.source(),
             _ => None,
         }
@@ -121,21 +111,9 @@ impl From<TextError> for EmbedError {
     }
 }
 
-impl From<CheckpointError> for EmbedError {
-    fn from(error: CheckpointError) -> Self {
-        Self::Checkpoint(error)
-    }
-}
-
-impl From<ModelError> for EmbedError {
-    fn from(error: ModelError) -> Self {
+impl From<Error> for EmbedError {
+    fn from(error: Error) -> Self {
         Self::Model(error)
-    }
-}
-
-impl From<HeadError> for EmbedError {
-    fn from(error: HeadError) -> Self {
-        Self::Head(error)
     }
 }
 

@@ -52,7 +52,7 @@ pub use pack::{PackError, PackOptions, Packed, PackedPart, pack};
 
 use map_file::map_file;
 use simdformer::checkpoint::Checkpoint;
-use simdformer::{LoadOptions, Model, ModelError};
+use simdformer::{Error, LoadOptions, Model};
 use std::path::Path;
 
 /// As [`Model::load`]; if the directory of `checkpoint` has packed weights, they are mapped.
@@ -62,7 +62,7 @@ use std::path::Path;
 pub fn load<'c>(
     checkpoint: &Checkpoint<'_>,
     options: impl Into<LoadOptions<'c>>,
-) -> Result<Model, ModelError> {
+) -> Result<Model, Error> {
     Model::load(checkpoint, LoadOptions { map_packed: Some(map_file), ..options.into() })
 }
 
@@ -73,6 +73,6 @@ pub fn load<'c>(
 pub fn open<'c>(
     directory: impl AsRef<Path>,
     options: impl Into<LoadOptions<'c>>,
-) -> Result<Model, ModelError> {
+) -> Result<Model, Error> {
     load(&Checkpoint::open(directory)?, options)
 }

@@ -6,10 +6,10 @@ use crate::error::TextError;
 use core::fmt;
 use serde_json::Value;
 use simdformer::atomic_file;
-use simdformer::checkpoint::{Checkpoint, CheckpointError};
+use simdformer::checkpoint::Checkpoint;
 use simdformer::kernels::Isa;
-use simdformer::task_heads::{Classifier, HeadError};
-use simdformer::{Fingerprint, LoadOptions, Model, ModelError, WeightDtypes};
+use simdformer::task_heads::Classifier;
+use simdformer::{Error, Fingerprint, LoadOptions, Model, WeightDtypes};
 use std::fs::{self, File};
 use std::io;
 use std::path::{Component, Path, PathBuf};
@@ -61,8 +61,7 @@ pub struct PackedPart {
 /// To have one directory for machines of several kinds, pack on each kind and copy the files `model.*.packed` together.
 ///
 /// # Errors
-/// `directory` is [no checkpoint](PackError::Checkpoint) or already packed; a weight cannot be
-/// [loaded or saved](PackError::Model); `out` is [not empty](PackError::NotEmpty); a file cannot be
+/// `directory` is no checkpoint, or a weight cannot be loaded or saved ([`PackError::Model`]); it is already packed; `out` is [not empty](PackError::NotEmpty); a file cannot be
 /// [copied](PackError::File).
 pub fn pack(
     directory: impl AsRef<Path>,
@@ -80,7 +79,7 @@ pub fn pack(
         return Err(PackError::NotEmpty { directory: out.to_owned() });
     }
     let isas = match &options.isas[..] {
-        [] => vec![Isa::detect().map_err(ModelError::Isa)?],
+        [] => vec![Isa::detect().map_err(Error::from)?],
         isas => isas.to_vec(),
     };
     let begun = Begun(Some(out));
@@ -206,12 +205,8 @@ fn in_file(path: &Path) -> impl Fn(io::Error) -> PackError {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum PackError {
-    /// The directory of the checkpoint.
-    Checkpoint(CheckpointError),
-    /// The weights.
-    Model(ModelError),
-    /// The classifier.
-    Head(HeadError),
+    /// The directory of the checkpoint, the weights or the classifier.
+    Model(Error),
     /// A file of settings.
     Text(TextError),
     /// The directory has packed weights already.
@@ -241,9 +236,7 @@ pub enum PackError {
 impl fmt::Display for PackError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Checkpoint(error) => error.fmt(f),
             Self::Model(error) => error.fmt(f),
-            Self::Head(error) => error.fmt(f),
             Self::Text(error) => error.fmt(f),
             Self::AlreadyPacked { directory } => {
                 let directory = directory.display();
@@ -265,9 +258,7 @@ impl fmt::Display for PackError {
 impl core::error::Error for PackError {
     fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
         match self {
-            Self::Checkpoint(error) => error.source(),
             Self::Model(error) => error.source(),
-            Self::Head(error) => error.source(),
             Self::Text(error) => error.source(),
             Self::File { error, .. } => error.source(),
             Self::AlreadyPacked { .. } | Self::NotEmpty { .. } | Self::Changed { .. } => None,
@@ -275,21 +266,9 @@ impl core::error::Error for PackError {
     }
 }
 
-impl From<CheckpointError> for PackError {
-    fn from(error: CheckpointError) -> Self {
-        Self::Checkpoint(error)
-    }
-}
-
-impl From<ModelError> for PackError {
-    fn from(error: ModelError) -> Self {
+impl From<Error> for PackError {
+    fn from(error: Error) -> Self {
         Self::Model(error)
-    }
-}
-
-impl From<HeadError> for PackError {
-    fn from(error: HeadError) -> Self {
-        Self::Head(error)
     }
 }
 

@@ -5,7 +5,7 @@ use crate::TextError;
 use crate::document::DocumentError;
 use core::fmt;
 use simdformer::search::SearchError;
-use simdformer::{ModelError, SessionError};
+use simdformer::{Error, SessionError};
 use std::io;
 
 /// Why a call failed. What concerns one sentence only is a [`Failure`] of its translation instead.
@@ -15,7 +15,7 @@ pub enum TranslateError {
     /// The tokenizer: a language that the model does not have, or a text that it cannot segment.
     Text(TextError),
     /// The model cannot be read.
-    Model(ModelError),
+    Model(Error),
     /// The session: no memory, or a model without a decoder.
     Session(SessionError),
     /// The search options are invalid.
@@ -81,8 +81,8 @@ impl From<TextError> for TranslateError {
     }
 }
 
-impl From<ModelError> for TranslateError {
-    fn from(error: ModelError) -> Self {
+impl From<Error> for TranslateError {
+    fn from(error: Error) -> Self {
         Self::Model(error)
     }
 }
