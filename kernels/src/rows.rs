@@ -5,7 +5,7 @@
 //! Closures are `#[inline(always)]` like the walkers, so that they are compiled for the instruction set.
 
 use crate::row_prefetch::PrefetchRow;
-use crate::simd::{MAX_LANES, MOST_PARTS, SimdF32, sum_of_parts};
+use crate::simd::{MAX_LANES, MOST_PARTS, SimdF32, array_of, sum_of_parts};
 #[cfg(feature = "train")]
 use crate::simd::{MOST_VECTORS, VIRTUAL, sum_of_lanes};
 
@@ -209,11 +209,7 @@ pub(crate) fn fold_parts<S: SimdF32, const R: usize, const SUMS: usize, const WI
         }
         first += width;
     }
-    each_sum(
-        parts,
-        #[inline(always)]
-        |parts| sum_of_parts(s, parts),
-    )
+    array_of!(sum in SUMS => array_of!(row in R => sum_of_parts(s, parts[sum][row])))
 }
 
 /// `SUMS` sums of each of `R` rows of `len` elements, in [`VIRTUAL`] lanes: element `i` belongs to lane `i % VIRTUAL`,
@@ -258,24 +254,5 @@ pub(crate) fn fold_lanes<
             }
         }
     }
-    each_sum(
-        lanes,
-        #[inline(always)]
-        |lanes| sum_of_lanes(s, lanes),
-    )
-}
-
-/// `sum` of the lanes of each sum of each row.
-#[inline(always)]
-fn each_sum<V: Copy, const N: usize, const R: usize, const SUMS: usize>(
-    lanes: [[[V; N]; R]; SUMS],
-    sum: impl Fn([V; N]) -> f32,
-) -> [[f32; R]; SUMS] {
-    let mut sums = [[0.0; R]; SUMS];
-    for i in 0..SUMS {
-        for row in 0..R {
-            sums[i][row] = sum(lanes[i][row]);
-        }
-    }
-    sums
+    array_of!(sum in SUMS => array_of!(row in R => sum_of_lanes(s, lanes[sum][row])))
 }

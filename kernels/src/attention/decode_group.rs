@@ -9,7 +9,7 @@ use super::online_softmax::{
     Factors, KEY_BLOCK, KeyBlock, Running, WeightLines, exponentials, mask_scores,
 };
 use super::panels::{KvFormat, ONE_QUERY_STEPS};
-use crate::gemm::{Panels, Rows, Tile, multiply, multiply_one};
+use crate::gemm::{Panels, Rows, Tile, load_line, multiply, store_line};
 use crate::prefetch::Prefetch;
 use crate::simd::{CACHE_LINE_F32, MAX_PANEL, SimdF32, SimdOp, array_of, simd_op, vector_groups};
 use core::ops::Range;
@@ -218,13 +218,9 @@ impl<'a, N: KvFormat, const R: usize> RowGroup<'a, N, R> {
                 if const { R == 1 } {
                     [acc[i]] = own.runs::<S, G>(s, [acc[i]], keys, weights, after);
                 } else if shared_len < block.len {
-                    for (g, &x) in acc[i].iter().enumerate() {
-                        s.store(buffer.add(g * S::LANES), x);
-                    }
+                    store_line(s, buffer, acc[i]);
                     s.call_noinline(own_values::<N, G>(own, keys, weights, after, buffer));
-                    for (g, x) in acc[i].iter_mut().enumerate() {
-                        *x = s.load(buffer.add(g * S::LANES));
-                    }
+                    acc[i] = load_line(s, buffer);
                 }
             }
         }
@@ -360,7 +356,7 @@ impl<N: KvFormat, const MR: usize> Queries<'_, N, MR> {
             let values = Panels::one(from, row, S::LANES);
             let prefetch = N::prefetch_lines(prefetch, G, CACHE_LINE_F32);
             // SAFETY: these positions of the slot have been written, by the contract of `attend`.
-            acc = unsafe { multiply_one(N::operand(s), acc, run, weights, values, prefetch) };
+            [acc] = unsafe { multiply(N::operand(s), [acc], run, weights, values, prefetch) };
             start += run;
         }
         acc
@@ -459,16 +455,10 @@ simd_op!(
         after: *const N::KvElement,
         sums: *mut f32,
     ) {
-        let mut acc = [[s.splat(0.0); G]; 1];
         // SAFETY: the caller's contract.
         unsafe {
-            for (g, x) in acc[0].iter_mut().enumerate() {
-                *x = s.load(sums.add(g * S::LANES));
-            }
-            let acc = own.runs::<S, G>(s, acc, keys, weights, after);
-            for (g, &x) in acc[0].iter().enumerate() {
-                s.store(sums.add(g * S::LANES), x);
-            }
+            let [acc] = own.runs::<S, G>(s, [load_line(s, sums)], keys, weights, after);
+            store_line(s, sums, acc);
         }
     }
 );

@@ -17,7 +17,7 @@ use super::online_softmax::{
 use super::panels::{KvFormat, ONE_QUERY_STEPS, add_visible, line_by_line, tile_prefetched};
 #[cfg(feature = "train")]
 use crate::dropout::drop_weights;
-use crate::gemm::{Panels, Rows, multiply_one};
+use crate::gemm::{Panels, Rows, multiply};
 use crate::math::{exp_nonpositive, exp_shift};
 use crate::parallel::share;
 use crate::prefetch::{CacheLevel, prefetch_rows};
@@ -171,7 +171,7 @@ impl<N: KvFormat> FlashHead<N> {
                 let keys = Panels::one(at, S::LANES, 0);
                 let zero = [[s.splat(0.0)]];
                 // SAFETY: the query row and the panel of key `first` exist, by the contract of `write_weights`.
-                let acc = unsafe { multiply_one(N::operand(s), zero, head_dim, query, keys, ()) };
+                let [acc] = unsafe { multiply(N::operand(s), [zero], head_dim, query, keys, ()) };
                 let mut score = s.mul(acc[0][0], s.splat(scale));
                 let visible = limit - first;
                 if let Some(bias) = self.query.bias {

@@ -325,16 +325,19 @@ impl<'a> Heads<'a> {
         // gives an empty slice.
         Some(unsafe { core::slice::from_raw_parts(self.at(token, head), self.head_dim()) })
     }
+
+    /// The `Debug` output of a view called `name`.
+    fn describe(&self, name: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [tokens, heads, head_dim] = self.shape;
+        let Layout { token_stride, head_stride, .. } = self.layout;
+        write!(f, "{name}({tokens} x {heads} x {head_dim}, ")?;
+        write!(f, "strides {token_stride} and {head_stride})")
+    }
 }
 
 impl fmt::Debug for Heads<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { shape: [tokens, heads, head_dim], layout, .. } = self;
-        let Layout { token_stride, head_stride, .. } = layout;
-        write!(
-            f,
-            "Heads({tokens} x {heads} x {head_dim}, strides {token_stride} and {head_stride})"
-        )
+        self.describe("Heads", f)
     }
 }
 
@@ -378,8 +381,7 @@ impl<'a> Qkv<'a> {
     /// ```
     pub fn fused(data: &'a [f32], shape: [usize; 3]) -> Result<Self, Error> {
         // SAFETY: the slice is borrowed for `'a`.
-        let parts = unsafe { Heads::side_by_side(data.as_ptr(), data.len(), shape)? };
-        let [query, key, value] = parts;
+        let [query, key, value] = unsafe { Heads::side_by_side(data.as_ptr(), data.len(), shape)? };
         Ok(Self { query, key, value })
     }
 }
@@ -553,11 +555,6 @@ impl HeadPtrs<'_> {
 
 impl fmt::Debug for HeadsMut<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Heads { shape: [tokens, heads, head_dim], layout, .. } = self.view;
-        let Layout { token_stride, head_stride, .. } = layout;
-        write!(
-            f,
-            "HeadsMut({tokens} x {heads} x {head_dim}, strides {token_stride} and {head_stride})"
-        )
+        self.view.describe("HeadsMut", f)
     }
 }

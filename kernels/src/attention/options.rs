@@ -165,20 +165,17 @@ pub struct AttentionWeights<'a> {
 
 impl fmt::Debug for Bias<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Dense { data, head_stride, query_stride } => f
-                .debug_struct("Dense")
-                .field("data", &data.elements())
-                .field("head_stride", head_stride)
-                .field("query_stride", query_stride)
-                .finish(),
-            Self::Relative { data, head_stride, zero } => f
-                .debug_struct("Relative")
-                .field("data", &data.elements())
-                .field("head_stride", head_stride)
-                .field("zero", zero)
-                .finish(),
-        }
+        let (name, data, head_stride, (other, value)) = match *self {
+            Self::Dense { data, head_stride, query_stride } => {
+                ("Dense", data, head_stride, ("query_stride", query_stride))
+            }
+            Self::Relative { data, head_stride, zero } => {
+                ("Relative", data, head_stride, ("zero", zero))
+            }
+        };
+        let mut fields = f.debug_struct(name);
+        fields.field("data", &data.elements()).field("head_stride", &head_stride);
+        fields.field(other, &value).finish()
     }
 }
 

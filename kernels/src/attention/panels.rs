@@ -4,7 +4,7 @@
 //! dtype is a separate function where a call enters the kernels.
 
 use super::head_views::HeadRows;
-use crate::gemm::{F32Operand, Panels, Rows, Tile, TileOperand, multiply_one};
+use crate::gemm::{F32Operand, Panels, Rows, Tile, TileOperand, multiply};
 use crate::prefetch::{CacheLevel, PerStep, Prefetch, prefetch_rows};
 use crate::simd::{MAX_MR, SimdF32};
 use core::ops::Range;
@@ -227,12 +227,12 @@ pub(super) fn line_by_line<T, S: SimdF32, const NV: usize>(at: *const T) -> Pane
     Panels::one(at, NV * S::LANES, S::LANES)
 }
 
-/// [`multiply_one`] of a panel in the L2 cache: a block of keys or values is larger than the L1 cache. Prefetches each
+/// [`multiply`] of a panel in the L2 cache: a block of keys or values is larger than the L1 cache. Prefetches each
 /// line of `panel` some steps before it is used and, at the end, the first steps of `next`, which may be an invalid
 /// address.
 ///
 /// # Safety
-/// As [`multiply_one`].
+/// As [`multiply`].
 #[inline(always)]
 pub(super) unsafe fn tile_prefetched<S: SimdF32, N: KvFormat, const MR: usize, const NV: usize>(
     s: S,
@@ -249,8 +249,9 @@ pub(super) unsafe fn tile_prefetched<S: SimdF32, N: KvFormat, const MR: usize, c
     let (rows_left, panel_left) = (rows.skip(start), panel.skip(start));
     // SAFETY: the `# Safety` contract of `tile_prefetched` holds; `start <= depth`.
     unsafe {
-        let acc = multiply_one(N::operand(s), acc, start, rows, panel, first);
-        multiply_one(N::operand(s), acc, depth - start, rows_left, panel_left, last)
+        let acc = multiply(N::operand(s), [acc], start, rows, panel, first);
+        let [acc] = multiply(N::operand(s), acc, depth - start, rows_left, panel_left, last);
+        acc
     }
 }
 

@@ -32,7 +32,7 @@
 
 use super::epilogue::Epilogue;
 use super::f16_tile::{few_rows, widen};
-use super::microkernel::{F32Operand, Panels, Rows, multiply, multiply_one};
+use super::microkernel::{F32Operand, Panels, Rows, multiply};
 use super::packing::PackedMatrix;
 use super::prefetch_weights::{
     BlockPrefetch, FEW_ROWS, ManyRows, NextBlock, PrefetchPlan, PrefetchTarget, WeightReads,
@@ -346,9 +346,9 @@ impl GemmRange<'_> {
                 self.store.prefetch(s, block);
             }
             let prefetch = Q::of_block::<S>(b, next);
-            let acc = multiply_one(F32Operand(s), acc, steps, rows, weights, prefetch);
+            let [acc] = multiply(F32Operand(s), [acc], steps, rows, weights, prefetch);
             if tile.last {
-                self.store.store_tile::<S, MR, NV>(s, acc, block);
+                self.store.store_panels(s, [acc], block);
             } else {
                 for (i, &line) in acc.iter().enumerate() {
                     store_line(s, partial.add(i * S::PANEL), line);

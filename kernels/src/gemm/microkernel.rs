@@ -198,28 +198,6 @@ where
     acc
 }
 
-/// [`multiply`] of one panel.
-///
-/// # Safety
-/// As [`multiply`].
-#[inline(always)]
-pub(crate) unsafe fn multiply_one<F, Q, const MR: usize, const NV: usize>(
-    operand: F,
-    acc: [[F::Sum; NV]; MR],
-    depth: usize,
-    rows: Rows<F::Element>,
-    panel: Panels<F::Weight, 1>,
-    prefetch: Q,
-) -> [[F::Sum; NV]; MR]
-where
-    F: TileOperand,
-    Q: Prefetch,
-{
-    // SAFETY: `# Safety` of this function.
-    let [acc] = unsafe { multiply(operand, [acc], depth, rows, panel, prefetch) };
-    acc
-}
-
 /// [`multiply`] with `PHASES` sums for each element, and with `work` in every step. Step `k` is added to sum
 /// `k % PHASES`; the remainder of `depth` is added to the first sum. Several phases are for few rows, whose chains of
 /// additions are too few to use the whole throughput of the CPU, and for sums that do not depend on their order.

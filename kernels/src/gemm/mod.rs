@@ -54,7 +54,8 @@ pub(crate) use int8::{
     Columns, Int8Panels, Integers, LEVELS, MIN_AMAX, PANEL, Rounding, Row, Single, magnitude,
     quantize_columns, round,
 };
-pub(crate) use microkernel::{F32Operand, Panels, Rows, Tile, TileOperand, multiply, multiply_one};
+pub(crate) use microkernel::{F32Operand, Panels, Rows, Tile, TileOperand, multiply};
+pub(crate) use store_tile::{load_line, store_line};
 pub(crate) use unpack::Column;
 
 use crate::error::Error;

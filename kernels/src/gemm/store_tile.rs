@@ -8,7 +8,7 @@ use super::packing::PackedMatrix;
 use crate::activation::{Activation, map_activation};
 use crate::matrix::{Matrix, MatrixMut};
 use crate::prefetch::CacheLevel;
-use crate::simd::{MAX_MR, MAX_PANEL, SimdF32, array_of, simd_op};
+use crate::simd::{MAX_MR, MAX_PANEL, SimdF32, simd_op};
 use core::mem::MaybeUninit;
 use core::ops::Range;
 
@@ -85,7 +85,7 @@ impl Store {
         }
     }
 
-    /// Prefetches the output lines that [`Store::store_tile`] will write.
+    /// Prefetches the output lines that [`Store::store_panels`] will write.
     #[inline(always)]
     pub(super) fn prefetch<S: SimdF32>(&self, s: S, block: OutputRange) {
         let block = OutputRange { columns: S::PANEL, ..block };
@@ -109,30 +109,8 @@ impl Store {
         }
     }
 
-    /// [`Store::store_rows`] for the first rows of a tile. The other rows are outside the output.
-    ///
-    /// # Safety
-    /// As [`Store::store_rows`].
-    #[inline(always)]
-    pub(super) unsafe fn store_tile<S: SimdF32, const MR: usize, const NV: usize>(
-        &self,
-        s: S,
-        acc: Tile<S, MR, NV>,
-        block: OutputRange,
-    ) {
-        // SAFETY: `# Safety` of this function.
-        unsafe {
-            self.store_rows(
-                s,
-                MR,
-                block,
-                #[inline(always)]
-                |i| acc[i],
-            );
-        }
-    }
-
-    /// [`Store::store_rows`] for a tile of `P` panels, with one call for all of them: no sum is in a register during it.
+    /// [`Store::store_rows`] for the first rows of a tile of `P` panels, with one call for all of them: no sum is in a register
+    /// during it. The other rows are outside the output.
     ///
     /// # Safety
     /// As [`Store::store_rows`], for the columns of all panels.
@@ -267,12 +245,16 @@ fn is_maximum(activation: Activation) -> bool {
 /// # Safety
 /// `from` is valid for reads of as many floats.
 #[inline(always)]
-pub(super) unsafe fn load_line<S: SimdF32, const NV: usize>(
+pub(crate) unsafe fn load_line<S: SimdF32, const NV: usize>(
     s: S,
     from: *const f32,
 ) -> [S::F32; NV] {
-    // SAFETY: `# Safety` of this function.
-    unsafe { array_of!(v in NV => s.load(from.add(v * S::LANES))) }
+    let mut line = [s.splat(0.0); NV];
+    for (v, to) in line.iter_mut().enumerate() {
+        // SAFETY: `# Safety` of this function.
+        *to = unsafe { s.load(from.add(v * S::LANES)) };
+    }
+    line
 }
 
 /// As [`load_line`], or the first `count` floats of one vector.
@@ -296,7 +278,7 @@ unsafe fn load_columns<S: SimdF32, const NV: usize>(
 /// # Safety
 /// `to` is valid for writes of as many floats.
 #[inline(always)]
-pub(super) unsafe fn store_line<S: SimdF32, const NV: usize>(
+pub(crate) unsafe fn store_line<S: SimdF32, const NV: usize>(
     s: S,
     to: *mut f32,
     line: [S::F32; NV],

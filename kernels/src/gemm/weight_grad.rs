@@ -432,7 +432,7 @@ impl Product<'_> {
         // strip is copied, it has `OVERRUN` columns after it (`copies`) and a slot in the scratch with a place for each
         // of `rows` rows. The stored rows and columns are inside the output. Only this task uses the slot and them.
         unsafe {
-            let [[acc]] = multiply_in_phases(
+            let [acc] = multiply_in_phases(
                 F32Operand(s),
                 [[zero]],
                 rows,
@@ -443,7 +443,7 @@ impl Product<'_> {
             );
             let height = (outputs - row).min(MAX_MR);
             let block = OutputRange { row, rows: height, column, columns: valid };
-            chunk.store.store_tile::<S, MAX_MR, NV>(s, acc, block);
+            chunk.store.store_panels(s, acc, block);
         }
         if COPIES && let Some((d_bias, write)) = &chunk.d_bias {
             // SAFETY: `# Safety` of this function: no other thread uses this part of the bias gradient.

@@ -15,7 +15,7 @@ use super::build::ColumnStatistic;
 use super::error_bound::BIAS_ROUNDING;
 use super::product::{CANDIDATES, Candidate, PARTS, Product};
 use super::row_bounds::BoundedRows;
-use crate::gemm::{Integers, PANEL, Panels, Rows, Single, multiply_one};
+use crate::gemm::{Integers, PANEL, Panels, Rows, Single, multiply};
 use crate::parallel::share;
 use crate::prefetch::PerStep;
 use crate::simd::int8::{Int8Dot, MAX_MR, SimdI32};
@@ -156,7 +156,7 @@ impl Scan<'_, '_> {
         let count = if floats > CACHE_LINE_F32 { 2 } else { 1 };
         let next = PerStep::new(next, floats, count, CACHE_LINE_F32);
         // SAFETY: the assertion above: the tile has `MR` elements for each step, and the panel has NV vectors for each.
-        let sums = unsafe { multiply_one(Single(b), sums, steps, words, weights, next) };
+        let [sums] = unsafe { multiply(Single(b), [sums], steps, words, weights, next) };
         let mut buffer = MaybeUninit::<[[f32; PANEL]; MR]>::uninit();
         for (i, line) in sums.into_iter().enumerate() {
             for (v, sum) in line.into_iter().enumerate() {

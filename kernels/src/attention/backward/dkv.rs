@@ -5,7 +5,7 @@ use super::product::add_edge;
 use super::score_block::ScoreBlock;
 use super::workspace::WEIGHTS_ROW;
 use crate::attention::head_views::HeadRows;
-use crate::gemm::{F32Operand, Panels, Rows, multiply_one};
+use crate::gemm::{F32Operand, Panels, Rows, load_line, multiply};
 use crate::simd::{SimdF32, array_of, simd_op, vector_groups};
 
 /// Rows of a gradient in the caller's tensor, from the first key of a block.
@@ -77,10 +77,8 @@ impl<const MR: usize> DkvTile<'_, MR> {
         let to = to.wrapping_add(first * block.row + column);
         if !first_write {
             for i in 0..MR {
-                for g in 0..G {
-                    // SAFETY: the row exists, and the block of queries that first saw a key of this tile wrote it.
-                    sums[i][g] = unsafe { s.load(to.wrapping_add(i * block.row + g * S::LANES)) };
-                }
+                // SAFETY: the row exists, and the block of queries that first saw a key of this tile wrote it.
+                sums[i] = unsafe { load_line(s, to.wrapping_add(i * block.row)) };
             }
         }
         let starts = array_of!(i in MR => block.first_query(first + i));
@@ -96,7 +94,7 @@ impl<const MR: usize> DkvTile<'_, MR> {
         let (elements, panel, depth) = (elements.skip(all), panel.skip(all), block.queries - all);
         // SAFETY: each query from `all` sees all keys of the tile, because `starts` never decreases. So there is a
         // factor for each key, and there are `block.queries - all` rows of queries.
-        let sums = unsafe { multiply_one(F32Operand(s), sums, depth, elements, panel, ()) };
+        let [sums] = unsafe { multiply(F32Operand(s), [sums], depth, elements, panel, ()) };
         for i in 0..MR {
             for g in 0..G {
                 let x = sums[i][g];

@@ -9,7 +9,7 @@ use crate::attention::head_views::HeadRows;
 use crate::attention::online_softmax::KEY_BLOCK;
 use crate::attention::panels::{F32Kv, tile_prefetched};
 use crate::dropout::{DropMask, apply_drops, decide_drops};
-use crate::gemm::{Panels, Rows};
+use crate::gemm::{Panels, Rows, store_line};
 use crate::math::exp_nonpositive;
 use crate::simd::{MAX_LANES, MOST_PARTS, SimdF32, array_of, simd_op, sum_of_parts, vector_groups};
 
@@ -231,9 +231,7 @@ impl<const MR: usize, const NV: usize> DqTile<'_, MR, NV> {
             if defer_delta {
                 for i in 0..MR {
                     let line = block.d_scores_of(self.first + i).wrapping_add(v * S::LANES);
-                    for g in 0..G {
-                        s.store(line.wrapping_add(g * S::LANES), products[i][g]);
-                    }
+                    store_line(s, line, products[i]);
                 }
                 return;
             }

@@ -14,7 +14,7 @@ use super::tile_operand::Int8Range;
 use super::weights::{PANEL, QuantizedMatrix};
 use crate::arch::aarch64::i8mm::{Acc2x2, I8x8Pair, NeonI8mm};
 use crate::gemm::epilogue::OutputRange;
-use crate::gemm::microkernel::{Panels, Rows, TileOperand, multiply_one};
+use crate::gemm::microkernel::{Panels, Rows, TileOperand, multiply};
 use crate::gemm::store_tile::{Store, load_line};
 use crate::parallel::share;
 use crate::prefetch::PerStep;
@@ -128,7 +128,7 @@ impl PairTile<'_> {
         let prefetch = PerStep::new(weights.wrapping_add(PREFETCH_FLOATS), 2 * PANEL, 2, PANEL);
         // SAFETY: the assertion above: the tile has `MR` pairs of two words per row for each two steps, and the panel
         // has two lines of 32 words for them.
-        let mut sums = unsafe { multiply_one(Two(*set), begin, twos, from, panels, prefetch) };
+        let mut sums = unsafe { multiply(Two(*set), [begin], twos, from, panels, prefetch) };
         if steps % 2 == 1 {
             let at = elements[4 * MR * twos..].as_ptr();
             let from = Rows { at: at.cast(), row: 2, step: 2 * MR };
@@ -136,9 +136,9 @@ impl PairTile<'_> {
             let panels = Panels::one(at.cast(), PANEL, vector);
             // SAFETY: the assertion above: the tile and the panel have one word per row and column for the remaining
             // step.
-            sums = unsafe { multiply_one(One(*set), sums, 1, from, panels, ()) };
+            sums = unsafe { multiply(One(*set), sums, 1, from, panels, ()) };
         }
-        self.finish::<MR, DIGITS>(&sums, scales, part * COLUMNS, column, valid);
+        self.finish::<MR, DIGITS>(&sums[0], scales, part * COLUMNS, column, valid);
     }
 
     /// Applies the epilogue to the rows of a tile and stores them. The first column of the tile is `column`, which is

@@ -27,7 +27,7 @@ use super::weights::{PANEL, QuantizedMatrix};
 use crate::gemm::blocking;
 use crate::gemm::epilogue::Epilogue;
 use crate::gemm::epilogue::OutputRange;
-use crate::gemm::microkernel::{Panels, Rows, TileOperand, multiply_in_phases, multiply_one};
+use crate::gemm::microkernel::{Panels, Rows, TileOperand, multiply, multiply_in_phases};
 use crate::gemm::prefetch_weights::{MAX_SPARSE_SUMS, PrefetchTarget, WeightReads};
 use crate::gemm::store_tile::{Store, load_line};
 use crate::matrix::MatrixMut;
@@ -37,7 +37,7 @@ use crate::simd::int8::{Int8Dot, MAX_MR, SimdI32};
 #[cfg(any(vectors = "x86_64", vectors = "aarch64"))]
 use crate::simd::matrix_unit::MatrixUnit;
 use crate::simd::u8_activations::ActivationEncoding;
-use crate::simd::{CACHE_LINE_F32, SimdF32, array_of, simd_op, tile_heights};
+use crate::simd::{CACHE_LINE_F32, SimdF32, simd_op, tile_heights};
 use core::ops::Range;
 
 /// Products below which a second thread costs more time than it saves: one MiB of weights for one row.
@@ -239,10 +239,14 @@ impl TilePanels<'_> {
         let weights = weight.panel(panel).wrapping_add(first);
         let scales = weights.wrapping_add(steps * PANEL);
         let offsets = scales.wrapping_add(PANEL);
-        // SAFETY: `panel` is in the matrix, and its words end with PANEL offsets (`QuantizedMatrix`).
-        let begin = unsafe {
-            [array_of!(v in NV => operand.start(offsets.wrapping_add(v * lanes).cast())); MR]
-        };
+        let mut begin = [[operand.zero(); NV]; MR];
+        for v in 0..NV {
+            // SAFETY: `panel` is in the matrix, and its words end with PANEL offsets (`QuantizedMatrix`).
+            let offsets = unsafe { operand.start(offsets.wrapping_add(v * lanes).cast()) };
+            for line in &mut begin {
+                line[v] = offsets;
+            }
+        }
         let panels = Panels::one(weights.cast(), PANEL, lanes);
         let count = const { (NV * F::SimdF32::LANES).div_ceil(CACHE_LINE_F32) };
         let current = |distance: usize| {
@@ -260,7 +264,7 @@ impl TilePanels<'_> {
                     let streams = (streams, steps / streams * step);
                     let next = PerStep::in_streams(at, 1, streams, step);
                     let prefetch = (current(PREFETCH_NEAR), next);
-                    phases[0] = [multiply_one(operand, begin, steps, words, panels, prefetch)];
+                    phases[0] = multiply(operand, [begin], steps, words, panels, prefetch);
                 }
                 _ => {
                     phases[0] = [begin];

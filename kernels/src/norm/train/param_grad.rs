@@ -7,7 +7,7 @@ use crate::matrix::Matrix;
 use crate::parallel::Exec;
 use crate::row_tasks::RowPtrs;
 use crate::rows::map_row;
-use crate::simd::{SimdF32, simd_op};
+use crate::simd::{SimdF32, array_of, simd_op};
 use crate::sync_ptr::SharedMut;
 use crate::train::{ReductionChunks, WriteMode};
 use core::ops::Range;
@@ -99,10 +99,7 @@ impl ParamGradTask<'_> {
                 &[],
                 #[inline(always)]
                 |at| {
-                    let mut v = [s.splat(0.0); N];
-                    for n in 0..N {
-                        v[n] = at.load(s, sums[n]);
-                    }
+                    let mut v = array_of!(n in N => at.load(s, sums[n]));
                     for i in 0..R {
                         let dy = at.load(s, d_out[i]);
                         v[0] = s.mul_add(dy, at.load(s, standard[i]), v[0]);
@@ -139,14 +136,10 @@ impl ParamGradTask<'_> {
                 &[],
                 #[inline(always)]
                 |at| {
-                    let mut v = [s.splat(0.0); N];
-                    for n in 0..N {
-                        v[n] = at.load(s, sums[n].as_ptr());
-                        if add {
-                            v[n] = s.add(at.load(s, to[n]), v[n]);
-                        }
-                    }
-                    v
+                    array_of!(n in N => {
+                        let sum = at.load(s, sums[n].as_ptr());
+                        if add { s.add(at.load(s, to[n]), sum) } else { sum }
+                    })
                 },
             );
         }
