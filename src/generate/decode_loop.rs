@@ -189,27 +189,17 @@ impl<'m> DecodeLoop<'_, '_, 'm> {
                 break;
             }
             while self.admit(queue)? > 0 {}
-            let rows = self.search.rows().len();
-            if rows == 0 {
+            if self.search.rows().is_empty() {
                 return Ok(counts);
             }
-            self.assign_slots(hooks)?;
-            let drafted = match &mut drafter {
-                Some(drafter) => self.draft(queue.sources(), &mut **drafter)?,
-                None => 0,
-            };
-            cancelled = self.step(rows, hooks, on_event)?;
-            counts.steps += 1;
-            counts.rows += rows;
-            if drafted > 0 {
-                counts.drafted += drafted;
-                counts.accepted += self.settle_drafts()?;
-            }
-            self.drop_rows(rows)?;
-            cancelled |= self.report(&mut |event| {
-                queue.finish();
+            let mut on_event = |event: Event<'_>| {
+                if let Event::Done(_) = event {
+                    queue.finish();
+                }
                 on_event(event)
-            })?;
+            };
+            let drafts = drafter.as_deref_mut().map(|drafter| (queue.sources(), drafter));
+            cancelled = self.step(hooks, &mut on_event, drafts, &mut counts)?;
         }
         self.cancel(on_event, &mut counts)?;
         // The sources that no session has taken.
@@ -221,8 +211,34 @@ impl<'m> DecodeLoop<'_, '_, 'm> {
         Ok(counts)
     }
 
-    /// Runs one step of the decoder and of the search. Returns whether the caller ends the whole call.
+    /// One step of all requests that are decoded, with drafts for sources of these numbers if there is a drafter. Reports
+    /// tokens and finished requests. Returns whether the caller ends the whole call.
     pub(super) fn step(
+        &mut self,
+        hooks: &mut Hooks<'_>,
+        on_event: OnEvent<'_>,
+        drafts: Option<(&[Source<'_>], &mut (dyn Drafter + '_))>,
+        stats: &mut DecodeStats,
+    ) -> Result<bool, SessionError> {
+        let rows = self.search.rows().len();
+        self.assign_slots(hooks)?;
+        let drafted = match drafts {
+            Some((sources, drafter)) => self.draft(sources, drafter)?,
+            None => 0,
+        };
+        let ended = self.advance(rows, hooks, on_event)?;
+        stats.steps += 1;
+        stats.rows += rows;
+        if drafted > 0 {
+            stats.drafted += drafted;
+            stats.accepted += self.settle_drafts()?;
+        }
+        self.drop_rows(rows)?;
+        Ok(self.report(on_event)? | ended)
+    }
+
+    /// Runs one pass of the decoder and of the search. Returns whether the caller ends the whole call.
+    fn advance(
         &mut self,
         rows: usize,
         hooks: &mut Hooks<'_>,
@@ -361,7 +377,7 @@ impl<'m> DecodeLoop<'_, '_, 'm> {
 
     /// Orders the rows of the search and assigns a hypothesis slot to each. The first child of a row takes the slot of its parent; each
     /// other child forks the parent.
-    pub(super) fn assign_slots(&mut self, hooks: &Hooks<'_>) -> Result<(), SessionError> {
+    fn assign_slots(&mut self, hooks: &Hooks<'_>) -> Result<(), SessionError> {
         const TAKEN: u32 = u32::MAX;
         self.search.group_rows(hooks);
         let rows = self.search.rows();
@@ -384,7 +400,7 @@ impl<'m> DecodeLoop<'_, '_, 'm> {
     }
 
     /// Releases the rows without children.
-    pub(super) fn drop_rows(&mut self, stepped: usize) -> Result<(), SessionError> {
+    fn drop_rows(&mut self, stepped: usize) -> Result<(), SessionError> {
         let LoopBuffers { now, before, .. } = &mut self.buffers;
         core::mem::swap(now, before);
         self.buffers.children[..stepped].fill(0);

@@ -166,18 +166,12 @@ impl DecodeLoop<'_, '_, '_> {
                 continue;
             }
             while self.admit_waiting(queue, &mut taken)? {}
-            let rows = self.search.rows().len();
-            if rows == 0 {
+            if self.search.rows().is_empty() {
                 continue;
             }
-            self.assign_slots(hooks)?;
             ended = self
-                .step(rows, hooks, &mut |event| queue.on_event(event))
+                .step(hooks, &mut |event| queue.on_event(event), None, &mut stats)
                 .map_err(|error| self.request_error(error, taken))?;
-            stats.steps += 1;
-            stats.rows += rows;
-            self.drop_rows(rows)?;
-            ended |= self.report(&mut |event| queue.on_event(event))?;
         }
         let mut last = DecodeStats::default();
         self.cancel(&mut |event| queue.on_event(event), &mut last)?;
