@@ -2,13 +2,16 @@
 
 use crate::Failure;
 use crate::compute::{
-    Attended, attend, least_norm, normal, normalized, position_table, product, random, softmax_rows,
+    Attended, Lengths, attend, least_norm, normal, normalized, position_table, product, random,
+    softmax_rows,
 };
 use crate::page::{Page, Printed};
-use crate::tensor::{Tensor, words};
+use crate::tensor::Tensor;
 use serde_json::Value;
-use simdformer::config::Config;
+use simdformer::config::{Config, Dimensions, Side};
 use simdformer::kernels::softmax::FullyMasked;
+use simdformer::trace::{Block, Probe, Stage, View};
+use simdformer::{Limits, Model, Session, SourceId};
 
 const D_MODEL: usize = 512;
 const HEADS: usize = 8;
@@ -65,9 +68,9 @@ fn similarity(page: &mut Page, data: &Value) -> Result<(), Failure> {
         format!("equal to its transpose bit by bit; largest difference from f64 {error:.1e}"),
     );
     let sentence = x.reshaped(&[1, 4, D_MODEL]);
-    let everything = Tensor::from_fn(4, 4, |_, _| 1.0);
+    let everything = Lengths::of(4, 4);
     let scale = 1.0 / (D_MODEL as f32).sqrt();
-    let attended = attend(&sentence, &sentence, &sentence, &everything, scale, FullyMasked::Zeros)?;
+    let attended = attend(&sentence, &sentence, &sentence, &everything, scale)?;
     page.show("softmax(X X^T / sqrt(512))", &attended.weights.at(0), 4);
     let own = (0..4).all(|i| {
         (0..4).all(|j| i == j || attended.weights.data[i * 4 + j] < attended.weights.data[i * 5])
@@ -83,13 +86,7 @@ fn similarity(page: &mut Page, data: &Value) -> Result<(), Failure> {
         "The dot product as an angle (figures 3-4 to 3-6)",
         "The chapter: the smaller the angle, the larger the product; at 90 degrees it is 0.",
     );
-    let angles = [0.0f32, 30.0, 60.0, 90.0];
-    let one = Tensor::new(&[1, 2], vec![1.0, 0.0]);
-    let others = Tensor::from_fn(4, 2, |i, j| {
-        let angle = angles[i].to_radians();
-        if j == 0 { angle.cos() } else { angle.sin() }
-    });
-    let dots = product(&one, &others.transposed(), 1.0)?;
+    let dots = dots_of_angles()?;
     page.show("unit vectors at 0, 30, 60 and 90 degrees", &dots, 4);
     page.property(
         "the product falls as the angle grows, and is 0 at 90 degrees",
@@ -104,6 +101,19 @@ fn similarity(page: &mut Page, data: &Value) -> Result<(), Failure> {
         "the embeddings are not printed; the numbers are an illustration",
     );
     Ok(())
+}
+
+/// The angles of figure 3-5, in degrees.
+pub(crate) const ANGLES: [f32; 4] = [0.0, 30.0, 60.0, 90.0];
+
+/// The dot products `[1, 4]` of a unit vector and those at [`ANGLES`] to it.
+pub(crate) fn dots_of_angles() -> Result<Tensor, Failure> {
+    let one = Tensor::new(&[1, 2], vec![1.0, 0.0]);
+    let others = Tensor::from_fn(4, 2, |i, j| {
+        let (sin, cos) = ANGLES[i].to_radians().sin_cos();
+        if j == 0 { cos } else { sin }
+    });
+    product(&one, &others.transposed(), 1.0)
 }
 
 fn weighted_mean(page: &mut Page, data: &Value) -> Result<(), Failure> {
@@ -192,8 +202,8 @@ fn projections(page: &mut Page) -> Result<(), Failure> {
         format!("shapes {:?}; largest difference from f64 {worst:.1e}", made[0].1.shape),
     );
     let [q, k, v] = [0, 1, 2].map(|i| made[i].1.reshaped(&[1, 4, D_MODEL]));
-    let mask = Tensor::from_fn(4, 4, |_, j| f32::from(u8::from(j < 3)));
-    let attended = attend(&q, &k, &v, &mask, 1.0 / (D_MODEL as f32).sqrt(), FullyMasked::Zeros)?;
+    let lengths = Lengths { tokens: [4, 3], ..Lengths::of(4, 4) };
+    let attended = attend(&q, &k, &v, &lengths, 1.0 / (D_MODEL as f32).sqrt())?;
     page.show(
         "weights of four characters, the last of which is padding",
         &attended.weights.at(0),
@@ -277,6 +287,15 @@ fn embedded(sentence: &[usize; 5]) -> Result<Tensor, Failure> {
     Ok(Tensor::from_fn(5, D_MODEL, |i, j| table.get(sentence[i], j) + positions.get(i, j)))
 }
 
+/// Each of the five queries sees the ids before the padding.
+fn lengths(sentence: &[usize; 5]) -> Result<Lengths, Failure> {
+    let length = sentence.iter().rposition(|&id| id != 0).map_or(0, |last| last + 1);
+    if sentence[..length].contains(&0) {
+        return Err(format!("ids: expected padding at the end alone, found {sentence:?}").into());
+    }
+    Ok(Lengths { tokens: [5, length], ..Lengths::of(5, 5) })
+}
+
 /// Weights `[8, 5, 5]` of multi-head self-attention of both sentences of the batch, with random projections.
 pub(crate) fn padded_heads(data: &Value) -> Result<Vec<Tensor>, Failure> {
     let width = D_MODEL / HEADS;
@@ -286,8 +305,7 @@ pub(crate) fn padded_heads(data: &Value) -> Result<Vec<Tensor>, Failure> {
         let x = embedded(sentence)?;
         let split = |y: Tensor| y.reshaped(&[5, HEADS, width]).heads_swapped();
         let (q, k) = (split(product(&x, &wq, 1.0)?), split(product(&x, &wk, 1.0)?));
-        let mask = Tensor::from_fn(5, 5, |_, j| f32::from(u8::from(sentence[j] != 0)));
-        out.push(attend(&q, &k, &k, &mask, 0.125, FullyMasked::Zeros)?.weights);
+        out.push(attend(&q, &k, &k, &lengths(sentence)?, 0.125)?.weights);
     }
     Ok(out)
 }
@@ -295,9 +313,8 @@ pub(crate) fn padded_heads(data: &Value) -> Result<Vec<Tensor>, Failure> {
 /// Section 3.4: attention of a sentence of the batch to itself, with one head and without projections.
 fn single_head(sentence: &[usize; 5]) -> Result<Attended, Failure> {
     let x = embedded(sentence)?.reshaped(&[1, 5, D_MODEL]);
-    let mask = Tensor::from_fn(5, 5, |_, j| f32::from(u8::from(sentence[j] != 0)));
     // The chapter divides by sqrt(64) although its single head has 512 columns.
-    attend(&x, &x, &x, &mask, 1.0 / 8.0, FullyMasked::Zeros)
+    attend(&x, &x, &x, &lengths(sentence)?, 1.0 / 8.0)
 }
 
 /// Figure 3-19: the weights of the first sentence, `[5, 5]`.
@@ -445,8 +462,8 @@ fn multi_head(page: &mut Page, data: &Value) -> Result<(), Failure> {
     // [tokens, heads * d] to [heads, tokens, d].
     let split = |y: &Tensor| y.reshaped(&[4, HEADS, width]).heads_swapped();
     let [q, k, v] = [product(&x, &wq, 1.0)?, product(&x, &wk, 1.0)?, product(&x, &wv, 1.0)?];
-    let everything = Tensor::from_fn(4, 4, |_, _| 1.0);
-    let all = attend(&split(&q), &split(&k), &split(&v), &everything, 0.125, FullyMasked::Zeros)?;
+    let everything = Lengths::of(4, 4);
+    let all = attend(&split(&q), &split(&k), &split(&v), &everything, 0.125)?;
     let mut alone = Vec::new();
     let mut same = true;
     for head in 0..HEADS {
@@ -455,7 +472,7 @@ fn multi_head(page: &mut Page, data: &Value) -> Result<(), Failure> {
         for w in [&wq, &wk, &wv] {
             one.push(product(&x, &part(w), 1.0)?.reshaped(&[1, 4, width]));
         }
-        let attended = attend(&one[0], &one[1], &one[2], &everything, 0.125, FullyMasked::Zeros)?;
+        let attended = attend(&one[0], &one[1], &one[2], &everything, 0.125)?;
         same &= attended.context.data == all.context.at(head).data;
         alone.push(attended.context);
     }
@@ -522,51 +539,107 @@ fn multi_head(page: &mut Page, data: &Value) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Section 3.6.1: the shapes that the class goes through, from tensors that are cut the same way.
+/// The shapes of the tensors of an encoder's self-attention in a session.
+#[derive(Default)]
+struct Shapes(Vec<(Stage, [usize; 2])>);
+
+impl Probe for Shapes {
+    fn wants(&self, stage: Stage) -> bool {
+        use Stage::{Context, Input, Norm, Query, Weights};
+        matches!(stage, Input | Query | Weights | Context | Norm)
+    }
+
+    fn look(&mut self, view: &View<'_>) {
+        if view.place.side == Side::Encoder && view.place.block != Some(Block::FeedForward) {
+            self.0.push((view.stage, [view.rows, view.columns]));
+        }
+    }
+}
+
+impl Shapes {
+    /// Those of the batch in a model with one layer. A session computes no padding: it reads the ids 0 as words.
+    fn of(ids: &Ids) -> Result<Self, Failure> {
+        let config = Config::transformer(Dimensions {
+            d_model: D_MODEL,
+            heads: HEADS,
+            layers: 1,
+            ffn_dim: 8,
+            vocabulary: 10,
+        });
+        let mut seed = 14;
+        let model = Model::from_fn(config, |_, _, out| {
+            out.fill_with(|| random(&mut seed) / 16.0);
+            Ok(())
+        })?;
+        let mut session = Session::new(&model, Limits::new(ids.len(), 5, 1))?;
+        let mut scratch = vec![0.0; session.plan().trace_floats()];
+        let sentences = ids.map(|sentence| sentence.map(|id| id as u32));
+        let sources: Vec<&[u32]> = sentences.iter().map(|sentence| &sentence[..]).collect();
+        let mut shapes = Self::default();
+        let mut slots = vec![SourceId::default(); ids.len()];
+        session.traced(&mut shapes, &mut scratch)?.encode(&sources, &mut slots)?;
+        Ok(shapes)
+    }
+
+    /// How many tensors of a stage there were, and their shape.
+    fn stage(&self, stage: Stage) -> Result<(usize, [usize; 2]), Failure> {
+        let mut found = self.0.iter().filter(|(of, _)| *of == stage).map(|(_, shape)| *shape);
+        let first = found.next().ok_or_else(|| format!("{stage}: no tensor"))?;
+        if !found.clone().all(|shape| shape == first) {
+            return Err(format!("{stage}: shapes differ: {:?}", self.0).into());
+        }
+        Ok((1 + found.count(), first))
+    }
+}
+
+/// Section 3.6.1: the shapes that the class goes through, beside those of a session.
 fn shapes(page: &mut Page, data: &Value) -> Result<(), Failure> {
-    let width = D_MODEL / HEADS;
-    let ids = ids(data)?;
-    let mut input = Vec::new();
-    for sentence in &ids {
-        input.extend(embedded(sentence)?.data);
-    }
-    let input = Tensor::new(&[2, 5, D_MODEL], input);
-    let rows = input.reshaped(&[10, D_MODEL]);
-    let projected = product(&rows, &noise(D_MODEL, D_MODEL, 14), 1.0)?;
-    let stacked = |parts: &[Tensor]| {
-        let shape = [&[parts.len()], &parts[0].shape[..]].concat();
-        Tensor::new(&shape, parts.iter().flat_map(|part| part.data.clone()).collect())
+    let traced = Shapes::of(&ids(data)?)?;
+    let all = |stage: Stage| -> Result<Vec<usize>, Failure> {
+        let (sentences, [rows, columns]) = traced.stage(stage)?;
+        Ok(vec![sentences, rows, columns])
     };
-    let projected = projected.reshaped(&[2, 5, HEADS, width]);
-    let split = stacked(&[projected.at(0).heads_swapped(), projected.at(1).heads_swapped()]);
-    let mask: Vec<Tensor> = ids
-        .iter()
-        .map(|sentence| Tensor::from_fn(5, 5, |_, j| f32::from(u8::from(sentence[j] != 0))))
-        .collect();
-    let (mut contexts, mut merged, mut maps) = (Vec::new(), Vec::new(), Vec::new());
-    for (sentence, mask) in mask.iter().enumerate() {
-        let x = split.at(sentence);
-        let attended = attend(&x, &x, &x, mask, 0.125, FullyMasked::Zeros)?;
-        merged.push(attended.context.heads_swapped());
-        contexts.push(attended.context);
-        maps.push(attended.weights);
+    let (sentences, [rows, columns]) = traced.stage(Stage::Query)?;
+    let (maps, [queries, keys]) = traced.stage(Stage::Weights)?;
+    let heads = maps / sentences;
+    let split = vec![sentences, heads, rows, columns / heads];
+    let maps = vec![sentences, heads, queries, keys];
+    page.say(
+        "\nA session gives a probe the tensors of each sentence, and the map of each head. The queries of all heads are beside\n\
+         each other in a row: a view cuts it into heads.",
+    );
+    let printed = |name: &str| -> Result<Vec<usize>, Failure> {
+        let shape = Tensor::of(&data["shapes"], name)?;
+        Ok(shape.data.iter().map(|&x| x as usize).collect())
+    };
+    for (what, name, ours) in [
+        ("X", "input", all(Stage::Input)?),
+        ("Q, K, V of all heads", "split", split.clone()),
+        ("the weights of all heads", "maps", maps.clone()),
+        ("the contexts beside each other", "joined", all(Stage::Context)?),
+        ("the output after LayerNorm", "output", all(Stage::Norm)?),
+    ] {
+        page.compare_text(
+            &format!("shape of {what}"),
+            &format!("{:?}", printed(name)?),
+            &format!("{ours:?}"),
+            "a session and its probe",
+        );
     }
-    let (contexts, merged, maps) = (stacked(&contexts), stacked(&merged), stacked(&maps));
-    let mask = stacked(&mask);
-    let joined = merged.reshaped(&[2, 5, D_MODEL]);
-    let output = product(&joined.reshaped(&[10, D_MODEL]), &noise(D_MODEL, D_MODEL, 13), 1.0)?
-        .reshaped(&input.shape);
-    let unsqueezed = mask.reshaped(&[2, 1, 5, 5]);
-    let ours = [
-        format!("input {:?}", input.shape),
-        format!("Q, K, V {:?}", split.shape),
-        format!("mask {:?}, then {:?}, then {:?}", mask.shape, unsqueezed.shape, maps.shape),
-        format!("result {:?}, then {:?}, then {:?}", contexts.shape, merged.shape, joined.shape),
-        format!("output {:?}", output.shape),
+    let views = [
+        ("mask", vec![sentences, queries, keys]),
+        ("mask_of_heads", vec![sentences, 1, queries, keys]),
+        ("contexts", split),
+        ("contexts_swapped", vec![sentences, rows, heads, columns / heads]),
     ];
-    page.say("\nThe mask of a sentence serves all its heads: attention() takes it once, and gives maps of [heads, 5, 5].");
-    for (document, ours) in words(data, "shapes")[0].iter().zip(&ours) {
-        page.compare_text("shapes", document, ours, "the batch as tensors");
+    let mut same = true;
+    for (name, ours) in &views {
+        same &= printed(name)? == *ours;
     }
+    page.property(
+        "the mask of a sentence serves all its heads, and contexts are swapped before they are joined: the shapes of the views",
+        same,
+        views.map(|(name, shape)| format!("{} {shape:?}", name.replace('_', " "))).join(", "),
+    );
     Ok(())
 }

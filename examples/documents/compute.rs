@@ -8,8 +8,8 @@ use simdformer::kernels::norm::{LayerNorm, Norm, NormInput, norm};
 use simdformer::kernels::position::{PositionEncoding, encode};
 use simdformer::kernels::softmax::{FullyMasked, SoftmaxOptions, softmax};
 use simdformer::kernels::{
-    AttentionOptions, AttentionOutput, AttentionWeights, Bias, Epilogue, Exec, Heads, HeadsMut,
-    Input, Isa, Matrix, MatrixMut, Qkv, Sequence, attention, attention_scratch, gemm_unpacked,
+    AttentionOptions, AttentionOutput, AttentionWeights, Epilogue, Exec, Heads, HeadsMut, Input,
+    Isa, Matrix, MatrixMut, Qkv, Sequence, attention, attention_scratch, gemm_unpacked,
     gemm_unpacked_scratch, reference,
 };
 
@@ -108,27 +108,68 @@ fn heads_first(x: &Tensor) -> Result<Heads<'_>, Failure> {
     Ok(Heads::strided(&x.data, [tokens, heads, d], d, tokens * d)?)
 }
 
-/// Attention of one sentence by the flash attention kernel. Query, key and value are `[heads, tokens, d]`; `mask`
-/// `[queries, keys]` is 1 where a query sees a key.
+/// The tokens of one sentence: what the kernels read in place of a mask.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Lengths {
+    /// Queries and keys, with padding.
+    pub(crate) padded: [usize; 2],
+    /// How many of them are tokens. They come first.
+    pub(crate) tokens: [usize; 2],
+    /// How many keys a padding query sees.
+    pub(crate) padding_sees: usize,
+    /// Whether the queries that are tokens see no later keys.
+    pub(crate) causal: bool,
+}
+
+impl Lengths {
+    /// Without padding: each query sees all keys.
+    pub(crate) fn of(queries: usize, keys: usize) -> Self {
+        Self { padded: [queries, keys], tokens: [queries, keys], padding_sees: 0, causal: false }
+    }
+
+    fn sequences(&self) -> Vec<Sequence> {
+        let ([queries, keys], [query_len, key_len]) = (self.padded, self.tokens);
+        let tokens = Sequence { query_len, key_len, padded_len: keys, ..Sequence::default() };
+        // One for each: the causal flag counts from the last query of a sequence.
+        let padding = |query_start| {
+            let key_len = self.padding_sees;
+            Sequence { query_start, query_len: 1, key_len, padded_len: keys, ..tokens }
+        };
+        std::iter::once(tokens).chain((query_len..queries).map(padding)).collect()
+    }
+
+    /// `[queries, keys]`: 1 where [`attention`] gives a key a weight. Queries and keys are zeros, so that all scores are
+    /// equal.
+    pub(crate) fn mask(&self) -> Result<Tensor, Failure> {
+        let zeros = |tokens: usize| Tensor::new(&[1, tokens, 1], vec![0.0; tokens]);
+        let (query, key) = (zeros(self.padded[0]), zeros(self.padded[1]));
+        let attended = attend(&query, &key, &key, self, 1.0)?;
+        Ok(attended.weights.at(0).map(|weight| f32::from(u8::from(weight > 0.0))))
+    }
+}
+
+/// Attention of one sentence by the flash attention kernel. Query, key and value are `[heads, tokens, d]`. A query that
+/// sees no key gives zeros.
 pub(crate) fn attend(
     query: &Tensor,
     key: &Tensor,
     value: &Tensor,
-    mask: &Tensor,
+    lengths: &Lengths,
     scale: f32,
-    fully_masked: FullyMasked,
 ) -> Result<Attended, Failure> {
     let isa = Isa::best();
     let &[heads, queries, d] = &query.shape[..] else {
         return Err("expected three dimensions".into());
     };
     let keys = key.shape[1];
-    let sequence =
-        Sequence { query_len: queries, key_len: keys, padded_len: keys, ..Sequence::default() };
-    let hidden = mask.map(|sees| if sees == 0.0 { f32::NEG_INFINITY } else { 0.0 });
-    let bias = Bias::Dense { data: &hidden.data, head_stride: 0, query_stride: keys };
-    let options =
-        AttentionOptions { scale, bias: Some(bias), fully_masked, ..AttentionOptions::new(d) };
+    if lengths.padded != [queries, keys] {
+        return Err(format!(
+            "expected lengths of {queries} queries and {keys} keys, found {lengths:?}"
+        )
+        .into());
+    }
+    let sequences = lengths.sequences();
+    let options = AttentionOptions { scale, causal: lengths.causal, ..AttentionOptions::new(d) };
     let mut context = Tensor::new(&query.shape, vec![0.0; query.data.len()]);
     let mut weights = Tensor::new(&[heads, queries, keys], vec![0.0; heads * queries * keys]);
     let all: Vec<usize> = (0..heads).collect();
@@ -142,19 +183,31 @@ pub(crate) fn attend(
         }),
         context: HeadsMut::strided(&mut context.data, [queries, heads, d], d, queries * d)?,
     };
-    let mut scratch = vec![0.0; attention_scratch(isa, &[sequence], heads, d)?];
+    let mut scratch = vec![0.0; attention_scratch(isa, &sequences, heads, d)?];
     let qkv =
         Qkv { query: heads_first(query)?, key: heads_first(key)?, value: heads_first(value)? };
-    attention(Exec::serial(isa), qkv, &[sequence], &options, output, &mut scratch)?;
+    attention(Exec::serial(isa), qkv, &sequences, &options, output, &mut scratch)?;
 
-    let mut exact = vec![0.0; context.data.len()];
-    let mut exact_weights = vec![0.0; weights.data.len()];
-    reference::attention::attention(qkv, sequence, &options, &mut exact, &mut exact_weights)?;
-    // The reference writes `[queries, heads, d]`.
-    let found = context.heads_swapped();
-    let pairs = found.data.iter().zip(&exact).chain(weights.data.iter().zip(&exact_weights));
-    let from_reference =
-        pairs.map(|(&found, exact)| (f64::from(found) - exact).abs()).fold(0.0, f64::max);
+    let mut from_reference: f64 = 0.0;
+    for sequence in sequences {
+        let count = sequence.query_len;
+        let mut exact = vec![0.0; count * heads * d];
+        let mut exact_weights = vec![0.0; heads * count * keys];
+        reference::attention::attention(qkv, sequence, &options, &mut exact, &mut exact_weights)?;
+        for head in 0..heads {
+            for i in 0..count {
+                let row = head * queries + sequence.query_start + i;
+                // The reference writes `[queries, heads, d]`.
+                let context =
+                    context.data[row * d..][..d].iter().zip(&exact[(i * heads + head) * d..]);
+                let exact_weights = &exact_weights[(head * count + i) * keys..];
+                let pairs =
+                    context.chain(weights.data[row * keys..][..keys].iter().zip(exact_weights));
+                let differences = pairs.map(|(&found, exact)| (f64::from(found) - exact).abs());
+                from_reference = differences.fold(from_reference, f64::max);
+            }
+        }
+    }
     Ok(Attended { context, weights, from_reference })
 }
 

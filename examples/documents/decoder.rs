@@ -2,7 +2,7 @@
 
 use crate::Failure;
 use crate::compute::{
-    attend, embedded, position_table, product, random, softmax_error, softmax_rows,
+    Lengths, attend, embedded, position_table, product, random, softmax_error, softmax_rows,
 };
 use crate::page::{Computed, Page, Printed};
 use crate::tensor::{Tensor, words};
@@ -32,7 +32,8 @@ pub(crate) fn page(printed: &Value) -> Result<Page, Failure> {
     let mut page = Page::new(
         "Document 002: positions, masks and the decoder",
         "A batch of two pairs: source lengths 2 and 4, target lengths 4 and 3, embeddings of 8 numbers. The notes build\n\
-         matrices of booleans from the lengths. simdformer's kernels read the lengths themselves and a causal flag.",
+         matrices of booleans from the lengths. simdformer's kernels read the lengths themselves and a causal flag: its masks\n\
+         on this page are the keys to which attention() gives a weight, for scores of 0.",
     );
     page.say("In the notes' masks 1 and True mean opposite things: 1 marks a valid pair, True a pair to be masked.");
 
@@ -44,13 +45,13 @@ pub(crate) fn page(printed: &Value) -> Result<Page, Failure> {
         "The encoder's self-attention mask",
         "A pair is valid if both tokens are.",
     );
-    let encoder = mask(&source, &source, false);
+    let encoder = mask(&source, &source, false)?;
     compare_masks(
         &mut page,
         "True where masked",
         &read("encoder_masked")?,
         &inverted(&encoder),
-        "lengths",
+        "attention(), lengths",
     );
     masked_softmax(
         &mut page,
@@ -65,15 +66,21 @@ pub(crate) fn page(printed: &Value) -> Result<Page, Failure> {
         "The mask of cross-attention (the notes call it intra-attention)",
         "Queries are target tokens, keys are source tokens.",
     );
-    let cross = mask(&target, &source, false);
+    let cross = mask(&target, &source, false)?;
     valid_vectors(&mut page, &read("source_valid")?, &read("target_valid")?, [&source, &target])?;
-    compare_masks(&mut page, "1 where valid", &read("cross_valid")?, &cross, "lengths");
+    compare_masks(
+        &mut page,
+        "1 where valid",
+        &read("cross_valid")?,
+        &cross,
+        "attention(), lengths",
+    );
     compare_masks(
         &mut page,
         "True where masked",
         &read("cross_masked")?,
         &inverted(&cross),
-        "lengths",
+        "attention(), lengths",
     );
 
     page.section(
@@ -82,19 +89,23 @@ pub(crate) fn page(printed: &Value) -> Result<Page, Failure> {
         "A lower triangle: position i sees 0 to i. Training then sees what decoding sees. The notes shift the decoder's\n\
          input to the left; in the paper and in simdformer the input is the output shifted right by the start token.",
     );
-    let decoder = mask(&target, &target, true);
-    let triangle = |length: usize| mask(&[length], &[length], true).at(0);
-    let second = triangle(target[1]);
-    let padded = |columns: usize| {
-        Tensor::from_fn(4, columns, |i, j| {
-            if i < target[1] && j < target[1] { second.get(i, j) } else { 0.0 }
-        })
+    let decoder = mask(&target, &target, true)?;
+    // Padded to `rows` and `columns`.
+    let triangle = |length: usize, rows: usize, columns: usize| -> Result<Tensor, Failure> {
+        let tokens = [length, length];
+        Lengths { padded: [rows, columns], tokens, padding_sees: 0, causal: true }.mask()
     };
-    let joined = Tensor::new(&[8, 4], [triangle(target[0]).data, padded(4).data].concat());
+    let (first, second) = (target[0], target[1]);
+    let joined = [triangle(first, 4, 4)?.data, triangle(second, 4, 4)?.data].concat();
+    let joined = Tensor::new(&[8, 4], joined);
     for (name, printed, ours) in [
-        ("torch.tril of the first length", "triangle_1", triangle(target[0])),
-        ("torch.tril of the second length", "triangle_2", second.clone()),
-        ("the second one, padded with a row", "triangle_2_rows_padded", padded(target[1])),
+        ("torch.tril of the first length", "triangle_1", triangle(first, first, first)?),
+        ("torch.tril of the second length", "triangle_2", triangle(second, second, second)?),
+        (
+            "the second one, padded with a row",
+            "triangle_2_rows_padded",
+            triangle(second, 4, second)?,
+        ),
         (
             "both, padded with rows and columns, one below the other (before unsqueeze)",
             "triangles_concatenated",
@@ -105,33 +116,33 @@ pub(crate) fn page(printed: &Value) -> Result<Page, Failure> {
             name,
             Printed::exact(&read(printed)?, 0),
             &ours.into(),
-            "lengths and the causal flag",
+            "attention(), lengths and the causal flag",
         );
     }
     page.compare_text(
         "the shape after unsqueeze",
         "[2, 4, 4]",
         &format!("{:?}", decoder.shape),
-        "lengths and the causal flag",
+        "attention(), lengths and the causal flag",
     );
     compare_masks(
         &mut page,
         "1 where valid",
         &read("decoder_valid")?,
         &decoder,
-        "lengths and the causal flag",
+        "attention(), lengths and the causal flag",
     );
     compare_masks(
         &mut page,
         "True where masked",
         &read("decoder_masked")?,
         &inverted(&decoder),
-        "lengths and the causal flag",
+        "attention(), lengths and the causal flag",
     );
     decoder_probabilities(&mut page, &read("decoder_probabilities")?, &decoder)?;
 
     scaled_dot_product(&mut page)?;
-    defaults(&mut page, printed);
+    defaults(&mut page, printed)?;
     conventions(&mut page)?;
     Ok(page)
 }
@@ -250,18 +261,16 @@ fn positions(page: &mut Page) -> Result<(), Failure> {
     Ok(())
 }
 
-/// `[sentences, queries, keys]`: 1 where query and key are tokens, and with `causal` the key is not later.
-pub(crate) fn mask(queries: &[usize], keys: &[usize], causal: bool) -> Tensor {
+/// `[sentences, queries, keys]`: 1 where attention() gives a key a weight. A padding query sees no key.
+pub(crate) fn mask(queries: &[usize], keys: &[usize], causal: bool) -> Result<Tensor, Failure> {
     let longest = |lengths: &[usize]| lengths.iter().copied().max().unwrap_or(0);
-    let (rows, columns) = (longest(queries), longest(keys));
+    let padded = [longest(queries), longest(keys)];
     let mut data = Vec::new();
     for (&query_len, &key_len) in queries.iter().zip(keys) {
-        for i in 0..rows {
-            let valid = |j: usize| i < query_len && j < key_len && (!causal || j <= i);
-            data.extend((0..columns).map(|j| f32::from(u8::from(valid(j)))));
-        }
+        let lengths = Lengths { padded, tokens: [query_len, key_len], padding_sees: 0, causal };
+        data.extend(lengths.mask()?.data);
     }
-    Tensor::new(&[queries.len(), rows, columns], data)
+    Ok(Tensor::new(&[queries.len(), padded[0], padded[1]], data))
 }
 
 fn inverted(mask: &Tensor) -> Tensor {
@@ -300,22 +309,26 @@ fn masked_softmax(
         let name = |what: &str| format!("{what}, sentence {}", sentence + 1);
         let (scores, masked, mask) = (scores.at(sentence), masked.at(sentence), mask.at(sentence));
         page.show(&name("scores, printed"), &scores, 4);
-        let ours =
-            Tensor::from_fn(
-                4,
-                4,
-                |i, j| if mask.get(i, j) == 0.0 { FILL } else { scores.get(i, j) },
-            );
+        page.show(&name("scores with -1e9 over masked ones, printed"), &masked, 4);
+        let seen: Vec<usize> = (0..16).filter(|&at| mask.data[at] != 0.0).collect();
+        let visible_of =
+            |x: &Tensor| Tensor::new(&[1, seen.len()], seen.iter().map(|&at| x.data[at]).collect());
         // Half of the fifth significant digit, and half of the fourth one after the point.
-        let error = (0..16).map(|at| match mask.data[at] {
-            0.0 => 0.0,
-            _ => 0.5e-4 * f64::from(masked.data[at].abs().max(0.1)).min(1.0) + 0.5e-4 + 1e-6,
-        });
-        page.compare(
-            &name("scores with -1e9 over masked ones"),
-            Printed::exact(&masked, 4),
-            &Computed { error: error.collect(), numbers: ours },
-            "the printed scores and the mask",
+        let rounding: Vec<f64> = visible_of(&masked)
+            .data
+            .iter()
+            .map(|x| 0.5e-4 * f64::from(x.abs().max(0.1)).min(1.0) + 0.5e-4 + 1e-6)
+            .collect();
+        page.printed_twice_within(
+            &name("the visible scores are those above, within the printed digits"),
+            &visible_of(&scores),
+            &visible_of(&masked),
+            &rounding,
+        );
+        page.property(
+            &name("-1e9 stands where attention() gives no weight, and nowhere else"),
+            masked.data.iter().zip(&mask.data).all(|(&x, &m)| (x == FILL) == (m == 0.0)),
+            format!("{} of 16 scores are masked", 16 - seen.len()),
         );
         let unseen: Vec<f32> =
             (0..16).filter(|&at| mask.data[at] == 0.0).map(|at| scores.data[at]).collect();
@@ -345,22 +358,28 @@ fn decoder_probabilities(
     mask: &Tensor,
 ) -> Result<(), Failure> {
     page.say(
-        "\nThe scores of the decoder are random and not printed. The logarithms of the printed probabilities are the scores\n\
-         up to a constant of each row: their softmax under our mask must give the printed numbers again.",
+        "\nThe scores of the decoder are random and not printed, so the probabilities cannot be computed again.",
     );
     for sentence in 0..2 {
         let (printed, mask) = (probabilities.at(sentence), mask.at(sentence));
-        // A masked score can be anything: NaN shows that it is not read.
-        let scores = Tensor::from_fn(4, 4, |i, j| {
-            if mask.get(i, j) == 0.0 { f32::NAN } else { printed.get(i, j).ln() }
-        });
-        let ours = softmax_rows(&scores, Some(&visible(&mask)), FullyMasked::Uniform)?;
-        // The printed numbers of a row add up to 1 within 4 roundings.
-        page.compare(
-            &format!("probabilities, sentence {}", sentence + 1),
-            Printed::rounded(&printed, 4),
-            &softmax_error(ours, 1e-4),
-            "softmax() with lengths",
+        page.show(&format!("probabilities, printed, sentence {}", sentence + 1), &printed, 4);
+        let seen = visible(&mask);
+        let zeros = Tensor::from_fn(4, 4, |_, _| 0.0);
+        let uniform = softmax_rows(&zeros, Some(&seen), FullyMasked::Uniform)?;
+        let masked = |i: usize| match seen[i] {
+            0 => printed.row(i) == uniform.row(i),
+            _ => printed.row(i).iter().zip(mask.row(i)).all(|(&p, &m)| (p == 0.0) == (m == 0.0)),
+        };
+        let deviation = |i: usize| (printed.row(i).iter().sum::<f32>() - 1.0).abs();
+        let worst = f64::from((0..4).map(deviation).fold(0.0, f32::max));
+        // Four roundings.
+        page.property(
+            &format!(
+                "probabilities, sentence {}: rows add up to 1, what attention() masks is 0, a row that sees nothing is uniform",
+                sentence + 1
+            ),
+            worst <= 4.0 * 0.5e-4 + 1e-6 && (0..4).all(masked),
+            format!("largest deviation of a sum {worst:.1e}"),
         );
     }
     Ok(())
@@ -380,9 +399,10 @@ fn scaled_dot_product(page: &mut Page) -> Result<(), Failure> {
         Tensor::new(&[heads, tokens, d], data)
     };
     let (q, k, v) = (noise(), noise(), noise());
-    let mask = mask(&[4], &[4], true).at(0);
+    let lengths = Lengths { causal: true, ..Lengths::of(tokens, tokens) };
+    let mask = lengths.mask()?;
     let scale = 1.0 / (d as f32).sqrt();
-    let ours = attend(&q, &k, &v, &mask, scale, FullyMasked::Zeros)?;
+    let ours = attend(&q, &k, &v, &lengths, scale)?;
     let [q1, k1, v1] = [&q, &k, &v].map(|x| x.at(0));
     for (name, x) in [("Q", &q1), ("K^T", &k1.transposed()), ("V", &v1)] {
         page.show(&format!("{name} of the first head, random"), x, 4);
@@ -439,12 +459,16 @@ fn valid_vectors(
     for (name, printed, lengths) in
         [("valid_encoder_pos", source, lengths[0]), ("valid_decoder_pos", target, lengths[1])]
     {
-        let ours = Tensor::from_fn(2, 4, |i, j| f32::from(u8::from(j < lengths[i])));
+        let mut ours = Vec::new();
+        for &length in lengths {
+            ours.extend(Lengths { tokens: [1, length], ..Lengths::of(1, 4) }.mask()?.data);
+        }
+        let ours = Tensor::new(&[2, 4], ours);
         page.compare(
             &format!("{name} [2, 4, 1], a sentence in a row"),
             Printed::exact(printed, 0),
             &ours.into(),
-            "lengths",
+            "attention(), lengths",
         );
     }
     let mut products = Vec::new();
@@ -454,7 +478,7 @@ fn valid_vectors(
             product(&Tensor::new(&[4, 1], target), &Tensor::new(&[1, 4], source), 1.0)?.data,
         );
     }
-    let ours = mask(lengths[1], lengths[0], false);
+    let ours = mask(lengths[1], lengths[0], false)?;
     page.property(
         "bmm of [2, 4, 1] and [2, 1, 4] is the mask [2, 4, 4]",
         Tensor::new(&[2, 4, 4], products) == ours,
@@ -463,46 +487,41 @@ fn valid_vectors(
     Ok(())
 }
 
-fn defaults(page: &mut Page, printed: &Value) {
+fn defaults(page: &mut Page, printed: &Value) -> Result<(), Failure> {
     page.section(
         "torch",
         "The arguments of nn.Transformer",
-        "Its defaults are those of the paper's base model. Two have no counterpart in a model here: dropout is a matter of\n\
-         training (`train --dropout`) and is 0 in a session, and a batch is always sentence by sentence, without padding.",
+        "14 arguments have a default. Those that a model has here have the values of the paper's base model, `Config::base`. The\n\
+         others have no counterpart: dropout is a matter of training (`train --dropout`), a batch is always sentence by sentence\n\
+         and without padding, other stacks are other configurations, the device is the CPU, and each matrix has its dtype.",
     );
     let config = Config::base(10);
     let layers = config.decoder.as_ref().map_or(0, |decoder| decoder.layers);
     let relu = config.activation == Activation::Relu;
     let ours = [
-        format!("d_model={}", config.d_model),
-        format!("nhead={}", config.encoder.heads),
-        format!("num_encoder_layers={}", config.encoder.layers),
-        format!("num_decoder_layers={layers}"),
-        format!("dim_feedforward={}", config.encoder.ffn_dim),
-        "dropout=0".to_owned(),
-        format!("activation={}", if relu { "relu" } else { "other" }),
-        format!("layer_norm_eps={:e}", config.layer_norm_eps),
-        "batch_first=True".to_owned(),
-        format!("norm_first={}", if config.norm == NormPlacement::Pre { "True" } else { "False" }),
+        ("d_model", config.d_model.to_string()),
+        ("nhead", config.encoder.heads.to_string()),
+        ("num_encoder_layers", config.encoder.layers.to_string()),
+        ("num_decoder_layers", layers.to_string()),
+        ("dim_feedforward", config.encoder.ffn_dim.to_string()),
+        ("activation", if relu { "relu" } else { "other" }.to_owned()),
+        ("layer_norm_eps", format!("{:e}", config.layer_norm_eps)),
+        ("norm_first", if config.norm == NormPlacement::Pre { "True" } else { "False" }.to_owned()),
     ];
-    let printed = words(printed, "defaults").concat();
-    for (document, ours) in printed.iter().zip(&ours) {
-        match (document.as_str(), ours.as_str()) {
-            ("dropout=0.1", "dropout=0") | ("batch_first=False", "batch_first=True") => {
-                page.property(
-                    &format!("{document} differs on purpose"),
-                    document != ours,
-                    format!("here {ours}"),
-                );
-            }
-            _ => page.compare_text("default", document, ours, "Config::base()"),
-        }
+    let mut printed = words(printed, "defaults").concat();
+    for (name, ours) in ours {
+        let of_name = |text: &String| text.split('=').next() == Some(name);
+        let at = printed.iter().position(of_name);
+        let document = printed.remove(at.ok_or_else(|| format!("defaults: {name} is missing"))?);
+        page.compare_text("default", &document, &format!("{name}={ours}"), "Config::base()");
     }
-    page.property(
-        "all arguments with a default are listed",
-        printed.len() == ours.len(),
-        format!("{} arguments", printed.len()),
+    page.shown_words(
+        "arguments without a counterpart",
+        &printed,
+        412_109,
+        "a model has no such setting",
     );
+    Ok(())
 }
 
 fn conventions(page: &mut Page) -> Result<(), Failure> {

@@ -11,16 +11,42 @@ use simdformer::search::{
     Search, SearchLimits, SearchOptions, Strategy, Temperature, TopK, TopP, scratch_words, words,
 };
 
-/// Probabilities of A, B, C and <eos> at four steps: a row for each step. The slide has a column for each.
-fn table(data: &Value) -> Result<Tensor, Failure> {
-    Ok(Tensor::of(data, "table")?.transposed())
+/// The slide's table: the probabilities of four words at four steps, a row for each step. The slide has a column for
+/// each.
+struct Table {
+    probabilities: Tensor,
+    words: Vec<String>,
+    /// The index of `<eos>`.
+    end: u32,
 }
 
-const LETTERS: [&str; 4] = ["A", "B", "C", "<eos>"];
+impl Table {
+    fn read(data: &Value) -> Result<Self, Failure> {
+        let probabilities = Tensor::of(data, "table")?.transposed();
+        let words = tensor::words(data, "table_words").concat();
+        if probabilities.shape != [4, 4] || words.len() != 4 {
+            return Err(
+                format!("expected 4 steps of 4 words, found {probabilities:?} {words:?}").into()
+            );
+        }
+        let end = words.iter().position(|word| word == "<eos>").ok_or("table_words: no <eos>")?;
+        Ok(Self { probabilities, words, end: end as u32 })
+    }
+
+    /// The probabilities of a step.
+    fn row(&self, step: usize) -> &[f32] {
+        self.probabilities.row(step)
+    }
+
+    fn text(&self, tokens: impl IntoIterator<Item = usize>) -> String {
+        let words: Vec<&str> = tokens.into_iter().map(|token| &*self.words[token]).collect();
+        words.join(" ")
+    }
+}
 
 /// The hypotheses of a search over the table, best first, and their scores.
 fn search(
-    table: &Tensor,
+    table: &Table,
     strategy: Strategy,
     sequences: usize,
 ) -> Result<Vec<(String, f32)>, Failure> {
@@ -35,7 +61,7 @@ fn search(
     let options = SearchOptions {
         strategy,
         num_return_sequences: sequences,
-        eos: vec![3],
+        eos: vec![table.end],
         max_new_tokens: Some(4),
         ..SearchOptions::default()
     };
@@ -50,9 +76,7 @@ fn search(
         search.advance(&mut logits, &mut Hooks::default(), None)?;
         step += 1;
     }
-    let text = |tokens: &[u32]| -> String {
-        tokens.iter().map(|&t| LETTERS[t as usize]).collect::<Vec<_>>().join(" ")
-    };
+    let text = |tokens: &[u32]| table.text(tokens.iter().map(|&token| token as usize));
     Ok(search.hypotheses(sentence).map(|h| (text(h.tokens), h.score)).collect())
 }
 
@@ -64,13 +88,17 @@ pub(crate) fn decoding(page: &mut Page, data: &Value) -> Result<(), Failure> {
          the most probable one. Shorter sequences multiply fewer probabilities: <eos> alone has 0.1. Scores divided by the\n\
          length, the default of beam search, compare sequences of different lengths.",
     );
-    let table = table(data)?;
-    page.show("the table, a row for each step: A B C <eos>", &table, 1);
-    page.compare_text(
+    let table = Table::read(data)?;
+    page.show(
+        &format!("the table, a row for each step: {}", table.words.join(" ")),
+        &table.probabilities,
+        1,
+    );
+    page.shown_words(
         "the words of the table",
-        &tensor::words(data, "table_words").concat().join(" "),
-        &LETTERS.join(" "),
-        "the search below",
+        &table.words,
+        5_041,
+        "any words would do; the searches below print them",
     );
     let worst =
         (0..4).map(|step| (table.row(step).iter().sum::<f32>() - 1.0).abs()).fold(0.0, f32::max);
@@ -127,14 +155,15 @@ pub(crate) fn decoding(page: &mut Page, data: &Value) -> Result<(), Failure> {
 /// whether the frequencies are `expected` within three standard deviations.
 fn drawn(
     page: &mut Page,
-    table: &Tensor,
+    table: &Table,
     step: usize,
     sample: SampleOptions,
     expected: &[f32],
 ) -> Result<(), Failure> {
     let tokens = draws(table, step, sample)?;
     let mut sum = 0.0;
-    let bounds: Vec<String> = LETTERS
+    let bounds: Vec<String> = table
+        .words
         .iter()
         .zip(expected)
         .filter(|(_, p)| **p > 0.0)
@@ -143,16 +172,16 @@ fn drawn(
             format!("{letter} below {sum:.4}")
         })
         .collect();
-    let first: Vec<&str> = tokens[..12].iter().map(|&token| LETTERS[token]).collect();
     page.say(format!(
         "  a draw u in 0..1 chooses {}; the first draws: {}",
         bounds.join(", "),
-        first.join(" ")
+        table.text(tokens[..12].iter().copied())
     ));
     let count = tokens.len() as f32;
     let frequency = |token: usize| tokens.iter().filter(|&&t| t == token).count() as f32 / count;
     let counts = Tensor::from_fn(1, 4, |_, j| frequency(j));
-    page.show("frequencies of A B C <eos> in 10,000 draws", &counts, 4);
+    let name = format!("frequencies of {} in 10,000 draws", table.words.join(" "));
+    page.show(&name, &counts, 4);
     let worst = (0..4).map(|j| (counts.get(0, j) - expected[j]).abs()).fold(0.0, f32::max);
     let never = (0..4).all(|j| expected[j] > 0.0 || counts.get(0, j) == 0.0);
     page.property(
@@ -165,7 +194,7 @@ fn drawn(
 
 /// All sequences that end with `<eos>` or have four tokens: text, probability, and the logarithm of the probability
 /// divided by the length, best first.
-fn every_sequence(table: &Tensor) -> Vec<(String, f64, f64)> {
+fn every_sequence(table: &Table) -> Vec<(String, f64, f64)> {
     let (mut ended, mut open) = (Vec::new(), vec![(Vec::new(), 1.0f64)]);
     for step in 0..4 {
         let longer: Vec<(Vec<usize>, f64)> = open
@@ -173,20 +202,21 @@ fn every_sequence(table: &Tensor) -> Vec<(String, f64, f64)> {
             .flat_map(|(tokens, p)| {
                 (0..4).map(move |token| {
                     let tokens: Vec<usize> = tokens.iter().copied().chain([token]).collect();
-                    (tokens, p * f64::from(table.get(step, token)))
+                    (tokens, p * f64::from(table.row(step)[token]))
                 })
             })
             .collect();
+        let ends = |tokens: &[usize]| tokens.last() == Some(&(table.end as usize));
         let (done, rest): (Vec<_>, Vec<_>) =
-            longer.into_iter().partition(|(tokens, _)| step == 3 || tokens.last() == Some(&3));
+            longer.into_iter().partition(|(tokens, _)| step == 3 || ends(tokens));
         ended.extend(done);
         open = rest;
     }
     let mut all: Vec<(String, f64, f64)> = ended
         .into_iter()
         .map(|(tokens, p)| {
-            let words: Vec<&str> = tokens.iter().map(|&token| LETTERS[token]).collect();
-            (words.join(" "), p, p.ln() / tokens.len() as f64)
+            let score = p.ln() / tokens.len() as f64;
+            (table.text(tokens), p, score)
         })
         .collect();
     all.sort_by(|a, b| b.2.total_cmp(&a.2));
@@ -194,7 +224,7 @@ fn every_sequence(table: &Tensor) -> Vec<(String, f64, f64)> {
 }
 
 /// The token of a step of the table in 10,000 samples.
-fn draws(table: &Tensor, step: usize, sample: SampleOptions) -> Result<Vec<usize>, Failure> {
+fn draws(table: &Table, step: usize, sample: SampleOptions) -> Result<Vec<usize>, Failure> {
     let limits = SearchLimits {
         sentences: 1,
         sequences: 1,
@@ -205,7 +235,7 @@ fn draws(table: &Tensor, step: usize, sample: SampleOptions) -> Result<Vec<usize
     };
     let options = SearchOptions {
         strategy: Strategy::Sample(sample),
-        eos: vec![3],
+        eos: vec![table.end],
         max_new_tokens: Some(1),
         ..SearchOptions::default()
     };
@@ -246,8 +276,8 @@ pub(crate) fn filters(page: &mut Page, data: &Value) -> Result<(), Failure> {
         "P = exp(u / t) / sum exp(u / t), t in [0, 1)",
         "t = 0 divides by 0: simdformer refuses it, and greedy search is its limit. Above 1 is allowed and flattens.",
     );
-    let table = table(data)?;
-    let logits = table.map(f32::ln).at(0).reshaped(&[1, 4]);
+    let table = Table::read(data)?;
+    let logits = Tensor::new(&[1, 4], table.row(0).iter().map(|p| p.ln()).collect());
     for t in [1.0, 0.5, 0.1] {
         let formula = {
             let powers: Vec<f64> =

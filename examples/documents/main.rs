@@ -270,7 +270,7 @@ mod tests {
     fn every_picture_is_drawn() {
         let directory = std::env::temp_dir().join(format!("simdformer-{}", std::process::id()));
         let files = super::pictures::draw(&directory).expect("pictures");
-        assert_eq!(files.len(), if cfg!(feature = "train") { 12 } else { 10 });
+        assert_eq!(files.len(), if cfg!(feature = "train") { 13 } else { 11 });
         for file in &files {
             let picture = std::fs::read_to_string(file).expect("a picture");
             let named = |name: &str| file.ends_with(format!("{name}.svg"));

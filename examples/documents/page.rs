@@ -186,7 +186,23 @@ impl Page {
 
     /// Numbers that the document prints twice.
     pub(crate) fn printed_twice(&mut self, name: &str, first: &Tensor, second: &Tensor) {
-        let unequal = first.data.iter().zip(&second.data).filter(|(a, b)| a != b).count();
+        self.printed_twice_within(name, first, second, &vec![0.0; first.data.len()]);
+    }
+
+    /// Numbers that the document prints twice with different digits; `allowed` is how far apart the rounding puts them.
+    pub(crate) fn printed_twice_within(
+        &mut self,
+        name: &str,
+        first: &Tensor,
+        second: &Tensor,
+        allowed: &[f64],
+    ) {
+        let pairs = first.data.iter().zip(&second.data).zip(allowed);
+        let apart = |&((&a, &b), &allowed): &((&f32, &f32), &f64)| {
+            // `!(<=)`: NaN is not equal.
+            !((f64::from(a) - f64::from(b)).abs() <= allowed)
+        };
+        let unequal = pairs.filter(apart).count();
         let all = first.data.len();
         let outcome = if unequal == 0 && second.data.len() == all {
             Outcome::Shown(format!("printed twice, {all} of {all} numbers are equal"))

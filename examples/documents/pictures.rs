@@ -1,8 +1,8 @@
 //! The pictures of the documents, drawn from what the kernels compute.
 
 use crate::Failure;
-use crate::attention::{padded_heads, padded_map, printed};
-use crate::compute::{attend, normal, position_table, product, softmax_rows};
+use crate::attention::{ANGLES, dots_of_angles, padded_heads, padded_map, printed};
+use crate::compute::{Lengths, attend, normal, position_table, product, softmax_rows};
 use crate::decoder::mask;
 use crate::svg::{Frame, Svg, blues, diverging};
 use crate::tensor::Tensor;
@@ -22,6 +22,7 @@ const PICTURES: &[Picture] = &[
     ("wavelengths", wavelengths),
     ("rotation", rotation),
     ("masks", masks),
+    ("angles", angles),
     ("softmax-scale", softmax_scale),
     ("padded-map", padded_head),
     ("padded-heads", padded),
@@ -99,11 +100,11 @@ fn rotation() -> Result<String, Failure> {
     let table = position_table(16, d)?;
     let shift = 3;
     let mut svg = Svg::new(
-        940.0,
+        1240.0,
         420.0,
         "A shift by 3 positions is a rotation: PE(t + 3) = M PE(t) (document 002)",
     );
-    for k in 0..3 {
+    for k in 0..d / 2 {
         let center = [170.0 + 300.0 * k as f32, 210.0];
         let radius = 110.0;
         svg.circle(center, radius, "none", "#888");
@@ -117,8 +118,8 @@ fn rotation() -> Result<String, Failure> {
                 svg.line(center, end, COLORS[at], width, 1.0);
                 svg.circle(end, 4.0, COLORS[at], COLORS[at]);
             }
-            // The slow pair moves too little for labels beside each other.
-            if k == 2 && at == 0 {
+            // The slow pairs move too little for labels beside each other.
+            if k >= 2 && at == 0 {
                 svg.label(to[0] + 10.0, to[1] + 14.0, 11.0, "start", "t=0 to 7");
             }
             if k < 2 {
@@ -127,7 +128,7 @@ fn rotation() -> Result<String, Failure> {
             }
         }
         let angle = shift as f64 / 10_000f64.powf(2.0 * k as f64 / d as f64);
-        let text = format!("columns {} and {}: turned by {:.2} rad", 2 * k, 2 * k + 1, angle);
+        let text = format!("columns {} and {}: turned by {:.3} rad", 2 * k, 2 * k + 1, angle);
         svg.label(center[0], 360.0, 13.0, "middle", &text);
     }
     svg.label(24.0, 400.0, 12.0, "start", "thin: the pair (cosine, sine) of position t; thick: of t + 3. The angle between them is the same for every t.");
@@ -143,9 +144,9 @@ fn masks() -> Result<String, Failure> {
         "Masks for source lengths 2, 4 and target lengths 4, 3 (document 002)",
     );
     let all = [
-        ("encoder self-attention", mask(&source, &source, false)),
-        ("cross-attention", mask(&target, &source, false)),
-        ("decoder self-attention", mask(&target, &target, true)),
+        ("encoder self-attention", mask(&source, &source, false)?),
+        ("cross-attention", mask(&target, &source, false)?),
+        ("decoder self-attention", mask(&target, &target, true)?),
     ];
     for (column, (name, mask)) in all.iter().enumerate() {
         for sentence in 0..2 {
@@ -185,7 +186,35 @@ fn masks() -> Result<String, Failure> {
             }
         }
     }
-    svg.label(24.0, 535.0, 12.0, "start", "white: the query sees the key; grey: masked. simdformer computes them from lengths and a causal flag.");
+    svg.label(24.0, 535.0, 12.0, "start", "white: attention() gives the key a weight; grey: none. The kernel reads lengths and a causal flag, no mask.");
+    Ok(svg.finish())
+}
+
+/// Document 000, figure 3-5: the dot product of two vectors as the angle between them.
+fn angles() -> Result<String, Failure> {
+    let dots = dots_of_angles()?;
+    let mut svg = Svg::new(
+        1000.0,
+        330.0,
+        "The dot product of unit vectors falls with the angle between them (document 000, figure 3-5)",
+    );
+    for (at, degrees) in ANGLES.iter().enumerate() {
+        let origin = [50.0 + 240.0 * at as f32, 230.0];
+        let length = 140.0;
+        let (sin, cos) = degrees.to_radians().sin_cos();
+        let to = |x: f32, y: f32| [origin[0] + length * x, origin[1] - length * y];
+        // The product is the length of the projection on the first vector.
+        svg.line(to(cos, sin), to(cos, 0.0), "#888", 1.0, 1.0);
+        svg.arrow(origin, to(1.0, 0.0), COLORS[0]);
+        svg.arrow(origin, to(cos, sin), COLORS[1]);
+        svg.line(origin, to(dots.get(0, at), 0.0), COLORS[2], 5.0, 0.6);
+        svg.label(origin[0], 260.0, 13.0, "start", &format!("{degrees} degrees"));
+        // Not -0.00, which the sine of a rounded angle may give.
+        let product = format!("product {:.4}", dots.get(0, at).abs());
+        svg.label(origin[0], 280.0, 13.0, "start", &product);
+    }
+    let note = "blue and red: the vectors; green: their product, the part of the red one along the blue one; by gemm_unpacked()";
+    svg.label(24.0, 315.0, 12.0, "start", note);
     Ok(svg.finish())
 }
 
@@ -355,8 +384,7 @@ fn large_map() -> Result<String, Failure> {
     let rows = position_table(tokens, d)?;
     let scores = product(&rows, &rows.transposed(), 1.0)?;
     let x = rows.reshaped(&[1, tokens, d]);
-    let everything = Tensor::from_fn(tokens, tokens, |_, _| 1.0);
-    let map = attend(&x, &x, &x, &everything, 1.0, FullyMasked::Zeros)?.weights.at(0);
+    let map = attend(&x, &x, &x, &Lengths::of(tokens, tokens), 1.0)?.weights.at(0);
     let [low, _] = range(&scores);
     let [_, largest] = range(&map);
     let mut svg = Svg::new(

@@ -1,7 +1,7 @@
 //! Document 001: slides that derive self-attention from vectors to matrices, with small integers.
 
 use crate::Failure;
-use crate::compute::{attend, position_table, product, random, softmax_rows};
+use crate::compute::{Lengths, attend, position_table, product, random, softmax_rows};
 use crate::page::{Page, Printed};
 use crate::tensor::Tensor;
 use serde_json::Value;
@@ -108,24 +108,26 @@ pub(crate) fn page(data: &Value) -> Result<Page, Failure> {
     let expected = columns(data, "y")?;
     page.show("V, a value in a row", &value, 0);
     page.show("A' transposed, the weights of an output in a row", &weights, 1);
-    page.say("\nThe slides build Y up: y2 alone, then y2 and y3, then y2 to y4, then all.");
-    for (name, outputs) in [
-        ("y2", vec![1]),
-        ("y2 y3", vec![1, 2]),
-        ("y2 y3 y4", vec![1, 2, 3]),
-        ("y1 y2 y3 y4", vec![0, 1, 2, 3]),
-    ] {
+    let output = product(&weights, &value, 1.0)?;
+    page.compare(
+        "y1 y2 y3 y4, one output in a row (the slides print one in a column)",
+        Printed::exact(&expected, 1),
+        &output.clone().into(),
+        "gemm_unpacked(weights, V)",
+    );
+    let mut same = true;
+    for outputs in [&[1][..], &[1, 2], &[1, 2, 3]] {
         let chosen = |x: &Tensor| {
             let rows = outputs.iter().flat_map(|&i| x.row(i)).copied().collect();
             Tensor::new(&[outputs.len(), x.columns()], rows)
         };
-        page.compare(
-            &format!("{name}, one output in a row (the slides print one in a column)"),
-            Printed::exact(&chosen(&expected), 1),
-            &product(&chosen(&weights), &value, 1.0)?.into(),
-            "gemm_unpacked(weights, V)",
-        );
+        same &= product(&chosen(&weights), &value, 1.0)? == chosen(&output);
     }
+    page.property(
+        "the slides build Y up: y2 alone, y2 y3, and y2 y3 y4 are rows of the whole, bit by bit",
+        same,
+        "three products of 1, 2 and 3 rows of weights",
+    );
     let term = |j: usize| {
         let (w, v) = (weights.get(1, j), value.row(j));
         format!("{w} [{} {}]", v[0], v[1])
@@ -149,9 +151,8 @@ pub(crate) fn page(data: &Value) -> Result<Page, Failure> {
         &x.reshaped(&[1, tokens, 64]),
         &x.reshaped(&[1, tokens, 64]),
         &x.reshaped(&[1, tokens, 64]),
-        &Tensor::from_fn(tokens, tokens, |_, _| 1.0),
+        &Lengths::of(tokens, tokens),
         1.0,
-        FullyMasked::Zeros,
     )?;
     let sums = map.weights.data.chunks(tokens).map(|row| (row.iter().sum::<f32>() - 1.0).abs());
     let worst = sums.fold(0.0, f32::max);
@@ -202,8 +203,7 @@ fn order_matters(positions: bool) -> Result<f32, Failure> {
             words.get(word_of(i), j) + if positions { table.get(i, j) } else { 0.0 }
         });
         let x = x.reshaped(&[1, tokens, d]);
-        let mask = Tensor::from_fn(tokens, tokens, |_, _| 1.0);
-        Ok(attend(&x, &x, &x, &mask, 0.25, FullyMasked::Zeros)?.context.at(0))
+        Ok(attend(&x, &x, &x, &Lengths::of(tokens, tokens), 0.25)?.context.at(0))
     };
     let (first, second) = (run(&|i| i)?, run(&|i| order[i])?);
     let differences = (0..tokens * d)

@@ -27,7 +27,7 @@ impl Tensor {
         Self::new(&[rows, columns], all.map(|(i, j)| element(i, j)).collect())
     }
 
-    /// A nested array of numbers; `true` is 1 and `false` is 0.
+    /// A nested array of numbers; `true` is 1, `false` is 0, and `"-inf"` is minus infinity.
     pub(crate) fn read(value: &Value) -> Result<Self, Failure> {
         let (mut shape, mut first) = (Vec::new(), value);
         while let Value::Array(items) = first {
@@ -111,6 +111,7 @@ fn collect(value: &Value, out: &mut Vec<f32>) -> Result<(), Failure> {
     match value {
         Value::Array(items) => items.iter().try_for_each(|item| collect(item, out))?,
         Value::Bool(x) => out.push(f32::from(u8::from(*x))),
+        Value::String(text) if text == "-inf" => out.push(f32::NEG_INFINITY),
         other => {
             out.push(
                 other.as_f64().ok_or_else(|| format!("expected a number, found {other}"))? as f32

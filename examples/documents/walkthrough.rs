@@ -2,14 +2,13 @@
 
 use crate::Failure;
 use crate::compute::{
-    Unexplained, attend, least_norm, normalized, not_linear, position_table, product,
+    Lengths, Unexplained, attend, least_norm, normalized, not_linear, position_table, product,
     rounded_product, softmax_error,
 };
 use crate::dropout::{Dropout, PROBABILITY as DROPOUT};
 use crate::page::{Computed, Page, Printed};
 use crate::tensor::{Tensor, number, words};
 use serde_json::Value;
-use simdformer::kernels::softmax::FullyMasked;
 use simdformer::kernels::topk::argmax;
 use simdformer::kernels::{Exec, Isa, Matrix};
 
@@ -94,7 +93,6 @@ pub(crate) fn page(data: &Value) -> Result<Page, Failure> {
         &memory,
         &tensor(data, "encoder_feed_forward")?,
     );
-    normed_rows(&mut page, "memory", &memory)?;
 
     page.section("3-3", "The decoder's masked self-attention", "");
     attention(&mut page, data, "decoder_self_attention", Some(&target))?;
@@ -194,35 +192,48 @@ fn batch(page: &mut Page, data: &Value) -> Result<(), Failure> {
         "Masks from ids",
         "The source's <blank> is hidden; the target's <blank> is hidden, and each position sees itself and earlier ones.",
     );
-    let source_mask: Vec<f32> = [visible(data, "source", 0)?, visible(data, "source", 1)?].concat();
+    let masks =
+        [source_lengths(data, 0, 1)?.mask()?.data, source_lengths(data, 1, 1)?.mask()?.data];
     page.compare(
         "source mask",
         Printed::exact(&tensor(data, "source_mask")?.reshaped(&[2, 3]), 0),
-        &Tensor::new(&[2, 3], source_mask).into(),
-        "ids that are not <blank>",
+        &Tensor::new(&[2, 3], masks.concat()).into(),
+        "attention(), lengths",
     );
     for sentence in 0..2 {
         page.compare(
             &format!("target mask, sentence {}", sentence + 1),
             Printed::exact(&tensor(data, "target_mask")?.at(sentence), 0),
-            &target_mask(data, sentence)?.into(),
-            "causal, and ids that are not <blank>",
+            &target_lengths(data, sentence)?.mask()?.into(),
+            "attention(), lengths and the causal flag",
         );
     }
     Ok(())
 }
 
-/// 1 where an id is not that of `<blank>`.
-fn visible(data: &Value, name: &str, sentence: usize) -> Result<Vec<f32>, Failure> {
+/// The number of ids, and of those before `<blank>`.
+fn length(data: &Value, name: &str, sentence: usize) -> Result<[usize; 2], Failure> {
     let vocabulary = &words(data, &format!("{name}_vocabulary"))[0];
     let blank = vocabulary.iter().position(|w| w == "<blank>").ok_or("no <blank>")? as f32;
     let ids = tensor(data, &format!("{name}_ids"))?;
-    Ok(ids.row(sentence).iter().map(|&id| f32::from(u8::from(id != blank))).collect())
+    let ids = ids.row(sentence);
+    let length = ids.iter().rposition(|&id| id != blank).map_or(0, |last| last + 1);
+    if ids[..length].contains(&blank) {
+        return Err(format!("{name}_ids: expected <blank> at the end alone, found {ids:?}").into());
+    }
+    Ok([ids.len(), length])
 }
 
-fn target_mask(data: &Value, sentence: usize) -> Result<Tensor, Failure> {
-    let row = visible(data, "target", sentence)?;
-    Ok(Tensor::from_fn(row.len(), row.len(), |i, j| if j <= i { row[j] } else { 0.0 }))
+/// Each of some queries sees the words of the source.
+fn source_lengths(data: &Value, sentence: usize, queries: usize) -> Result<Lengths, Failure> {
+    let [keys, key_len] = length(data, "source", sentence)?;
+    Ok(Lengths { tokens: [queries, key_len], ..Lengths::of(queries, keys) })
+}
+
+/// The words of the target see themselves and earlier words, `<blank>` sees all words.
+fn target_lengths(data: &Value, sentence: usize) -> Result<Lengths, Failure> {
+    let [ids, length] = length(data, "target", sentence)?;
+    Ok(Lengths { padded: [ids; 2], tokens: [length; 2], padding_sees: length, causal: true })
 }
 
 /// One kind of attention of both sentences: scores, weights and context of each head from the printed query, key, value
@@ -280,19 +291,18 @@ fn attention(
             |what: &str| -> Result<Tensor, Failure> { Ok(tensor(block, what)?.at(sentence)) };
         let (q, k, v) = (part("query")?, part("key")?, part("value")?);
         // One row of the source's mask serves all queries; in the decoder's self-attention each query has its own.
-        let mask = match name {
-            "decoder_self_attention" => target_mask(data, sentence)?,
-            _ => Tensor::new(&[1, 3], visible(data, "source", sentence)?),
+        let (lengths, masks) = match name {
+            "decoder_self_attention" => (target_lengths(data, sentence)?, "target_mask"),
+            _ => (source_lengths(data, sentence, q.shape[1])?, "source_mask"),
         };
-        page.compare(
-            &format!("mask, sentence {}", sentence + 1),
-            Printed::exact(&part("mask")?.at(0), 0),
-            &mask.clone().into(),
-            "section 1-3",
+        page.printed_twice(
+            &format!("the mask is that of 1-3, sentence {}", sentence + 1),
+            &part("mask")?.at(0),
+            &tensor(data, masks)?.at(sentence),
         );
         let (queries, keys) = (q.shape[1], k.shape[1]);
-        let mask = Tensor::from_fn(queries, keys, |i, j| mask.get(i.min(mask.rows() - 1), j));
-        let ours = attend(&q, &k, &v, &mask, scale, FullyMasked::Zeros)?;
+        let mask = lengths.mask()?;
+        let ours = attend(&q, &k, &v, &lengths, scale)?;
         page.property(
             &format!("the kernel's weights and contexts are those of the readable reference, sentence {}", sentence + 1),
             ours.from_reference < 1e-6,
@@ -545,22 +555,14 @@ fn feed_forward(page: &mut Page, printed: &Tensor) -> Result<(), Failure> {
     let count = printed.data.len() / D_MODEL;
     let printed = printed.reshaped(&[count, D_MODEL]);
     page.not_recomputable("X + FF(X)", "neither weights nor the hidden layer are printed");
-    normed_rows(page, "the output", &printed)
-}
-
-/// The document's norm divides by `n - 1`: its rows, normalized again by ours, are themselves times sqrt(n / (n - 1)).
-fn normed_rows(page: &mut Page, name: &str, printed: &Tensor) -> Result<(), Failure> {
-    let count = printed.data.len() / D_MODEL;
-    let printed = printed.reshaped(&[count, D_MODEL]);
+    // The document's norm divides by `n - 1`: its rows, normalized again by ours, are themselves times sqrt(n / (n - 1)).
     // A normalized row is its own normalized row, up to the divisor: sqrt((n - 1) / n) of ours.
     let ours = normalized(&printed)?;
     let factor = ((D_MODEL - 1) as f32 / D_MODEL as f32).sqrt();
     let numbers = ours.map(|x| x * factor);
     let error = numbers.data.iter().map(|x| ROUNDING * (2.0 + f64::from(x.abs())) + 1e-6).collect();
     page.compare(
-        &format!(
-            "{name}: the norm of the rows, times sqrt(5/6) for the divisor n - 1, is the rows"
-        ),
+        "the output: the norm of the rows, times sqrt(5/6) for the divisor n - 1, is the rows",
         Printed::rounded(&printed, DECIMALS),
         &Computed { numbers, error },
         "norm()",
