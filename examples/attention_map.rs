@@ -254,7 +254,11 @@ pub(crate) fn run(options: &Options) -> Result<String, Box<dyn Error>> {
             mean(&heads, i, source.len(), (layer, &mean_of))?
         };
         let from = words.text(Side::Encoder, source);
-        let [input, output] = [read, best].map(|ids| words.text(Side::Decoder, ids));
+        let [mut input, output] = [read, best].map(|ids| words.text(Side::Decoder, ids));
+        // Its name alone, as `<pad>`, does not say what it is.
+        if let Some(start) = input.first_mut() {
+            start.push_str(" (start)");
+        }
         let page = |title: &str, kind: (Side, Block), queries: &[String], keys: &[String]| {
             let (own, most) = match kind {
                 (Side::Decoder, Block::Own) => (Side::Decoder, targets),
