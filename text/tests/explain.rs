@@ -56,21 +56,24 @@ fn steps_are_explained_in_words() {
 text                    quel mois
 encoder                 reads 3 tokens, once:  quel  mois  </s>
 search                  greedy, the most probable token of each step
-numbers                 after a token: its probability
+numbers                 after a token: its probability, and of the model its score in brackets
 score                   sum of the log-probabilities of its tokens
 
 step 1                  the decoder reads <pad>
-  model                   ▁what 0.943  ▁? 0.001  ▁how 5e-4  ▁finish 3e-4
+  model                   ▁what 0.943 (10.951)  ▁? 0.001 (4.337)  ▁how 5e-4 (3.324)
+                          ▁finish 3e-4 (2.976)
   banned words            removes 1 of 2318 tokens, 2e-5 of the probability:  <pad> 2e-5
   chosen                  ▁what 0.943
 
 step 2                  the decoder reads ▁what, after <pad>
-  model                   ▁month 0.848  ▁months 0.048  ▁last 0.002  ▁shy 0.001
+  model                   ▁month 0.848 (10.590)  ▁months 0.048 (7.726)  ▁last 0.002 (4.759)
+                          ▁shy 0.001 (4.152)
   banned words            removes 1 of 2318 tokens, 4e-5 of the probability:  <pad> 4e-5
   chosen                  ▁month 0.848
 
 step 3                  the decoder reads ▁month, after <pad> ▁what
-  model                   </s> 0.953  ▁. 4e-5  ▁longer 4e-5  ▁her 4e-5
+  model                   </s> 0.953 (10.470)  ▁. 4e-5 (0.434)  ▁longer 4e-5 (0.374)
+                          ▁her 4e-5 (0.338)
   banned words            removes 1 of 2318 tokens, 2e-5 of the probability:  <pad> 2e-5
   chosen                  </s> 0.953
 
@@ -82,13 +85,13 @@ result                  what month (score -0.272, end)
     let end = "
 step 3
   hypothesis 1, -0.224  the decoder reads ▁month, after <pad> ▁what
-    model                   </s> 0.953
+    model                   </s> 0.953 (-0.048)
     banned words            removes 1 of 2318 tokens, 2e-5 of the probability:  <pad> 2e-5
     forced end              removes 2316 of 2317 tokens, 0.047 of the probability:  ▁. 4e-5  ...
                             changes 1 token:  </s> 0.953 to 1.000 (score -0.048 to 0.000)
                             </s> 1.000
   hypothesis 2, -3.087  the decoder reads ▁months, after <pad> ▁what
-    model                   </s> 0.951
+    model                   </s> 0.951 (-0.050)
     banned words            removes 1 of 2318 tokens, 2e-5 of the probability:  <pad> 2e-5
     forced end              removes 2316 of 2317 tokens, 0.049 of the probability:  ▁? 5e-5  ...
                             changes 1 token:  </s> 0.951 to 1.000 (score -0.050 to 0.000)
@@ -177,6 +180,63 @@ fn scores_and_draws_are_true() {
         "{text}"
     );
     assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
+}
+
+/// The scores of all tokens of a list: their softmax are the probabilities beside them.
+fn check_scores(list: &Value, what: &str) -> usize {
+    let list = list.as_array().unwrap();
+    let number = |word: &Value, key: &str| word[key].as_f64().expect("a number");
+    let max = list.iter().map(|word| number(word, "score")).fold(f64::MIN, f64::max);
+    let power = |word: &Value| (number(word, "score") - max).exp();
+    let sum: f64 = list.iter().map(power).sum();
+    for word in list {
+        let found = number(word, "probability");
+        assert!((found - power(word) / sum).abs() < 1e-6, "{what}: {word}");
+    }
+    list.len()
+}
+
+/// Every strategy gives the scores of the model, those after each rule, and the score of the token that it chose.
+#[test]
+fn every_strategy_gives_its_scores() {
+    let place = french();
+    let mut checked = 0;
+    for options in [
+        &["--strategy", "greedy"][..],
+        &["--strategy", "beam", "--beams", "2"],
+        &["--strategy", "sample"],
+        &["--strategy", "top-k", "--top-k", "5"],
+        &["--strategy", "top-p", "--top-p", "0.9"],
+        &["--strategy", "sample", "--temperature", "3"],
+        &["--strategy", "greedy", "--repetition-penalty", "1.5"],
+        &["--strategy", "greedy", "--no-repeat-ngram-size", "2"],
+    ] {
+        let answer = json(&place, options, "quel mois");
+        for step in answer["steps"].as_array().unwrap() {
+            for row in step["rows"].as_array().unwrap() {
+                checked += check_scores(&row["model"], &format!("{options:?}, model"));
+                for rule in row["rules"].as_array().unwrap() {
+                    checked +=
+                        check_scores(&rule["best"], &format!("{options:?}, {}", rule["rule"]));
+                }
+                let last = row["rules"].as_array().unwrap().last().map(|rule| &rule["best"]);
+                let left = last.unwrap_or(&row["model"]).as_array().unwrap();
+                for chosen in row["chosen"].as_array().into_iter().flatten() {
+                    let known = left.iter().find(|word| word["token"] == chosen["token"]);
+                    assert_eq!(chosen["score"], known.unwrap()["score"], "{options:?}: {chosen}");
+                }
+            }
+        }
+        // The line of the model has each score in brackets.
+        let text = explain(&place, 3, options, "quel mois");
+        let lines = text.lines().filter(|line| line.trim_start().starts_with("model "));
+        for line in lines {
+            let scores = line.split(['(', ')']).skip(1).step_by(2);
+            let scores: Vec<f64> = scores.map(|score| score.parse().unwrap()).collect();
+            assert!(scores.len() == 3 && scores.is_sorted_by(|a, b| a >= b), "{line}");
+        }
+    }
+    assert!(checked > 100_000, "{checked}");
 }
 
 #[test]

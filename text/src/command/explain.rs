@@ -8,11 +8,13 @@ use simdformer::search::{Observation, Outcome, SampleOptions, SearchOptions, Str
 use simdformer_text::{Direction, TextError, Tokenizer};
 use std::cmp::Ordering;
 
-/// A token and its probability.
+/// A token, its probability, and its score: the softmax of all scores are the probabilities. A score of the model is a
+/// logit, or in beam search, if rules follow, the log-probability.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Word {
     pub(crate) token: String,
     pub(crate) probability: f64,
+    pub(crate) score: f32,
 }
 
 /// A token whose score a rule changed: its probability before and after, and its score, whose softmax the probability is.
@@ -147,7 +149,7 @@ impl<'r> Recorder<'r> {
                     fed: self.word(fed),
                     after: after.iter().map(|&id| self.word(id)).collect(),
                     score: self.score(history),
-                    model: self.best(&probabilities(scores)),
+                    model: self.best(&probabilities(scores), scores),
                     rules: Vec::new(),
                     chosen: Vec::new(),
                     history: history.to_vec(),
@@ -185,17 +187,18 @@ impl<'r> Recorder<'r> {
     pub(crate) fn choose(&mut self, token: Token) {
         let Some(log_probability) = token.log_probability else { return };
         let probability = f64::from(log_probability).exp();
-        let word = Word { token: self.word(token.id), probability };
+        let name = self.word(token.id);
         let drawn = match &self.options.strategy {
             Strategy::Sample(sample) => Some(sample.draw(self.stream, token.sequence, token.index)),
             _ => None,
         };
+        let id = token.id as usize;
         if let Some(row) = self.rows().last_mut() {
+            let word = Word { token: name, probability, score: row.scores[id] };
             let draw = drawn.map(|number| {
                 let probabilities = probabilities(&row.scores);
                 // Not `sum`, which is -0 of nothing.
                 let sum = |ids: usize| probabilities.iter().take(ids).fold(0.0, |a, b| a + b);
-                let id = token.id as usize;
                 Draw { number, from: sum(id), to: sum(id + 1) }
             });
             row.chosen.push(Chosen { sample: token.sequence as usize + 1, word, draw });
@@ -249,14 +252,23 @@ impl<'r> Recorder<'r> {
         ids
     }
 
-    fn words(&self, ids: &[usize], probabilities: &[f64]) -> Vec<Word> {
-        let word =
-            |&id: &usize| Word { token: self.word(id as u32), probability: probabilities[id] };
-        ids.iter().map(word).collect()
+    /// The most probable tokens of those for which `wanted` is true.
+    fn words(
+        &self,
+        probabilities: &[f64],
+        scores: &[f32],
+        wanted: impl Fn(usize) -> bool,
+    ) -> Vec<Word> {
+        let word = |&id: &usize| Word {
+            token: self.word(id as u32),
+            probability: probabilities[id],
+            score: scores[id],
+        };
+        self.ranked(probabilities, wanted).iter().map(word).collect()
     }
 
-    fn best(&self, probabilities: &[f64]) -> Vec<Word> {
-        self.words(&self.ranked(probabilities, |id| probabilities[id] > 0.0), probabilities)
+    fn best(&self, probabilities: &[f64], scores: &[f32]) -> Vec<Word> {
+        self.words(probabilities, scores, |id| probabilities[id] > 0.0)
     }
 
     /// What a rule did; `None` if it changed nothing and the options do not ask for it.
@@ -282,11 +294,11 @@ impl<'r> Recorder<'r> {
             rule: name,
             removed: removals,
             removed_probability: (0..p.len()).filter(|&id| removed(id)).map(|id| p[id]).sum(),
-            removed_tokens: self.words(&self.ranked(&p, removed), &p),
+            removed_tokens: self.words(&p, before, removed),
             changed: changes,
             changed_tokens: self.ranked(&p, changed).iter().map(change).collect(),
             left: count(&|id| after[id] > NO),
-            best: self.best(&q),
+            best: self.best(&q, after),
         })
     }
 }

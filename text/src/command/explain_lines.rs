@@ -79,7 +79,8 @@ pub(crate) fn heading(text: &str, source: &Source, options: &SearchOptions) -> S
         put(&mut out, (0, 2), "unknown", [what].into_iter().chain(source.unknown.iter().cloned()));
     }
     put(&mut out, (0, 1), "search", [describe(options)]);
-    put(&mut out, (0, 1), "numbers", ["after a token: its probability".to_owned()]);
+    let numbers = "after a token: its probability, and of the model its score in brackets";
+    put(&mut out, (0, 1), "numbers", [numbers.to_owned()]);
     if matches!(options.strategy, Strategy::Sample(_)) {
         let draw = "a number from 0 to 1, between the sums of the probabilities of smaller ids without and with \
                     the token";
@@ -157,7 +158,9 @@ pub(crate) fn result(text: &str, score: f32, finish: &str) -> String {
 
 fn row_lines(out: &mut String, indent: usize, row: &Row) {
     let mut best: Vec<String> = listed(&row.model).collect();
-    put(out, (indent, 2), "model", best.iter().cloned());
+    let scored =
+        best.iter().zip(&row.model).map(|(text, word)| format!("{text} ({:.3})", word.score));
+    put(out, (indent, 2), "model", scored);
     for rule in &row.rules {
         if rule.removed + rule.changed == 0 {
             put(out, (indent, 2), &rule.rule, ["changes nothing".to_owned()]);
