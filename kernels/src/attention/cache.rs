@@ -277,7 +277,10 @@ impl<'a> Cache<'a> {
     /// The keys and values of `head` in all slots; `T` is the element of the dtype, and vectors have `lanes` floats.
     #[inline(always)]
     pub(super) fn head<T>(&self, lanes: usize, head: usize) -> CacheHead<T> {
-        CacheHead { data: self.data.as_ptr().cast(), place: self.shape.head(lanes, head) }
+        let HeadPlace { keys, values, value_row, slot } = self.shape.head(lanes, head);
+        let data = self.data.as_ptr().cast::<T>();
+        let (keys, values) = (data.wrapping_add(keys), data.wrapping_add(values));
+        CacheHead { keys, values, value_row, slot }
     }
 
     /// The keys and values of a head in a slot, and the keys that are read after them, each given as `(slot, head)`.
@@ -290,31 +293,33 @@ impl<'a> Cache<'a> {
     }
 }
 
-/// The keys and values of one head in all slots of a cache.
+/// The keys and values of one head in all slots of a cache: their addresses in slot 0, and the elements of a value row and
+/// of a slot.
 #[derive(Clone, Copy)]
 pub(super) struct CacheHead<T> {
-    data: *const T,
-    place: HeadPlace,
+    keys: *const T,
+    values: *const T,
+    value_row: usize,
+    slot: usize,
 }
 
 impl<T> CacheHead<T> {
     /// The panels of a slot.
     #[inline(always)]
     pub(super) fn keys(&self, slot: u32) -> *const T {
-        self.data.wrapping_add(self.place.keys(slot as usize))
+        self.keys.wrapping_add(slot as usize * self.slot)
     }
 
     /// The value row of `position` in a slot.
     #[inline(always)]
     pub(super) fn value(&self, slot: u32, position: usize) -> *const T {
-        self.data.wrapping_add(self.place.value(slot as usize, position))
+        self.values.wrapping_add(slot as usize * self.slot + position * self.value_row)
     }
 
     /// The value rows of the positions whose slots are `slots`.
     #[inline(always)]
     pub(super) fn value_rows<'a>(&self, slots: &'a [u32]) -> ValueRows<'a, T> {
-        let HeadPlace { value_row: row, slot, .. } = self.place;
-        ValueRows { at: self.value(0, 0), row, slots: Some((slots, slot)) }
+        ValueRows { at: self.values, row: self.value_row, slots: Some((slots, self.slot)) }
     }
 }
 
