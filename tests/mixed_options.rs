@@ -217,7 +217,8 @@ impl Schedule {
         self.requests.iter().map(Request::source).collect()
     }
 
-    fn check(&self, what: &str, outcomes: &[Outcome], refused: &[usize]) {
+    /// Returns how many were stopped.
+    fn check(&self, what: &str, outcomes: &[Outcome], refused: &[usize]) -> usize {
         let mut stopped = 0;
         for (number, (found, expected)) in outcomes.iter().zip(&self.expected).enumerate() {
             let request = &self.requests[number];
@@ -236,12 +237,15 @@ impl Schedule {
                 assert!(request.cancel.is_some() || expected.streamed == *streamed, "{}", about());
             }
         }
-        let cancelled = self.requests.iter().filter(|request| request.cancel.is_some()).count();
-        assert!(stopped <= cancelled && (stopped > 0 || cancelled < 3), "{what}: {stopped}");
+        stopped
     }
 
     /// All at once: `generate`, with drafts, or in a pool.
-    fn run_list(&self, what: &str, run: impl FnOnce(&[Source<'_>], &OnEvent<'_>) -> DecodeStats) {
+    fn run_list(
+        &self,
+        what: &str,
+        run: impl FnOnce(&[Source<'_>], &OnEvent<'_>) -> DecodeStats,
+    ) -> usize {
         let outcomes = Mutex::new(vec![Outcome::default(); REQUESTS]);
         let refused = Mutex::new(Vec::new());
         let on_event = |event: Event<'_>| {
@@ -267,10 +271,10 @@ impl Schedule {
         let stats = run(&self.sources(), &on_event);
         assert_eq!(stats.cancelled, 0);
         let refused = refused.into_inner().expect("no panic");
-        self.check(what, &outcomes.into_inner().expect("no panic"), &refused);
+        self.check(what, &outcomes.into_inner().expect("no panic"), &refused)
     }
 
-    fn run_queue(&self, what: &str, session: &mut Session<'_>, seed: u64) {
+    fn run_queue(&self, what: &str, session: &mut Session<'_>, seed: u64) -> usize {
         let mut queue = Queue {
             schedule: self,
             waiting: Vec::new(),
@@ -284,8 +288,8 @@ impl Schedule {
         };
         session.serve(&mut queue, &self.call, &mut Hooks::default()).expect("served");
         assert_eq!(queue.most, SLOTS);
-        self.check(what, &queue.outcomes, &queue.refused);
         assert_eq!(session.free_sentences(), SLOTS);
+        self.check(what, &queue.outcomes, &queue.refused)
     }
 }
 
@@ -388,7 +392,7 @@ fn each_request_has_the_bits_of_its_run_alone() {
     });
     let mut pool = SessionPool::new(&model, limits(), 2).expect("a pool");
     pool.set_threads(threads);
-    let mut kinds = [0; 4];
+    let (mut kinds, mut stopped) = ([0; 4], 0);
     for seed in 0..choose(2, 300) {
         let schedule = Schedule::random(&model, seed);
         for request in &schedule.requests {
@@ -403,12 +407,12 @@ fn each_request_has_the_bits_of_its_run_alone() {
         for (threads, session) in (1..).zip(&mut sessions) {
             let what = |way| format!("schedule {seed}, {way}, {threads} threads");
             let hooks = &mut Hooks::default();
-            schedule.run_list(&what("a list"), |sources, on_event| {
+            stopped += schedule.run_list(&what("a list"), |sources, on_event| {
                 let mut on_event = |event: Event<'_>| on_event(event);
                 session.generate(sources, &schedule.call, hooks, &mut on_event).expect("done")
             });
             let hooks = &mut Hooks::default();
-            schedule.run_list(&what("drafts"), |sources, on_event| {
+            stopped += schedule.run_list(&what("drafts"), |sources, on_event| {
                 let mut on_event = |event: Event<'_>| on_event(event);
                 let drafter = &mut PromptLookup { shortest: 1 };
                 let call = &schedule.call;
@@ -416,13 +420,13 @@ fn each_request_has_the_bits_of_its_run_alone() {
                     .generate_drafted(sources, call, hooks, drafter, &mut on_event)
                     .expect("done")
             });
-            schedule.run_queue(&what("a queue"), session, seed);
+            stopped += schedule.run_queue(&what("a queue"), session, seed);
         }
-        schedule.run_list(&format!("schedule {seed}, a pool"), |sources, on_event| {
+        stopped += schedule.run_list(&format!("schedule {seed}, a pool"), |sources, on_event| {
             pool.generate(sources, &schedule.call, &on_event).expect("done")
         });
     }
-    assert!(kinds.iter().all(|&count| count > 10), "{kinds:?}");
+    assert!(kinds.iter().all(|&count| count > 10) && stopped > 20, "{kinds:?} {stopped}");
 }
 
 /// Options that a queue lends would end when it changes.
