@@ -14,7 +14,7 @@ mod counting;
 mod vocabulary;
 
 use simdformer::search::{Finish, Hooks, SearchOptions};
-use simdformer::{Engine, Event, Model, SessionError, Source};
+use simdformer::{Engine, Event, Model, Session, SessionError, Source};
 use std::error::Error;
 use std::io::{self, IsTerminal, Read, Write};
 use std::path::Path;
@@ -181,14 +181,13 @@ pub(crate) fn translate(
     let engine = Engine::from(model);
     // The output is text only, so no scores are computed.
     let options = SearchOptions { scores: false, ..engine.search_options() };
-    let (options, work) = engine.fit_sources(&sources, &options);
-    let room = work.target_tokens() + 1;
+    let room = engine.fit(&options, 1).1.target_tokens() + 1;
     let mut outputs: Vec<Vec<u32>> = known.iter().map(|_| Vec::with_capacity(room)).collect();
     let mut finishes = vec![Finish::End; known.len()];
     // All memory is planned here, for the longest sentence; the closure does not allocate.
-    let (elapsed, allocations) = engine.with_session(&work, |session| {
+    let run = |session: &mut Session<'_>, sources: &[Source<'_>], options: &SearchOptions| {
         let (start, allocated) = (Instant::now(), counting::allocations());
-        session.generate(&sources, &options, &mut Hooks::default(), &mut |event| {
+        session.generate(sources, options, &mut Hooks::default(), &mut |event| {
             if let Event::Done(done) = event
                 && let Some(best) = done.hypotheses().next()
             {
@@ -197,7 +196,8 @@ pub(crate) fn translate(
             }
         })?;
         Ok::<_, SessionError>((start.elapsed(), counting::allocations() - allocated))
-    })??;
+    };
+    let (elapsed, allocations) = engine.with_session_for(&sources, &options, run)??;
     let report = Report {
         isa: model.isa().name(),
         tokens: outputs.iter().map(Vec::len).sum(),

@@ -42,7 +42,7 @@ fn options(model: &Model, random: &mut Random) -> SearchOptions {
     match random.below(6) {
         0 => base,
         1 => SearchOptions { repetition_penalty: 1.3, no_repeat_ngram: Some(2), ..base },
-        // The end of the plan is the end of the target.
+        // The target ends at a length of the engine.
         2 => SearchOptions { max_new_tokens: None, ..base },
         3 => SearchOptions { strategy: Strategy::Beam(beam), num_return_sequences: 2, ..base },
         4 => SearchOptions { strategy: Strategy::Sample(sample), num_return_sequences: 2, ..base },
@@ -179,6 +179,13 @@ fn a_bad_source_is_an_error_in_its_place() {
             "prefix: expected a token below 131, found 900".to_owned(),
         ),
         (
+            Request {
+                options: Some(SearchOptions { repetition_penalty: -1.0, ..greedy(&model) }),
+                ..good(0)
+            },
+            "repetition_penalty: expected a number above 0 and finite, found -1".to_owned(),
+        ),
+        (
             Request { forced_bos: Some(900), ..good(0) },
             "forced_bos: expected a token below 131, found 900".to_owned(),
         ),
@@ -249,7 +256,6 @@ fn plans_grow_between_calls() {
     assert_eq!(call(9, 8, &short), (3, [4, 8, 10]));
     let long = SearchOptions { max_new_tokens: Some(19), ..options.clone() };
     assert_eq!(call(1, 1, &long), (4, [4, 8, 20]));
-    // The end of the plan would be the end of the target.
     let free = SearchOptions { max_new_tokens: None, ..options.clone() };
     let positions = engine.model().config().decoder.and_then(|decoder| decoder.max_positions);
     let most = positions.unwrap_or(256).min(256);
@@ -263,6 +269,7 @@ fn plans_grow_between_calls() {
     let beyond = SearchOptions { max_new_tokens: Some(9999), ..options };
     let (fitted, work) = engine.fit(&beyond, 1);
     assert_eq!((fitted.max_new_tokens, Some(work.target_tokens())), (None, positions));
+    assert_eq!(fitted.max_length, positions.map(|most| most + 1));
 }
 
 #[test]

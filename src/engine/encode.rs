@@ -32,8 +32,7 @@ impl Engine {
         &self,
         input: &I,
     ) -> Result<I::Output<Vec<f32>>, SessionError> {
-        let asked = input.asked();
-        let sources: Vec<Source<'_>> = asked.into_iter().map(|(source, _)| source).collect();
+        let sources = input.asked();
         let plan = self.plan_for(&Workload::encode(1, self.longest(&sources)))?;
         let mut results: Vec<Result<Vec<f32>, SessionError>> = Vec::with_capacity(sources.len());
         let (mut indices, mut accepted) = (Vec::new(), Vec::new());

@@ -1,14 +1,14 @@
 //! [`Engine`]: a model, its threads, and sessions that are planned for what calls need.
 
 use super::idle_sessions::{EngineReport, IdleSessions, Taken, Wanted};
-use super::plan_rule::{PlanRule, Workload, fit_search, search_workload};
+use super::plan_rule::{PlanRule, Workload, fit_options, fits, search_workload, target_tokens};
 use super::request::{Generation, Input};
 use crate::cancel::Cancel;
 use crate::config::Side;
 use crate::error::Error;
 use crate::generate::{DecodeStats, Event, SessionPool, Source, Stop};
 use crate::model::{IntoControlFlow, Model};
-use crate::search::{Finish, SearchOptions};
+use crate::search::{Finish, SearchOptions, Strategy};
 use crate::session::{Limits, Plan, Session, SessionError, SourceError, Threads};
 use core::cmp::Reverse;
 use core::fmt;
@@ -249,20 +249,28 @@ impl Engine {
     /// `options` as a call searches with them, and what one source needs. `prompt` is the number of tokens that a target
     /// begins with, the decoder start included.
     ///
-    /// A maximum length that the positions of the model do not allow is omitted: then a target ends at the last position.
-    /// A target has at most 256 tokens if neither the options nor the model set a maximum. With fixed limits the options
-    /// are those of the caller.
+    /// A maximum length that the positions of the model do not allow is replaced by the longest target that they allow,
+    /// without a forced end token. A target has at most 256 tokens if neither the options nor the model set a maximum. With
+    /// fixed limits the options are those of the caller.
     #[must_use]
     pub fn fit<'o>(
         &self,
         options: &'o SearchOptions,
         prompt: usize,
     ) -> (Cow<'o, SearchOptions>, Workload) {
+        let target_tokens = self.target_tokens(options, prompt);
+        let fitted = match self.limits.is_some() || fits(options, target_tokens) {
+            true => Cow::Borrowed(options),
+            false => Cow::Owned(fit_options(options, target_tokens)),
+        };
+        let work = search_workload(options, target_tokens);
+        (fitted, work)
+    }
+
+    fn target_tokens(&self, options: &SearchOptions, prompt: usize) -> usize {
         match self.limits {
-            Some(limits) => {
-                (Cow::Borrowed(options), search_workload(options, limits.target_tokens))
-            }
-            None => fit_search(self.model.config(), options, prompt),
+            Some(limits) => limits.target_tokens,
+            None => target_tokens(self.model.config(), options, prompt),
         }
     }
 
@@ -312,49 +320,34 @@ impl Engine {
         input: &I,
         options: &SearchOptions,
     ) -> Result<I::Output<Generation>, SessionError> {
-        let asked = input.asked();
-        let results: Vec<Option<Result<Generation, SessionError>>> = vec![None; asked.len()];
+        let sources = input.asked();
+        let results: Vec<Option<Result<Generation, SessionError>>> = vec![None; sources.len()];
         let results = Mutex::new(results);
-        // The sources of each set of options.
-        let mut groups: Vec<(&SearchOptions, Vec<usize>)> = Vec::new();
-        for (index, (_, own)) in asked.iter().enumerate() {
-            let own = own.unwrap_or(options);
-            match groups.iter_mut().find(|(known, _)| *known == own) {
-                Some((_, indices)) => indices.push(index),
-                None => groups.push((own, vec![index])),
-            }
-        }
-        for (options, mut indices) in groups {
-            // So that no slot is left over with a long source at the end.
-            indices.sort_by_key(|&index| Reverse(asked[index].0.positions()));
-            while !indices.is_empty() {
-                let sources: Vec<Source<'_>> =
-                    indices.iter().map(|&index| asked[index].0).collect();
-                let ended = self.generate_group(&sources, &indices, options, &results);
-                match ended {
-                    Ok(()) => break,
-                    // The others are run again without it.
-                    Err(SessionError::Source { index, error }) => {
-                        let index = indices[index];
-                        let mut results = lock(&results);
-                        results[index] = Some(Err(SessionError::Source { index, error }));
-                        indices.retain(|&index| results[index].is_none());
-                    }
-                    Err(error) => return Err(error),
+        // The longest first, so that no slot is left over with a long source at the end.
+        let mut indices: Vec<usize> = (0..sources.len()).collect();
+        indices.sort_by_key(|&index| Reverse(sources[index].positions()));
+        while !indices.is_empty() {
+            let left: Vec<Source<'_>> = indices.iter().map(|&index| sources[index]).collect();
+            match self.generate_left(&left, &indices, options, &results) {
+                Ok(()) => break,
+                // The others are run again without it.
+                Err(SessionError::Source { index, error }) => {
+                    let index = indices[index];
+                    let mut results = lock(&results);
+                    results[index] = Some(Err(SessionError::Source { index, error }));
+                    indices.retain(|&index| results[index].is_none());
                 }
+                Err(error) => return Err(error),
             }
         }
         let results = results.into_inner().unwrap_or_else(PoisonError::into_inner);
-        I::output(
-            results
-                .into_iter()
-                .map(|one| one.unwrap_or_else(|| unreachable!("every source has a result")))
-                .collect(),
-        )
+        let result =
+            |one: Option<_>| one.unwrap_or_else(|| unreachable!("every source has a result"));
+        I::output(results.into_iter().map(result).collect())
     }
 
-    /// Runs `sources`, which have these `indices` in `results`, under equal options.
-    fn generate_group(
+    /// Runs `sources`, which have these `indices` in `results`.
+    fn generate_left(
         &self,
         sources: &[Source<'_>],
         indices: &[usize],
@@ -433,20 +426,66 @@ impl Engine {
         options: &SearchOptions,
         on_event: &(dyn Fn(Event<'_>) -> A + Sync),
     ) -> Result<DecodeStats, SessionError> {
-        let (options, work) = self.fit_sources(sources, options);
-        self.take(&work)?.generate(sources, &options, on_event)
+        self.with_fitted(sources, options, |sources, options, work| {
+            self.take(work)?.generate(sources, options, on_event)
+        })
     }
 
-    /// `options` as [`stream`](Self::stream) searches with them, and what `sources` need.
-    #[must_use]
-    pub fn fit_sources<'o>(
+    /// Calls `run` with `sources` and `options` as they fit the model, and what they need. Each source has the options that it
+    /// has alone.
+    fn with_fitted<R>(
         &self,
         sources: &[Source<'_>],
-        options: &'o SearchOptions,
-    ) -> (Cow<'o, SearchOptions>, Workload) {
-        let prefix = sources.iter().map(|source| source.prefix.len()).max().unwrap_or(0);
-        let (options, work) = self.fit(options, 1 + prefix);
-        (options, work.with_sources(sources.len(), self.longest(sources)))
+        options: &SearchOptions,
+        run: impl FnOnce(&[Source<'_>], &SearchOptions, &Workload) -> R,
+    ) -> R {
+        let target = |source: &Source<'_>| {
+            self.target_tokens(source.options.unwrap_or(options), 1 + source.prefix.len())
+        };
+        // The options of the call are checked also if every source has its own, but need no memory then.
+        let unused = !sources.is_empty() && sources.iter().all(|source| source.options.is_some());
+        let mut work = match unused {
+            true => Workload::targets(1, 1, 1).with_end_tokens(options),
+            false => search_workload(options, self.target_tokens(options, 1)),
+        };
+        for source in sources {
+            work = work.or(search_workload(source.options.unwrap_or(options), target(source)));
+        }
+        let work = work.with_sources(sources.len(), self.longest(sources));
+        let fits = |source: &Source<'_>| fits(source.options.unwrap_or(options), target(source));
+        if self.limits.is_some() || !unused && sources.iter().all(fits) {
+            return run(sources, options, &work);
+        }
+        // Options that are the same value, with the same end, are fitted once.
+        let mut fitted: Vec<(*const SearchOptions, usize, SearchOptions)> = Vec::new();
+        let places: Vec<Option<usize>> = sources
+            .iter()
+            .map(|source| {
+                let (own, target) = (source.options.unwrap_or(options), target(source));
+                let same = |known: &(*const SearchOptions, usize, _)| {
+                    core::ptr::eq(known.0, own) && known.1 == target
+                };
+                (!fits(source)).then(|| {
+                    fitted.iter().position(same).unwrap_or_else(|| {
+                        fitted.push((own, target, fit_options(own, target)));
+                        fitted.len() - 1
+                    })
+                })
+            })
+            .collect();
+        let sources: Vec<Source<'_>> = sources
+            .iter()
+            .zip(&places)
+            .map(|(source, place)| match place {
+                Some(place) => source.with_options(&fitted[*place].2),
+                None => *source,
+            })
+            .collect();
+        let mut call = fit_options(options, work.target_tokens());
+        if unused {
+            (call.strategy, call.num_return_sequences) = (Strategy::Greedy, 1);
+        }
+        run(&sources, &call, &work)
     }
 
     /// The positions of the longest source. One that the model cannot read is refused: nothing is planned for it.
@@ -489,11 +528,26 @@ impl Engine {
         Ok(run(self.take(work)?.session()))
     }
 
+    /// As [`with_session`](Self::with_session), planned for `sources` under `options`; `run` gets both as they fit the model.
+    ///
+    /// # Errors
+    /// As [`with_session`](Self::with_session).
+    pub fn with_session_for<R>(
+        &self,
+        sources: &[Source<'_>],
+        options: &SearchOptions,
+        run: impl FnOnce(&mut Session<'static>, &[Source<'_>], &SearchOptions) -> R,
+    ) -> Result<R, SessionError> {
+        self.with_fitted(sources, options, |sources, options, work| {
+            self.with_session(work, |session| run(session, sources, options))
+        })
+    }
+
     /// Sessions that do `work`.
     pub(super) fn take(&self, work: &Workload) -> Result<Taken<'_>, SessionError> {
         let (model, rule) = (&self.model, &self.rule);
         let sessions = rule.sessions(model, work, self.threads.count());
-        let wanted = Wanted { model, rule, sessions, exact_target: work.ends_targets() };
+        let wanted = Wanted { model, rule, sessions };
         let mut taken = self.sessions.take(&wanted)?;
         taken.set_threads(self.threads.clone());
         taken.set_cancel(self.cancel.clone());

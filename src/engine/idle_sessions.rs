@@ -40,7 +40,6 @@ pub(super) struct Wanted<'w> {
     pub(super) model: &'w Arc<Model>,
     pub(super) rule: &'w PlanRule,
     pub(super) sessions: Sessions,
-    pub(super) exact_target: bool,
 }
 
 impl IdleSessions {
@@ -95,7 +94,7 @@ impl IdleSessions {
         mut state: MutexGuard<'e, State>,
         wanted: &Wanted<'_>,
     ) -> Result<Result<Taken<'e>, SessionError>, MutexGuard<'e, State>> {
-        let Wanted { model, rule, exact_target, .. } = *wanted;
+        let Wanted { model, rule, .. } = *wanted;
         if state.fixed {
             let Some(pool) = state.idle.pop() else { return Err(state) };
             return Ok(Ok(self.hand_out(&mut state, pool)));
@@ -116,14 +115,14 @@ impl IdleSessions {
                 Err(error) => return Ok(Err(error)),
             }
         }
-        let covers = |pool: &SessionPool<'_>| shape(pool).cover(&sessions, exact_target);
+        let covers = |pool: &SessionPool<'_>| shape(pool).cover(&sessions);
         if let Some(at) = state.idle.iter().rposition(covers) {
             let pool = state.idle.remove(at);
             return Ok(Ok(self.hand_out(&mut state, pool)));
         }
         // The idle sessions that were used last grow. Their memory is freed first.
         if let Some(had) = state.idle.pop() {
-            let grown = rule.grown(&shape(&had), &sessions, exact_target);
+            let grown = rule.grown(&shape(&had), &sessions);
             state.report.bytes -= bytes(&had);
             drop(had);
             let fits = |grown: &Sessions| {

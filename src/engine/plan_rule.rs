@@ -5,7 +5,6 @@ use crate::model::Model;
 use crate::search::{SearchError, SearchLimits, SearchOptions};
 use crate::session::{Limits, Plan, SessionError};
 use simdformer_kernels::Dtype;
-use std::borrow::Cow;
 
 /// The tokens of a target if neither the options nor the model set a maximum.
 const LONGEST_TARGET: usize = 256;
@@ -20,8 +19,6 @@ pub struct Workload {
     sources: usize,
     source_tokens: usize,
     target_tokens: usize,
-    /// Whether the end of the plan is the end of a target, so that a longer plan would change results.
-    exact_target: bool,
     sequences: usize,
     end_tokens: usize,
     draft_tokens: usize,
@@ -37,15 +34,7 @@ impl Workload {
     /// Sources with given targets: at most `target_tokens` tokens are fed to the only hypothesis of each.
     #[must_use]
     pub const fn targets(sources: usize, source_tokens: usize, target_tokens: usize) -> Self {
-        Self {
-            sources,
-            source_tokens,
-            target_tokens,
-            exact_target: false,
-            sequences: 1,
-            end_tokens: 1,
-            draft_tokens: 0,
-        }
+        Self { sources, source_tokens, target_tokens, sequences: 1, end_tokens: 1, draft_tokens: 0 }
     }
 
     /// The same for `sources` sources, of which the longest has `source_tokens` tokens.
@@ -60,9 +49,21 @@ impl Workload {
         Self { draft_tokens, ..self }
     }
 
-    /// Whether the end of the plan is the end of a target.
-    pub(super) const fn ends_targets(&self) -> bool {
-        self.exact_target
+    /// The same with as many end tokens as `options` have.
+    pub(super) fn with_end_tokens(self, options: &SearchOptions) -> Self {
+        Self { end_tokens: options.eos.len().max(1), ..self }
+    }
+
+    /// Enough for both.
+    pub(super) fn or(self, other: Self) -> Self {
+        Self {
+            sources: self.sources.max(other.sources),
+            source_tokens: self.source_tokens.max(other.source_tokens),
+            target_tokens: self.target_tokens.max(other.target_tokens),
+            sequences: self.sequences.max(other.sequences),
+            end_tokens: self.end_tokens.max(other.end_tokens),
+            draft_tokens: self.draft_tokens.max(other.draft_tokens),
+        }
     }
 
     /// The most tokens that are fed to a hypothesis, decoder start and prefix included.
@@ -72,38 +73,44 @@ impl Workload {
     }
 }
 
-/// The options that fit a model, and what a source needs whose target begins with at most `prompt` tokens (the decoder
-/// start included): targets as long as the options ask for, or else of [`LONGEST_TARGET`] tokens, but no longer than the
-/// positions of the model.
-pub(super) fn fit_search<'o>(
-    config: &Config,
-    options: &'o SearchOptions,
-    prompt: usize,
-) -> (Cow<'o, SearchOptions>, Workload) {
+/// The most tokens that are fed to a target that begins with `prompt` tokens (the decoder start included): as many as the
+/// options ask for, or else [`LONGEST_TARGET`], but no more than the positions of the model.
+pub(super) fn target_tokens(config: &Config, options: &SearchOptions, prompt: usize) -> usize {
     let prompt = prompt.max(1);
-    let target_tokens = match (options.max_new_tokens, options.max_length) {
+    let wanted = match (options.max_new_tokens, options.max_length) {
         (Some(new), _) => new.saturating_add(prompt),
-        (None, Some(length)) => length.max(prompt + 1),
+        (None, Some(length)) => length,
         (None, None) => LONGEST_TARGET,
     };
-    let positions = config.max_positions(Side::Decoder).unwrap_or(usize::MAX);
     // A source whose prompt leaves no position is refused when it is asked for.
-    let target_tokens = target_tokens.max(prompt + 1).min(positions);
-    let mut fitted = Cow::Borrowed(options);
-    let longest = target_tokens.saturating_add(1);
-    if options.max_new_tokens.is_some_and(|new| new >= longest)
-        || options.max_length.is_some_and(|length| length > longest)
-    {
-        fitted.to_mut().fit_length(longest);
-    }
-    let work = search_workload(&fitted, target_tokens);
-    (fitted, work)
+    let positions = config.max_positions(Side::Decoder).unwrap_or(usize::MAX);
+    wanted.max(prompt + 1).min(positions)
 }
 
-/// What a source needs under options that fit `target_tokens`.
+/// Whether the options end a target of `target_tokens` tokens themselves, or not at all.
+pub(super) fn fits(options: &SearchOptions, target_tokens: usize) -> bool {
+    let longest = target_tokens.saturating_add(1);
+    let within = options.max_new_tokens.is_none_or(|new| new < longest)
+        && options.max_length.is_none_or(|length| length <= longest);
+    within && (options.set_a_length() || options.eos.is_empty())
+}
+
+/// `options` with a maximum length that the model allows. A target that would end with the plan ends at the same length in
+/// every plan, without a forced end token.
+pub(super) fn fit_options(options: &SearchOptions, target_tokens: usize) -> SearchOptions {
+    let mut fitted = options.clone();
+    let longest = target_tokens.saturating_add(1);
+    fitted.fit_length(longest);
+    if !fitted.set_a_length() && !fitted.eos.is_empty() {
+        fitted.max_length = Some(longest);
+        fitted.forced_eos.clear();
+    }
+    fitted
+}
+
+/// What a source needs under `options`.
 pub(super) fn search_workload(options: &SearchOptions, target_tokens: usize) -> Workload {
     Workload {
-        exact_target: !options.set_a_length(),
         sequences: options.sequences(),
         end_tokens: options.eos.len().max(1),
         ..Workload::targets(1, 1, target_tokens)
@@ -149,8 +156,8 @@ pub(super) struct Sessions {
 }
 
 impl Sessions {
-    /// Whether these sessions do the work of `wanted`. If `exact_target` is set, not with a longer target.
-    pub(super) fn cover(&self, wanted: &Self, exact_target: bool) -> bool {
+    /// Whether these sessions do the work of `wanted`.
+    pub(super) fn cover(&self, wanted: &Self) -> bool {
         let (had, want) = (&self.limits, &wanted.limits);
         wanted.count <= self.count
             && want.sentences <= had.sentences
@@ -160,7 +167,6 @@ impl Sessions {
             && want.draft_tokens <= had.draft_tokens
             && want.cache == had.cache
             && want.target_tokens <= had.target_tokens
-            && (!exact_target || want.target_tokens == had.target_tokens)
     }
 
     /// Bytes of the planned memory.
@@ -187,7 +193,7 @@ impl PlanRule {
     }
 
     /// The sessions that replace `had`: for `wanted`, and as many and as long as before.
-    pub(super) fn grown(&self, had: &Sessions, wanted: &Sessions, exact_target: bool) -> Sessions {
+    pub(super) fn grown(&self, had: &Sessions, wanted: &Sessions) -> Sessions {
         let (old, new) = (&had.limits, &wanted.limits);
         let work = Workload {
             sequences: old.beams.max(new.beams),
@@ -195,12 +201,9 @@ impl PlanRule {
             draft_tokens: old.draft_tokens.max(new.draft_tokens),
             ..Workload::targets(1, 1, 1)
         };
-        let target_tokens = match exact_target {
-            true => new.target_tokens,
-            false => old.target_tokens.max(new.target_tokens),
-        };
         let slots = old.sentences.max(new.sentences);
         let source_tokens = old.source_tokens.max(new.source_tokens);
+        let target_tokens = old.target_tokens.max(new.target_tokens);
         let limits = self.limits(&work, slots, source_tokens, target_tokens);
         Sessions { count: had.count.max(wanted.count), limits }
     }

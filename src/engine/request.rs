@@ -74,9 +74,6 @@ impl Generation {
     }
 }
 
-/// A source and the options of its search, if it has its own.
-pub(super) type SourceWithOptions<'i> = (Source<'i>, Option<&'i SearchOptions>);
-
 mod sealed {
     /// What can be asked for.
     pub trait Sealed {}
@@ -85,7 +82,7 @@ mod sealed {
 /// One source of a call with many: token ids, a [`Source`] or a [`Request`].
 pub trait OneOfMany: sealed::Sealed {
     #[doc(hidden)]
-    fn asked(&self) -> (Source<'_>, Option<&SearchOptions>);
+    fn asked(&self) -> Source<'_>;
 }
 
 /// The input of [`Engine::generate`](crate::Engine::generate) and [`Engine::encode`](crate::Engine::encode).
@@ -98,7 +95,7 @@ pub trait Input: sealed::Sealed {
     type Output<R>;
 
     #[doc(hidden)]
-    fn asked(&self) -> Vec<(Source<'_>, Option<&SearchOptions>)>;
+    fn asked(&self) -> Vec<Source<'_>>;
 
     #[doc(hidden)]
     fn output<R>(results: Results<R>) -> Result<Self::Output<R>, SessionError>;
@@ -114,7 +111,7 @@ macro_rules! one {
         impl<$($generic)*> Input for $input {
             type Output<R> = R;
 
-            fn asked(&self) -> Vec<SourceWithOptions<'_>> {
+            fn asked(&self) -> Vec<Source<'_>> {
                 let $self = self;
                 vec![$asked]
             }
@@ -127,57 +124,58 @@ macro_rules! one {
 }
 
 one! {
-    [] [u32], |tokens| (Source::new(tokens), None);
-    [const N: usize] [u32; N], |tokens| (Source::new(tokens), None);
-    [] Vec<u32>, |tokens| (Source::new(tokens), None);
-    [] Source<'_>, |source| (*source, None);
+    [] [u32], |tokens| Source::new(tokens);
+    [const N: usize] [u32; N], |tokens| Source::new(tokens);
+    [] Vec<u32>, |tokens| Source::new(tokens);
+    [] Source<'_>, |source| *source;
     [] Request, |request| request.source();
 }
 
 impl Request {
-    fn source(&self) -> SourceWithOptions<'_> {
+    fn source(&self) -> Source<'_> {
         let Self { tokens, prefix, options, stream, forced_bos } = self;
         let (stream, forced_bos) = (*stream, *forced_bos);
-        (Source { prefix, stream, forced_bos, ..Source::new(tokens) }, options.as_ref())
+        let options = options.as_ref();
+        Source { prefix, stream, forced_bos, options, ..Source::new(tokens) }
     }
 }
 
 impl sealed::Sealed for &[u32] {}
 
 impl OneOfMany for &[u32] {
-    fn asked(&self) -> SourceWithOptions<'_> {
-        (Source::new(self), None)
+    fn asked(&self) -> Source<'_> {
+        Source::new(self)
     }
 }
 
 impl<const N: usize> sealed::Sealed for &[u32; N] {}
 
 impl<const N: usize> OneOfMany for &[u32; N] {
-    fn asked(&self) -> SourceWithOptions<'_> {
-        (Source::new(*self), None)
+    fn asked(&self) -> Source<'_> {
+        Source::new(*self)
     }
 }
 
 impl<const N: usize> OneOfMany for [u32; N] {
-    fn asked(&self) -> SourceWithOptions<'_> {
-        (Source::new(self), None)
+    fn asked(&self) -> Source<'_> {
+        Source::new(self)
     }
 }
 
 impl OneOfMany for Vec<u32> {
-    fn asked(&self) -> SourceWithOptions<'_> {
-        (Source::new(self), None)
+    fn asked(&self) -> Source<'_> {
+        Source::new(self)
     }
 }
 
 impl OneOfMany for Source<'_> {
-    fn asked(&self) -> SourceWithOptions<'_> {
-        (*self, None)
+    fn asked(&self) -> Source<'_> {
+        *self
     }
 }
 
 impl OneOfMany for Request {
-    fn asked(&self) -> SourceWithOptions<'_> {
+    fn asked(&self) -> Source<'_> {
         self.source()
     }
 }
@@ -189,7 +187,7 @@ macro_rules! many {
         impl<T: OneOfMany $($generic)*> Input for $input {
             type Output<R> = Results<R>;
 
-            fn asked(&self) -> Vec<SourceWithOptions<'_>> {
+            fn asked(&self) -> Vec<Source<'_>> {
                 self.iter().map(OneOfMany::asked).collect()
             }
 

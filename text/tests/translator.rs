@@ -7,7 +7,7 @@ use simdformer::search::{BeamOptions, SampleOptions, Strategy};
 use simdformer::{Model, Threads};
 use simdformer_text::Tokenizer;
 use simdformer_text::translator::{
-    Failure, TranslateError, TranslateOptions, Translation, Translator,
+    Failure, Glossary, TranslateError, TranslateOptions, Translation, Translator,
 };
 use std::cell::Cell;
 use std::sync::Arc;
@@ -261,6 +261,25 @@ fn probabilities_of_tokens_are_kept() {
     options.search.scores = false;
     let plain = demo.translator(options).translate_sentences(&["quel mois"]).unwrap();
     assert_eq!((&plain[0].text, plain[0].mean_log_probability()), (&one.text, None));
+}
+
+/// A retry has options of its own, whose maximum length is fitted to the positions, too.
+#[test]
+fn a_retry_ends_at_the_positions_of_the_model() {
+    let demo = Demo::new();
+    let positions = demo.model.config().decoder.and_then(|one| one.max_positions).unwrap();
+    let translate = |max_length| {
+        let mut options = demo.options();
+        options.search.max_length = Some(max_length);
+        options.glossary = Some(Arc::new(Glossary::from_tsv("maison\tcar").unwrap()));
+        let found = demo.translator(options).translate_texts(&["la vieille maison blanche est belle"]).unwrap();
+        let one = &found[0].sentences[0].translation;
+        (found[0].text().to_owned(), one.retries, one.notes.len())
+    };
+    let expected = translate(positions + 1);
+    assert!(expected.0.contains("car") && expected.1 > 0, "{expected:?}");
+    assert_eq!(translate(positions + 2), expected);
+    assert_eq!(translate(9 * positions), expected);
 }
 
 #[test]

@@ -10,7 +10,7 @@ use crate::marked_text::MarkedText;
 use crate::{Direction, Encoded, TextError, Tokenizer};
 use simdformer::config::Side;
 use simdformer::search::{Finish, Hooks, SearchOptions};
-use simdformer::{Event, Generated, Model, Session, Source, Stop};
+use simdformer::{Event, Generated, Model, Source, Stop};
 use std::ops::ControlFlow;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -192,14 +192,13 @@ impl Translator {
         let done = match observed {
             None => engine.stream(&sources, search, &|event: Event<'_>| take(&event)),
             Some((hooks, on_event)) => {
-                let (search, work) = engine.fit_sources(&sources, search);
-                let run = |session: &mut Session<'_>| {
-                    session.generate(&sources, &search, hooks, &mut |event| {
+                let done = engine.with_session_for(&sources, search, |session, sources, search| {
+                    session.generate(sources, search, hooks, &mut |event| {
                         on_event(&event);
                         take(&event)
                     })
-                };
-                engine.with_session(&work, run).and_then(|done| done)
+                });
+                done.and_then(|done| done)
             }
         };
         let results = results.into_inner().unwrap_or_else(PoisonError::into_inner);
