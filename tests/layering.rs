@@ -283,8 +283,9 @@ const SESSION_LEVEL: [&str; 5] = [
 ];
 
 /// Examples of sessions, searches and plans.
-const SESSION_EXAMPLES: [&str; 9] = [
+const SESSION_EXAMPLES: [&str; 10] = [
     "examples/attention_map.rs",
+    "examples/documents/attention.rs",
     "examples/documents/decoding.rs",
     "examples/first_hour/admit.rs",
     "examples/first_hour/by_hand.rs",
