@@ -117,7 +117,6 @@ pub mod atomic_file;
 mod blake2b;
 mod cancel;
 pub mod checkpoint;
-mod checksum;
 pub mod config;
 mod engine;
 mod error;

@@ -9,13 +9,12 @@ use std::fs;
 use std::path::Path;
 
 /// The modules of `src`. A module may import from those before it.
-const MODULES: [&str; 22] = [
+const MODULES: [&str; 21] = [
     "cancel",
     "fixed_thread_count",
     "json_object",
     "atomic_file",
     "blake2b",
-    "checksum",
     "printable_text",
     "input_features",
     "memory",

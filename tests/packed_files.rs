@@ -8,6 +8,7 @@ use simdformer::kernels::Isa;
 use simdformer::{Error, Limits, LoadOptions, Model, Quantization, Session, WeightDtypes};
 use std::fs;
 use std::path::{Path, PathBuf};
+use xxhash_rust::xxh3::xxh3_64 as checksum;
 
 /// The names in a folder, sorted.
 fn names(folder: &Folder) -> Vec<String> {
@@ -49,7 +50,7 @@ fn refusal(path: &Path) -> String {
 }
 
 /// The length of the text before the weights.
-const FIRST_LINE: usize = "simdformer packed 3 00000000 0123456789abcdef\n".len();
+const FIRST_LINE: usize = "simdformer packed 4 00000000 0123456789abcdef\n".len();
 
 /// The offset of the weights in a valid file.
 fn begin(file: &[u8]) -> usize {
@@ -57,23 +58,10 @@ fn begin(file: &[u8]) -> usize {
     FIRST_LINE + length.parse::<usize>().expect("digits")
 }
 
-/// The checksum of the format, implemented a second time, one word at a time.
-fn checksum(bytes: &[u8]) -> u64 {
-    const FACTOR: u64 = 0xBF58_476D_1CE4_E5B9;
-    const SEED: u64 = 0x9E37_79B9_7F4A_7C15;
-    let step = |state: u64, word: u64| {
-        let mixed = state ^ word;
-        (mixed ^ (mixed >> 32)).wrapping_mul(FACTOR).rotate_left(23)
-    };
-    let mut lanes: Vec<u64> = (1..=8).map(|lane| SEED.wrapping_mul(lane)).collect();
-    let mut padded = bytes.to_vec();
-    padded.resize(bytes.len().next_multiple_of(64), 0);
-    for (index, word) in padded.chunks(8).enumerate() {
-        let word = u64::from_le_bytes(word.try_into().expect("8 bytes"));
-        lanes[index % 8] = step(lanes[index % 8], word);
-    }
-    let all = lanes.into_iter().fold(step(SEED, bytes.len() as u64), step);
-    step(all, 0)
+/// The checksum of the format is XXH3 with 64 bits and seed 0.
+#[test]
+fn the_checksum_has_the_values_of_its_specification() {
+    assert_eq!(checksum(b""), 0x2d06_8005_38d3_94c2);
 }
 
 /// The same file with checksums that match its contents.
@@ -254,12 +242,13 @@ fn other_formats_are_errors() {
     for (begins, found) in [
         ("simdformer packed 1 00001234\nisa avx2\nforms stored\n", "1"),
         ("simdformer packed 2 00001234 0123456789abcdef\nchecksum", "2"),
-        ("simdformer packed 4 something else", "4"),
+        ("simdformer packed 4 00001234 0123456789abcdef\nchecksum", "3"),
+        ("simdformer packed 5 something else", "5"),
         ("simdformer packed 12345678901234567890 ", "12345678901234567890"),
     ] {
         fs::write(&file, begins).expect("written");
         let expected = format!(
-            "{}: expected packed weights of format 3, found format {found}: save it again from the checkpoint",
+            "{}: expected packed weights of format 4, found format {found}: save it again from the checkpoint",
             file.display()
         );
         assert_eq!(refusal(&file), expected);
@@ -280,7 +269,7 @@ fn a_file_of_another_program_is_quoted_once() {
     ] {
         fs::write(&file, begins).expect("written");
         let expected = format!(
-            "{}: expected a file that begins as \"simdformer packed 3 \", found {shown}",
+            "{}: expected a file that begins as \"simdformer packed 4 \", found {shown}",
             file.display()
         );
         assert_eq!(refusal(&file), expected);

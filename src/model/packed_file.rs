@@ -1,7 +1,7 @@
 //! Packed weights in a file. A model is packed once. It is read back at the speed of the disk, or mapped, so that all
 //! processes of a machine share one copy.
 //!
-//! A file of format 3 contains:
+//! A file of format 4 contains:
 //!
 //! 1. a line of fixed length: the format number, the length of the header in bytes, and the checksum of the
 //!    header;
@@ -19,13 +19,13 @@ use super::packed_header::{Described, FileName, Header, damaged, describe, open_
 use super::weights::{FiniteCheck, NotFinite, Parameter, Weights};
 use crate::atomic_file;
 use crate::checkpoint::packed_name;
-use crate::checksum::Checksum;
 use crate::config::Config;
 use crate::error::Error;
 use crate::memory::{bytes, bytes_mut};
 use simdformer_kernels::Isa;
 use std::io::{self, Read, Write};
 use std::path::Path;
+use xxhash_rust::xxh3::Xxh3;
 
 /// Words that are read and verified at a time: 256 KiB, which stays in the cache of a core between the two.
 const PIECE: usize = 1 << 16;
@@ -234,7 +234,7 @@ fn finite(
 
 /// The checks of the weights of a file, computed while they are in the cache.
 struct Inspection<'p> {
-    checksum: Checksum,
+    checksum: Xxh3,
     finite: FiniteCheck<'p>,
     not_finite: Option<NotFinite>,
 }
@@ -243,7 +243,7 @@ impl<'p> Inspection<'p> {
     /// Creates the checks for `bytes` bytes of weights.
     fn of(parameters: &'p [Parameter], bytes: usize) -> Self {
         let finite = FiniteCheck::new(parameters, bytes / size_of::<f32>());
-        Self { checksum: Checksum::new(), finite, not_finite: None }
+        Self { checksum: Xxh3::new(), finite, not_finite: None }
     }
 
     /// Adds the next words, and their bytes in the file.
@@ -254,7 +254,7 @@ impl<'p> Inspection<'p> {
     }
 
     fn finish(self) -> (u64, Option<NotFinite>) {
-        (self.checksum.value(), self.not_finite)
+        (self.checksum.digest(), self.not_finite)
     }
 
     /// The first number that is not finite. An error if the checksum is another one.

@@ -5,7 +5,6 @@ use super::load_options::{LoadOptions, Reason, select_isa};
 use super::weight_dtypes::WeightDtypes;
 use super::weights::{Parameter, Placement, ResolvedDtypes, Weights};
 use crate::checkpoint::{Checkpoint, PackedFile, TensorId};
-use crate::checksum::Checksum;
 use crate::config::{Config, TiedWeights};
 use crate::error::Error;
 use crate::printable_text::quoted;
@@ -14,12 +13,14 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
+use xxhash_rust::xxh3::xxh3_64;
 
-/// The format that this version writes and reads. Format 1 had no checksums, format 2 no digest.
-const FORMAT: u32 = 3;
+/// The format that this version writes and reads. Format 1 had no checksums, format 2 no digest, format 3 other
+/// checksums.
+const FORMAT: u32 = 4;
 
 /// The first bytes of a file, including the format number.
-const MAGIC: &str = "simdformer packed 3 ";
+const MAGIC: &str = "simdformer packed 4 ";
 
 /// Number of characters of a file that an error shows.
 const SHOWN: usize = 120;
@@ -90,7 +91,7 @@ impl Header {
         let end = (FIRST_LINE + header.len() + 1).next_multiple_of(ALIGNED);
         header.extend(core::iter::repeat_n(' ', end - 1 - FIRST_LINE - header.len()));
         header.push('\n');
-        let checksum = Checksum::of(header.as_bytes());
+        let checksum = xxh3_64(header.as_bytes());
         format!("{MAGIC}{:0DIGITS$} {checksum:0HEX$x}\n{header}", header.len()).into_bytes()
     }
 
@@ -118,7 +119,7 @@ impl Header {
         if header.len() < bytes {
             return Err(wrong_length(name, (FIRST_LINE + bytes) as u64, length));
         }
-        let found = Checksum::of(&header);
+        let found = xxh3_64(&header);
         if found != expected {
             return Err(damaged(name, HEADER, expected, found));
         }

@@ -8,35 +8,22 @@ use crate::error::Error;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
+use xxhash_rust::xxh3::Xxh3;
 
 const BLOCK: usize = 1 << 16;
 
-/// A checksum of 64-bit words. Every step is a bijection of the previous state, so a change of any one word changes
-/// the result. It detects accidental corruption, not deliberate changes.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Hash(u64);
-
-impl Default for Hash {
-    fn default() -> Self {
-        Self(0x9E37_79B9_7F4A_7C15)
-    }
-}
+/// A checksum, XXH3 with 64 bits. It detects accidental corruption, not deliberate changes. Numbers are hashed in
+/// little-endian byte order.
+#[derive(Clone, Default)]
+pub(super) struct Hash(Xxh3);
 
 impl Hash {
     pub(super) fn word(&mut self, word: u64) {
-        let mixed = (self.0 ^ word).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        self.0 = mixed ^ mixed >> 29;
+        self.bytes(&word.to_le_bytes());
     }
 
-    /// Hashes bytes, eight per word; the last word is padded with zeros.
     pub(super) fn bytes(&mut self, bytes: &[u8]) {
-        let (words, rest) = bytes.as_chunks::<8>();
-        words.iter().for_each(|&word| self.word(u64::from_le_bytes(word)));
-        if !rest.is_empty() {
-            let mut word = [0; 8];
-            word[..rest.len()].copy_from_slice(rest);
-            self.word(u64::from_le_bytes(word));
-        }
+        self.0.update(bytes);
     }
 
     /// Hashes the length and the bytes, so that two texts hash differently from the same bytes split at another
@@ -49,15 +36,15 @@ impl Hash {
     /// Hashes the length and the bits of each float.
     pub(super) fn floats(&mut self, numbers: &[f32]) {
         self.word(numbers.len() as u64);
-        let (pairs, rest) = numbers.as_chunks::<2>();
-        for [low, high] in pairs {
-            self.word(u64::from(low.to_bits()) | u64::from(high.to_bits()) << 32);
+        for numbers in numbers.chunks(256) {
+            let mut bytes = [[0; 4]; 256];
+            bytes.iter_mut().zip(numbers).for_each(|(bytes, x)| *bytes = x.to_le_bytes());
+            self.bytes(bytes[..numbers.len()].as_flattened());
         }
-        rest.iter().for_each(|x| self.word(u64::from(x.to_bits())));
     }
 
-    pub(super) fn value(self) -> u64 {
-        self.0
+    pub(super) fn value(&self) -> u64 {
+        self.0.digest()
     }
 }
 
@@ -72,7 +59,7 @@ pub(super) struct Digest {
 pub(super) struct Sink {
     file: AtomicFile,
     path: PathBuf,
-    /// Buffered bytes, fewer than a block. At each write except the last, their number is a multiple of a word.
+    /// Buffered bytes, fewer than a block.
     pending: Vec<u8>,
     digest: Digest,
     hash: Hash,
@@ -156,25 +143,14 @@ pub(super) fn digest(path: &Path) -> Result<Digest, Error> {
     let mut hash = Hash::default();
     let mut bytes = 0;
     loop {
-        let filled = fill(&mut file, &mut block).map_err(unreadable(path))?;
-        hash.bytes(&block[..filled]);
-        bytes += filled as u64;
-        if filled < BLOCK {
-            return Ok(Digest { bytes, hash: hash.value() });
-        }
-    }
-}
-
-/// Fills `block`, or a part of it if the file ends first.
-fn fill(file: &mut File, block: &mut [u8]) -> io::Result<usize> {
-    let mut filled = 0;
-    while filled < block.len() {
-        match file.read(&mut block[filled..]) {
-            Ok(0) => break,
-            Ok(read) => filled += read,
+        match file.read(&mut block) {
+            Ok(0) => return Ok(Digest { bytes, hash: hash.value() }),
+            Ok(read) => {
+                hash.bytes(&block[..read]);
+                bytes += read as u64;
+            }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
+            Err(error) => return Err(unreadable(path)(error)),
         }
     }
-    Ok(filled)
 }

@@ -24,7 +24,7 @@ use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 /// The version of the file format.
-const VERSION: u64 = 2;
+const VERSION: u64 = 3;
 const STATE: &str = "trainer.json";
 const TENSORS: &str = "trainer.safetensors";
 /// Characters at the end of [`STATE`] that hold the checksum of the text before them.
@@ -220,16 +220,18 @@ impl Saved {
             Error::corrupt(file.display().to_string(), expected, found)
         };
         let bytes = fs::read(&file).map_err(unreadable(&file))?;
+        let expected = || format!("the state of a run, version {VERSION}");
+        // Another version may have another checksum.
+        if let Ok(Version { version }) = serde_json::from_slice(&bytes)
+            && version != VERSION
+        {
+            return Err(broken(expected(), format!("version {version}")));
+        }
         let text = unsealed(&bytes).ok_or_else(|| {
             let expected = "the text that was saved, with its checksum last".to_owned();
             broken(expected, format!("{} bytes that do not have it", bytes.len()))
         })?;
-        let expected = || format!("the state of a run, version {VERSION}");
         let wrong = |error: serde_json::Error| broken(expected(), error.to_string());
-        let Version { version } = serde_json::from_slice(text).map_err(wrong)?;
-        if version != VERSION {
-            return Err(broken(expected(), format!("version {version}")));
-        }
         let state = serde_json::from_slice(text).map_err(wrong)?;
         Ok(Self { directory: directory.to_owned(), state, seal: hash(&bytes) })
     }
@@ -388,7 +390,6 @@ fn unsealed(bytes: &[u8]) -> Option<&[u8]> {
 
 fn hash(bytes: &[u8]) -> u64 {
     let mut hash = Hash::default();
-    hash.word(bytes.len() as u64);
     hash.bytes(bytes);
     hash.value()
 }

@@ -332,6 +332,16 @@ fn saves_of_other_runs_are_errors() {
         assert!(error.contains("is broken"), "{error}");
         fs::write(save.join(file), kept).expect("written");
     }
+    // Of an earlier version, whose checksums were others.
+    let state = save.join("trainer.json");
+    let kept = fs::read_to_string(&state).expect("text");
+    fs::write(&state, kept.replacen("\"version\": 3", "\"version\": 2", 1)).expect("written");
+    let error = goes_on(golden, folder.path(), &data).expect_err("a version").to_string();
+    assert!(
+        error.contains("the state of a run, version 3") && error.contains("version 2"),
+        "{error}"
+    );
+    fs::write(&state, kept).expect("written");
     // An unfinished directory is not a save.
     fs::create_dir_all(save.with_file_name("step-3.tmp")).expect("a directory");
     goes_on(golden, folder.path(), &data).expect("the last whole one");

@@ -188,6 +188,27 @@ fn any_end_of_the_files_is_resumed() {
     }
 }
 
+/// The byte of a journal that has its version.
+const VERSION: usize = 15;
+
+#[test]
+fn a_journal_of_another_version_is_named() {
+    let snapshots = snapshots();
+    let (part, journal) = &snapshots[snapshots.len() / 2];
+    let files = Files::new();
+    let mut journal = journal.clone();
+    let now = std::mem::replace(&mut journal[VERSION], 1);
+    fs::write(files.part(), part).unwrap();
+    fs::write(files.journal(), journal).unwrap();
+    let error = files.resume().unwrap_err().to_string();
+    let expected = format!("is of another run: the version of the journal was \"1\", is \"{now}\"");
+    assert!(error.contains(&expected), "{error}");
+    // Without rows there is nothing to lose.
+    fs::write(files.part(), "").unwrap();
+    files.resume().unwrap();
+    files.check();
+}
+
 #[test]
 fn damage_of_any_byte_of_the_journal_is_found() {
     let snapshots = snapshots();
@@ -207,7 +228,8 @@ fn damage_of_any_byte_of_the_journal_is_found() {
                 }
                 Err(error) => {
                     assert!(at < begin, "{at}: {error}");
-                    assert!(matches!(error, BulkError::NoJournal { .. }), "{error}");
+                    let is_version = at == VERSION && matches!(error, BulkError::OtherRun { .. });
+                    assert!(is_version || matches!(error, BulkError::NoJournal { .. }), "{error}");
                 }
             }
         }

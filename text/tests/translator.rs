@@ -272,7 +272,10 @@ fn a_retry_ends_at_the_positions_of_the_model() {
         let mut options = demo.options();
         options.search.max_length = Some(max_length);
         options.glossary = Some(Arc::new(Glossary::from_tsv("maison\tcar").unwrap()));
-        let found = demo.translator(options).translate_texts(&["la vieille maison blanche est belle"]).unwrap();
+        let found = demo
+            .translator(options)
+            .translate_texts(&["la vieille maison blanche est belle"])
+            .unwrap();
         let one = &found[0].sentences[0].translation;
         (found[0].text().to_owned(), one.retries, one.notes.len())
     };

@@ -17,7 +17,6 @@ use std::path::{Path, PathBuf};
 const ATTEMPTS: usize = 16;
 
 /// The files of an output.
-#[derive(Debug)]
 pub(super) struct DurableOutput {
     path: PathBuf,
     part: (PathBuf, File),
@@ -26,7 +25,6 @@ pub(super) struct DurableOutput {
 }
 
 /// An opened output.
-#[derive(Debug)]
 pub(super) enum Opened {
     /// A run that begins, or that continues after a record.
     Run(DurableOutput, Option<Record>),
@@ -128,6 +126,13 @@ struct Files<'f> {
 impl Files<'_> {
     fn open(mut self, resume: bool, identity: &Identity) -> Result<Opened, BulkError> {
         let rows = length(&self.part)?;
+        let other = Journal::other_version(&mut self.file).map_err(about(&self.journal))?;
+        if let Some([expected, found]) = other.filter(|_| rows.is_some_and(|rows| rows > 0)) {
+            let (journal, what) = (self.journal, "the version of the journal".to_owned());
+            // As for other settings: what the interrupted run had, and what this one has.
+            let (expected, found) = (found.to_string(), expected.to_string());
+            return Err(BulkError::OtherRun { journal, what, expected, found });
+        }
         let found = Journal::read(&mut self.file, rows.unwrap_or(u64::MAX));
         let Some(found) = found.map_err(about(&self.journal))? else {
             // The journal is written before the part is created.

@@ -5,16 +5,17 @@
 //! | 16 | [`MAGIC`] |
 //! | 8 | the length of the next field |
 //! | n | JSON: the identity of the run, a list of names with values |
-//! | 8 | the checksum of the bytes before |
+//! | 8 | the checksum of the bytes before, XXH3 |
 //! | 56 each | records: six numbers and the checksum of all bytes before it |
 //!
 //! Numbers are little-endian. A record is written after the output that it counts is on the disk. The records from the
 //! first one that is cut or damaged are ignored: the run continues from the one before it.
 
-use super::checksum::Checksum;
-use std::io::{self, Read, Write};
+use std::io::{self, Read, Seek, Write};
+use xxhash_rust::xxh3::Xxh3;
 
-const MAGIC: &[u8; 16] = b"simdformer bulk\x01";
+/// The last byte is the version. Version 1 had other checksums.
+const MAGIC: &[u8; 16] = b"simdformer bulk\x02";
 /// The largest identity that is read.
 const IDENTITY: u64 = 1 << 20;
 /// The bytes of a record.
@@ -41,15 +42,15 @@ pub(super) struct Record {
 }
 
 /// The end of a journal, to which records are appended.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone)]
 pub(super) struct Journal {
-    checksum: Checksum,
+    /// Its state has half a kilobyte.
+    checksum: Box<Xxh3>,
     /// The bytes up to the last record.
     pub(super) len: u64,
 }
 
 /// What a journal says.
-#[derive(Debug)]
 pub(super) struct Found {
     pub(super) identity: Identity,
     /// The last valid record.
@@ -65,7 +66,7 @@ impl Journal {
         let mut bytes = MAGIC.to_vec();
         bytes.extend((identity.len() as u64).to_le_bytes());
         bytes.extend(identity);
-        let mut journal = Self { checksum: Checksum::new(), len: 0 };
+        let mut journal = Self { checksum: Box::default(), len: 0 };
         journal.append(file, bytes)?;
         Ok(journal)
     }
@@ -79,9 +80,19 @@ impl Journal {
     /// Appends bytes and the checksum up to them.
     fn append(&mut self, file: &mut impl Write, mut bytes: Vec<u8>) -> io::Result<()> {
         self.checksum.update(&bytes);
-        bytes.extend(self.checksum.value().to_le_bytes());
+        bytes.extend(self.checksum.digest().to_le_bytes());
         self.len += bytes.len() as u64;
         file.write_all(&bytes)
+    }
+
+    /// The versions of this release and of a journal of another one, of which nothing more is read.
+    pub(super) fn other_version(file: &mut (impl Read + Seek)) -> io::Result<Option<[u8; 2]>> {
+        let mut head = [0; MAGIC.len()];
+        let is_whole = fill(file, &mut head)?;
+        file.rewind()?;
+        let ([name @ .., expected], [begins @ .., found]) = (MAGIC, &head);
+        let is_other = is_whole && begins == name && found != expected;
+        Ok(is_other.then_some([*expected, *found]))
     }
 
     /// Reads a journal, up to the last record whose output has at most `output` bytes; `None` if it has no valid
@@ -91,7 +102,7 @@ impl Journal {
         if !fill(file, &mut head)? || !head.starts_with(MAGIC) {
             return Ok(None);
         }
-        let mut checksum = Checksum::new();
+        let mut checksum = Box::<Xxh3>::default();
         checksum.update(&head);
         let len = number(&head[MAGIC.len()..]);
         if len > IDENTITY {
@@ -104,7 +115,7 @@ impl Journal {
         }
         checksum.update(&identity);
         let Ok(identity) = serde_json::from_slice(&identity) else { return Ok(None) };
-        if checksum.value() != number(&sum) {
+        if checksum.digest() != number(&sum) {
             return Ok(None);
         }
         let len = head.len() as u64 + len + 8;
@@ -112,7 +123,7 @@ impl Journal {
         let mut bytes = [0; RECORD];
         while fill(file, &mut bytes)? {
             let (content, sum) = bytes.split_at(RECORD - 8);
-            let mut journal = found.journal;
+            let mut journal = found.journal.clone();
             journal.checksum.update(content);
             journal.len += RECORD as u64;
             let mut numbers = content.chunks(8).map(number);
@@ -125,7 +136,7 @@ impl Journal {
                 failed: next(),
                 complete: next() == 1,
             };
-            if journal.checksum.value() != number(sum) || record.output > output {
+            if journal.checksum.digest() != number(sum) || record.output > output {
                 break;
             }
             found.journal = journal;

@@ -4,7 +4,6 @@
 //! every byte that it does not replace, computes equal sources once, and takes the memory of a few thousand rows.
 //! Interrupted at any moment, it continues where it was.
 
-mod checksum;
 mod delimited;
 mod durable_output;
 mod error;

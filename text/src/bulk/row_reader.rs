@@ -1,11 +1,12 @@
 //! Reads the rows of an input in windows, with the position and the checksum of what was read.
 
-use super::checksum::Checksum;
 use super::error::BulkError;
+use super::journal::Record;
 use super::rows::Rows;
 use super::table::{Format, Row, Source, Table};
 use simdformer::Cancel;
 use std::io::{ErrorKind, Read};
+use xxhash_rust::xxh3::Xxh3;
 
 /// The bytes that are read at a time, at most.
 const CHUNK: usize = 1 << 16;
@@ -28,6 +29,8 @@ pub(super) struct RowReader<'i> {
     /// The bytes of a row, at most.
     longest_row: usize,
     pub(super) position: InputPosition,
+    /// The checksum of these bytes.
+    pub(super) checksum: Xxh3,
     /// The rows of the window, which has all bytes before `at`.
     rows: Vec<Row>,
     texts: String,
@@ -38,8 +41,6 @@ pub(super) struct RowReader<'i> {
 pub(super) struct InputPosition {
     /// The bytes up to the end of the window.
     pub(super) bytes: u64,
-    /// Their checksum.
-    pub(super) checksum: Checksum,
     /// The rows in them, with the header.
     pub(super) rows: u64,
 }
@@ -73,7 +74,8 @@ impl<'i> RowReader<'i> {
             at: 0,
             ended: false,
             longest_row,
-            position: InputPosition { bytes: 0, checksum: Checksum::new(), rows: 0 },
+            position: InputPosition { bytes: 0, rows: 0 },
+            checksum: Xxh3::new(),
             rows: Vec::new(),
             texts: String::new(),
         };
@@ -112,12 +114,8 @@ impl<'i> RowReader<'i> {
     }
 
     /// Passes over the rows up to `expected`, which must be those that were read before.
-    pub(super) fn skip_to(
-        &mut self,
-        expected: InputPosition,
-        cancel: &Cancel,
-    ) -> Result<(), BulkError> {
-        let bytes = expected.bytes;
+    pub(super) fn skip_to(&mut self, expected: &Record, cancel: &Cancel) -> Result<(), BulkError> {
+        let bytes = expected.input;
         while self.position.bytes < bytes {
             if cancel.is_cancelled() {
                 return Err(BulkError::Cancelled);
@@ -130,7 +128,7 @@ impl<'i> RowReader<'i> {
             let rest = usize::try_from(bytes - self.position.bytes).unwrap_or(usize::MAX);
             self.consume(rest.min(self.buffer.len()));
         }
-        if self.position.bytes != bytes || self.position.checksum != expected.checksum {
+        if self.position.bytes != bytes || self.checksum.digest() != expected.checksum {
             return Err(BulkError::OtherInput { bytes, found: None });
         }
         self.position.rows = expected.rows;
@@ -201,7 +199,7 @@ impl<'i> RowReader<'i> {
     fn consume(&mut self, end: usize) {
         self.at = end;
         self.position.bytes += end as u64;
-        self.position.checksum.update(&self.buffer[..end]);
+        self.checksum.update(&self.buffer[..end]);
     }
 
     /// Reads as many bytes as the row at `at` has so far, so that a long row is scanned a few times only.

@@ -194,7 +194,7 @@ impl Job {
             Output::File { path, resume } => {
                 match DurableOutput::open(path, resume, &self.identity())? {
                     Opened::Complete(output, record) => {
-                        rows.skip_to(InputPosition::from(&record), &self.cancel)?;
+                        rows.skip_to(&record, &self.cancel)?;
                         rows.expect_end()?;
                         output.finish()?;
                         return Ok(record.into());
@@ -205,7 +205,7 @@ impl Job {
         };
         let mut record = Record::default();
         if let Target::File { record: Some(last), .. } = &target {
-            rows.skip_to(InputPosition::from(last), &self.cancel)?;
+            rows.skip_to(last, &self.cancel)?;
             record = *last;
             written.clear();
             report(Progress::Resumed(record.into()));
@@ -261,12 +261,6 @@ fn next_window(most: usize, time: Duration) -> usize {
     }
 }
 
-impl From<&Record> for InputPosition {
-    fn from(record: &Record) -> Self {
-        Self { bytes: record.input, checksum: record.checksum.into(), rows: record.rows }
-    }
-}
-
 /// A run in progress.
 struct Run<'r, 'i, 'c> {
     rows: RowReader<'i>,
@@ -299,10 +293,10 @@ impl Run<'_, '_, '_> {
                 None => (false, 0),
             };
             self.target.append(&self.written)?;
-            let InputPosition { bytes, checksum, rows } = self.rows.position;
+            let InputPosition { bytes, rows } = self.rows.position;
             self.record = Record {
                 input: bytes,
-                checksum: checksum.value(),
+                checksum: self.rows.checksum.digest(),
                 output: self.record.output + self.written.len() as u64,
                 rows,
                 failed: self.record.failed + failed,
