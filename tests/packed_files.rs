@@ -242,7 +242,7 @@ fn other_formats_are_errors() {
     for (begins, found) in [
         ("simdformer packed 1 00001234\nisa avx2\nforms stored\n", "1"),
         ("simdformer packed 2 00001234 0123456789abcdef\nchecksum", "2"),
-        ("simdformer packed 4 00001234 0123456789abcdef\nchecksum", "3"),
+        ("simdformer packed 3 00001234 0123456789abcdef\nchecksum", "3"),
         ("simdformer packed 5 something else", "5"),
         ("simdformer packed 12345678901234567890 ", "12345678901234567890"),
     ] {

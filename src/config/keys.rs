@@ -96,7 +96,9 @@ impl<'f> Keys<'f> {
             return Ok(());
         };
         let value = match fields.present(key) {
-            Some(value) if value.as_f64().is_some_and(|x| setting.is_disabled_by(x)) => Value::Null,
+            Some(value) if value.as_f64().is_some_and(|x| setting.is_disabled_by(default, x)) => {
+                Value::Null
+            }
             Some(value) => value.clone(),
             None => setting.value(default),
         };

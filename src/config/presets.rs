@@ -20,7 +20,7 @@ impl Config {
     ///
     /// let small = Dimensions { d_model: 128, heads: 4, layers: 3, ffn_dim: 512, vocabulary: 8000 };
     /// let config = Config::transformer(small);
-    /// assert_eq!(config.validate(), Ok(()));
+    /// assert!(config.validate().is_ok());
     /// assert_eq!((config.encoder.layers, config.decoder.map(|stack| stack.layers)), (3, Some(3)));
     /// assert_eq!(config.embedding_scale, 128f32.sqrt());
     /// ```

@@ -29,8 +29,9 @@ const SHOWN: usize = 80;
 ///
 /// let zero = Fingerprint::from([0; 32]);
 /// assert_eq!(zero.to_string(), "0".repeat(64));
-/// assert_eq!("0".repeat(64).parse(), Ok(zero));
+/// assert_eq!("0".repeat(64).parse::<Fingerprint>()?, zero);
 /// assert!("0".repeat(63).parse::<Fingerprint>().is_err());
+/// # Ok::<(), simdformer::Error>(())
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Fingerprint([u8; BYTES]);

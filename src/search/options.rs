@@ -430,9 +430,10 @@ impl Setting {
         field.read(if is_off { &Value::Null } else { value }).map_err(|found| (expected, found))
     }
 
-    /// Whether a number of a file disables the rule, as in transformers: 1 and above, or 0 and below.
-    pub(crate) fn is_disabled_by(&self, x: f64) -> bool {
-        self.off.is_some_and(|at| if at > 0.0 { x >= at } else { x <= at })
+    /// Whether a number of a file disables the rule, as in transformers: 1 and above, or 0 and below; of a count 0 alone.
+    pub(crate) fn is_disabled_by(&self, default: &Settings, x: f64) -> bool {
+        let count = (self.of)(default).expected() == COUNT;
+        self.off.is_some_and(|at| if at > 0.0 { x >= at } else { x == at || x < at && !count })
     }
 
     /// The value in JSON, as [`read`](Self::read) takes it; `null` for a rule that is off and has no number for it.

@@ -65,12 +65,12 @@ pub(super) fn families_json(directories: &mut Vec<MaliciousDirectory>) {
         add(
             "layers without end",
             with(layers, "9007199254740993"),
-            &["layers must be at most 4096"],
+            &["layers: expected at most 4096"],
         );
         add("heads and a half", with(heads, "2.5"), &[heads, "found 2.5"]);
         add("a negative hidden layer", with(ffn, "-1"), &[ffn, "found -1"]);
         add("a vocabulary of null", with(vocab, "null"), &[vocab, "found null"]);
-        add("no number at all", with(width, "NaN"), &["not JSON"]);
+        add("no number at all", with(width, "NaN"), &["expected JSON"]);
         let deep = format!("{}1{}", "[".repeat(10_000), "]".repeat(10_000));
         add("ten thousand brackets", with("extra", &deep), &["recursion limit"]);
         let twice = good.replacen('{', "{\"model_type\": \"marian\",", 1);
@@ -81,10 +81,14 @@ pub(super) fn families_json(directories: &mut Vec<MaliciousDirectory>) {
             &[if matches!(family, Family::T5 | Family::Mt5 | Family::Umt5) {
                 "model.safetensors: no such file"
             } else {
-                "is not a multiple"
+                "expected a multiple"
             }],
         );
-        add("an end outside", with("eos_token_id", "4294967295"), &["eos_token_id must be below"]);
+        add(
+            "an end outside",
+            with("eos_token_id", "4294967295"),
+            &["eos_token_id: expected an id below"],
+        );
     }
     // The heads of T5 have a width of their own, so any number is valid there and only the weights are
     // missing.
@@ -102,12 +106,12 @@ pub(super) fn configurations(directories: &mut Vec<MaliciousDirectory>) {
     add(
         "a list of two million zeros",
         bart(&format!("\"a\": [{}0]", "0,".repeat(1_000_000))),
-        &["more than 65536 values"],
+        &["expected at most 65536 values"],
     );
     add(
         "a hundred thousand objects",
         bart(&format!("\"a\": [{}{{}}]", "{\"\":0},".repeat(100_000))),
-        &["more than 65536 values"],
+        &["expected at most 65536 values"],
     );
     add(
         "a hundred thousand keys",
@@ -115,18 +119,18 @@ pub(super) fn configurations(directories: &mut Vec<MaliciousDirectory>) {
             "{{{}\"b\": 0}}",
             (0..100_000).map(|i| format!("\"{i}\":0,")).collect::<String>()
         )),
-        &["more than 65536 values"],
+        &["expected at most 65536 values"],
     );
-    add("three megabytes", vec![b' '; 3 << 20], &["larger than 2097152 bytes"]);
+    add("three megabytes", vec![b' '; 3 << 20], &["expected at most 2097152 bytes"]);
     add(
         "a type of a megabyte",
         text(format!("{{\"model_type\": \"{long}\"}}")),
-        &["xxx...", "is not supported"],
+        &["xxx...", "model_type: expected one of marian"],
     );
     add(
         "an activation of a megabyte",
         bart(&format!("\"activation_function\": \"{long}\"")),
-        &["activation \"xxx", "..."],
+        &["found \"xxx", "..."],
     );
     add(
         "a key of half a megabyte, twice",
@@ -141,23 +145,23 @@ pub(super) fn configurations(directories: &mut Vec<MaliciousDirectory>) {
     add("an exponent without end", bart("\"d_model\": 1e99999"), &["number out of range"]);
     add("minus nothing", bart("\"d_model\": -0"), &["d_model"]);
     add("an escape that is none", bart("\"\\q\": 1"), &["invalid escape"]);
-    add("half a character", bart("\"\\ud800\": 1"), &["not JSON"]);
+    add("half a character", bart("\"\\ud800\": 1"), &["expected JSON"]);
     add(
         "a type that turns the line around",
         text("{\"model_type\": \"\u{1b}[2J\\u001b]0;x\"}"),
-        &["not JSON"],
+        &["expected JSON"],
     );
     add(
         "a type that clears the screen",
         text("{\"model_type\": \"\\u001b[2J\"}"),
-        &["\\u{1b}[2J", "is not supported"],
+        &["\\u{1b}[2J", "model_type: expected one of marian"],
     );
     add(
         "UTF-16",
         "{}".encode_utf16().flat_map(|unit| (unit | 0xff00).to_le_bytes()).collect(),
-        &["not UTF-8 from byte 1 on"],
+        &["expected UTF-8, found other bytes from byte 1 on"],
     );
-    add("comments", bart("/* wide */ \"d_model\": 8"), &["not JSON"]);
+    add("comments", bart("/* wide */ \"d_model\": 8"), &["expected JSON"]);
     add("a comma too many", bart("\"d_model\": 8,"), &["trailing comma"]);
     add("single quotes", text("{'model_type': 'bart'}"), &["key must be a string"]);
     for (method, key, value) in [
@@ -168,18 +172,18 @@ pub(super) fn configurations(directories: &mut Vec<MaliciousDirectory>) {
         add(
             &format!("quantized: {method}"),
             bart(&format!("\"{key}\": {value}")),
-            &[key, method, "are quantized"],
+            &[key, method, "found quantized ones"],
         );
     }
     add(
         "no architecture",
         text("{\"add_source_bos\": false}"),
-        &["the key \"model_type\" is missing"],
+        &["model_type: expected a value, found none: the key is missing"],
     );
     add(
         "an architecture of pictures",
         text("{\"model_type\": \"vit\"}"),
-        &["the supported ones are marian, bart"],
+        &["expected one of marian, bart"],
     );
     add("experts", text("{\"model_type\": \"nllb-moe\"}"), &["mixtures of experts"]);
     add(
@@ -207,10 +211,10 @@ pub(super) fn generation(directories: &mut Vec<MaliciousDirectory>) {
         text(r#"{"num_beams": 18446744073709551616}"#),
         &["num_beams", "1.8446744073709552e+19"],
     );
-    add("no beams", text(r#"{"num_beams": 0}"#), &["num_beams must be at least 1"]);
-    add("no groups", text(r#"{"num_beam_groups": 0}"#), &["num_beam_groups must be at least 1"]);
+    add("no beams", text(r#"{"num_beams": 0}"#), &["num_beams: expected at least 1"]);
+    add("no groups", text(r#"{"num_beam_groups": 0}"#), &["num_beam_groups: expected at least 1"]);
     add("negative top-k", text(r#"{"top_k": -1}"#), &["top_k", "found -1"]);
-    add("a temperature that is none", text(r#"{"temperature": NaN}"#), &["not JSON"]);
+    add("a temperature that is none", text(r#"{"temperature": NaN}"#), &["expected JSON"]);
     add(
         "a temperature beyond f32",
         text(r#"{"temperature": 1e39}"#),
@@ -225,7 +229,7 @@ pub(super) fn generation(directories: &mut Vec<MaliciousDirectory>) {
     add(
         "ends without end",
         text(format!("{{\"eos_token_id\": [{}0]}}", "0,".repeat(900_000))),
-        &["more than 65536 values"],
+        &["expected at most 65536 values"],
     );
     add(
         "an end that is a list of lists",
@@ -240,7 +244,7 @@ pub(super) fn generation(directories: &mut Vec<MaliciousDirectory>) {
     add(
         "a token outside",
         text(r#"{"begin_suppress_tokens": [131]}"#),
-        &["begin_suppress_tokens must be below", "131"],
+        &["begin_suppress_tokens: expected an id below", "131"],
     );
     add(
         "a bias that is an object",
@@ -270,7 +274,7 @@ pub(super) fn generation(directories: &mut Vec<MaliciousDirectory>) {
     add(
         "a forced end outside",
         text(r#"{"forced_eos_token_id": 500}"#),
-        &["forced_eos_token_id must be below", "500"],
+        &["forced_eos_token_id: expected an id below", "500"],
     );
     add("the same key twice", text(r#"{"top_k": 1, "top_k": 2}"#), &["top_k", "twice"]);
     add(
@@ -292,11 +296,19 @@ pub(super) fn modules(directories: &mut Vec<MaliciousDirectory>) {
         directories.push(directory);
     };
     let list = |text: String| vec![("modules.json", text.into_bytes())];
-    add("a number", list("3".into()), &["modules.json: invalid type: integer `3`"]);
+    add(
+        "a number",
+        list("3".into()),
+        &[
+            "modules.json: expected the settings of a module, found something else: invalid type: integer `3`",
+        ],
+    );
     add(
         "lists in place of objects",
         list(r#"[["1_Pooling", "sentence_transformers.models.Pooling"]]"#.into()),
-        &["modules.json: invalid type: sequence, expected an object"],
+        &[
+            "modules.json: expected the settings of a module, found something else: invalid type: sequence, expected an object",
+        ],
     );
     add("without types", list(r#"[{"path": "1_Pooling"}]"#.into()), &["missing field `type`"]);
     add(
@@ -307,14 +319,18 @@ pub(super) fn modules(directories: &mut Vec<MaliciousDirectory>) {
     add(
         "code of others",
         list(r#"[{"path": "", "type": "os.system"}]"#.into()),
-        &["module \"os.system\" is not supported"],
+        &["expected one of Transformer, Pooling, Dense, Normalize, found \"os.system\""],
     );
     add(
         "a type of many letters",
         list(format!(r#"[{{"path": "", "type": "{}"}}]"#, "y".repeat(1 << 15))),
-        &["module \"yyy", "..."],
+        &["found \"yyy", "..."],
     );
-    add("two megabytes", list(" ".repeat(2 << 20)), &["modules.json: larger than 65536 bytes"]);
+    add(
+        "two megabytes",
+        list(" ".repeat(2 << 20)),
+        &["modules.json: expected at most 65536 bytes"],
+    );
     add("without bottom", list("[".repeat(50_000)), &["modules.json: "]);
     for (name, path) in [
         ("up", "../../x"),
@@ -325,7 +341,7 @@ pub(super) fn modules(directories: &mut Vec<MaliciousDirectory>) {
         add(
             &format!("a path {name}"),
             list(format!("[{}]", module("Pooling", path))),
-            &["leads out of the directory"],
+            &["expected paths inside of the directory"],
         );
     }
     let with = |pooling: &str| {
@@ -375,9 +391,13 @@ pub(super) fn modules(directories: &mut Vec<MaliciousDirectory>) {
     add(
         "a width of 2^63",
         with(r#"{"word_embedding_dimension": 9223372036854775808}"#),
-        &["reads vectors of 9223372036854775808 numbers"],
+        &["found one that reads vectors of 9223372036854775808"],
     );
-    add("a pooling that is a page", with("<html></html>"), &["config.json: a web page"]);
+    add(
+        "a pooling that is a page",
+        with("<html></html>"),
+        &["config.json: expected a checkpoint in safetensors, found a web page"],
+    );
     let dense = |config: &str, weights: Vec<u8>| {
         vec![
             ("modules.json", text(both.clone())),
@@ -390,7 +410,7 @@ pub(super) fn modules(directories: &mut Vec<MaliciousDirectory>) {
     add(
         "an activation of others",
         dense(r#"{"activation_function": "builtins.eval"}"#, Vec::new()),
-        &["activation \"builtins.eval\""],
+        &["found \"builtins.eval\""],
     );
     add(
         "a map without weights",
@@ -408,12 +428,14 @@ pub(super) fn modules(directories: &mut Vec<MaliciousDirectory>) {
     add(
         "a map of one dimension",
         dense(plain, tensor("[3]", 12)),
-        &["must be of shape", "found [3]"],
+        &["expected shape [0, 0], found [3]", "found [3]"],
     );
     add(
         "a map of other widths",
         dense(plain, tensor("[2, 4]", 32)),
-        &["reads vectors of 4 numbers, but is given 3"],
+        &[
+            "expected a module for vectors of 3 numbers, which it is given, found one that reads vectors of 4",
+        ],
     );
     let mut nan = tensor("[1, 3]", 12);
     let end = nan.len();
@@ -421,6 +443,6 @@ pub(super) fn modules(directories: &mut Vec<MaliciousDirectory>) {
     add(
         "a map that is no number",
         dense(plain, nan),
-        &["linear.weight: element 2 must be finite, found NaN"],
+        &["linear.weight, element 2: expected a finite number, found NaN"],
     );
 }

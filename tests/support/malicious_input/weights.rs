@@ -28,24 +28,24 @@ pub(super) fn headers(directories: &mut Vec<MaliciousDirectory>) {
     };
     let one = |info: &str| file(&format!("{{\"x\": {info}}}"), 8);
     let length = |length: u64| [&length.to_le_bytes()[..], &[b' '; 64]].concat();
-    add("a length of 2^63", length(1 << 63), &["claims 9223372036854775808 bytes"]);
-    add("a length of 2^63 - 8", length((1 << 63) - 8), &["claims 9223372036854775800 bytes"]);
+    add("a length of 2^63", length(1 << 63), &["found 9223372036854775808 bytes"]);
+    add("a length of 2^63 - 8", length((1 << 63) - 8), &["found 9223372036854775800 bytes"]);
     add(
         "a hundred megabytes claimed",
         length(99_999_999),
-        &["truncated: the header has 99999999 bytes"],
+        &["the header: expected 99999999 bytes"],
     );
     add(
         "an offset of 2^63",
         one(
             r#"{"dtype": "F32", "shape": [1], "data_offsets": [9223372036854775807, 9223372036854775808]}"#,
         ),
-        &["x ends at byte 9223372036854775808"],
+        &["found byte 9223372036854775808: truncated?"],
     );
     add(
         "offsets that wrap",
         one(r#"{"dtype": "F32", "shape": [2], "data_offsets": [18446744073709551612, 4]}"#),
-        &["before it"],
+        &["expected an end after its begin"],
     );
     add(
         "an offset that is text",
@@ -135,7 +135,7 @@ pub(super) fn headers(directories: &mut Vec<MaliciousDirectory>) {
             );
             header[FC1] = json!({"dtype": "F32", "shape": [(end - begin) / 4 - 1], "data_offsets": [begin, end - 4]});
         }),
-        &["after the header belong to no tensor"],
+        &["which belong to no tensor"],
     );
     add(
         "a name in other letters",
@@ -154,7 +154,7 @@ pub(super) fn headers(directories: &mut Vec<MaliciousDirectory>) {
             let twice = header.replacen('{', r#"{"\u0078":{"dtype":"F32","shape":[0],"data_offsets":[0,0]},"x":{"dtype":"F32","shape":[0],"data_offsets":[0,0]},"#, 1);
             [&file(&twice, 0)[..], &good[8 + len..]].concat()
         },
-        &["x stands twice"],
+        &["x: expected to stand once in the header, found it twice"],
     );
     add(
         "a name that turns the line around",
@@ -178,18 +178,24 @@ pub(super) fn headers(directories: &mut Vec<MaliciousDirectory>) {
             let tensor = header.remove(FC1).expect("there");
             header.insert("model.decoder.layers.18446744073709551615.fc1.weight".into(), tensor);
         }),
-        &["there is model.decoder.layers.18446744073709551615"],
+        &[
+            "model.decoder.layers.18446744073709551615.fc1.weight: expected a tensor of the 2 decoder layers",
+        ],
     );
-    add("half a character", file("{\"\\ud800\": 1}", 0), &["wrong header"]);
+    add(
+        "half a character",
+        file("{\"\\ud800\": 1}", 0),
+        &["the header: expected a table of tensors"],
+    );
     add(
         "metadata without bottom",
         file(&format!("{{\"__metadata__\": {}0{}}}", "[".repeat(10_000), "]".repeat(10_000)), 0),
-        &["no tensor for encoder.embedding"],
+        &["the tensor of encoder.embedding"],
     );
     add(
         "metadata twice",
         file(r#"{"__metadata__": {}, "__metadata__": {}}"#, 0),
-        &["__metadata__ stands twice"],
+        &["__metadata__: expected to stand once in the header, found it twice"],
     );
     add(
         "seventy thousand tensors",
@@ -204,13 +210,13 @@ pub(super) fn headers(directories: &mut Vec<MaliciousDirectory>) {
             ),
             0,
         ),
-        &["more than 32768 tensors"],
+        &["expected at most 32768 tensors"],
     );
-    add("four thousand names like the missing one", file(&format!("{{{}\"__metadata__\": {{}}}}", (0..4000).map(|i| format!("\"model.encoder.embed_tokens.weigh{i:04}\":{{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]}},")).collect::<String>()), 0), &["no tensor for encoder.embedding.weight"]);
+    add("four thousand names like the missing one", file(&format!("{{{}\"__metadata__\": {{}}}}", (0..4000).map(|i| format!("\"model.encoder.embed_tokens.weigh{i:04}\":{{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]}},")).collect::<String>()), 0), &["the tensor of encoder.embedding.weight"]);
     let mut hole = MaliciousDirectory::new(
         "header: fifty megabytes of nothing",
         vec![config(), (WEIGHTS, 50_000_000u64.to_le_bytes().to_vec())],
-        &["wrong header"],
+        &["the header: expected a table of tensors"],
     );
     hole.sparse = Some((WEIGHTS, 50_000_008));
     directories.push(hole);
@@ -258,7 +264,7 @@ pub(super) fn indexes(directories: &mut Vec<MaliciousDirectory>) {
         none(),
         &[INDEX, "EOF"],
     );
-    add("nine megabytes", vec![b' '; 9 << 20], none(), &[INDEX, "larger than 8388608 bytes"]);
+    add("nine megabytes", vec![b' '; 9 << 20], none(), &[INDEX, "expected at most 8388608 bytes"]);
     add(
         "seventy thousand tensors",
         text(format!(
@@ -266,13 +272,13 @@ pub(super) fn indexes(directories: &mut Vec<MaliciousDirectory>) {
             (0..70_000).map(|i| format!("\"{i}\":\"y\",")).collect::<String>()
         )),
         none(),
-        &["more than 32768 tensors"],
+        &["expected at most 32768 tensors"],
     );
     add(
         "a tensor twice",
         map(&[("a", "one.safetensors"), ("a", "two.safetensors")]),
         none(),
-        &["a is placed twice"],
+        &["a: expected to be placed once, found to be placed twice"],
     );
     for (name, shard) in [
         ("up and away", "../../../etc/passwd"),
@@ -293,7 +299,7 @@ pub(super) fn indexes(directories: &mut Vec<MaliciousDirectory>) {
             name,
             map(&[("a", shard)]),
             vec![(WEIGHTS_X, Vec::new())],
-            &["is not a plain file name", INDEX],
+            &["expected plain file names", INDEX],
         );
     }
     add(
@@ -314,13 +320,13 @@ pub(super) fn indexes(directories: &mut Vec<MaliciousDirectory>) {
         "a shard that is a folder",
         one(),
         vec![("one.safetensors/", Vec::new())],
-        &["one.safetensors: not a regular file"],
+        &["one.safetensors: expected a regular file"],
     );
     add(
         "a shard of nothing",
         one(),
         vec![("one.safetensors", Vec::new())],
-        &["one.safetensors: a safetensors file begins with 8 bytes"],
+        &["one.safetensors: expected 8 bytes of length, with which a safetensors file begins"],
     );
     add(
         "a shard that is a pointer",
@@ -329,19 +335,22 @@ pub(super) fn indexes(directories: &mut Vec<MaliciousDirectory>) {
             "one.safetensors",
             text("version https://git-lfs.github.com/spec/v1\noid sha256:1\nsize 1\n"),
         )],
-        &["one.safetensors: a Git-LFS pointer", "git lfs pull"],
+        &[
+            "one.safetensors: expected a checkpoint in safetensors, found a Git-LFS pointer",
+            "git lfs pull",
+        ],
     );
     add(
         "a shard that is a page",
         one(),
         vec![("one.safetensors", text("<!DOCTYPE html>\n<html></html>"))],
-        &["one.safetensors: a web page"],
+        &["one.safetensors: expected a checkpoint in safetensors, found a web page"],
     );
     add(
         "a shard of other tensors",
         one(),
         vec![("one.safetensors", file("{}", 0))],
-        &["the index places a here, but it is not"],
+        &["a: expected a tensor, which the index places here, found none"],
     );
     add(
         "itself",
@@ -359,7 +368,7 @@ pub(super) fn indexes(directories: &mut Vec<MaliciousDirectory>) {
         "a part of the model",
         map(&[(FC1, "one.safetensors")]),
         vec![("one.safetensors", marian().bytes(1))],
-        &["no tensor for encoder.embedding.weight"],
+        &["the tensor of encoder.embedding.weight"],
     );
     add(
         "a pointer",
@@ -393,26 +402,42 @@ pub(super) fn others(directories: &mut Vec<MaliciousDirectory>) {
     add(
         "pickled by Lightning",
         vec![config(), ("last.ckpt", x())],
-        &["last.ckpt: pickled", "run code", python],
+        &[
+            "last.ckpt: expected a checkpoint in safetensors, found pickled Python objects",
+            "run code",
+            python,
+        ],
     );
-    add("pickled without a configuration", vec![("model.pt", x())], &["model.pt: pickled"]);
+    add(
+        "pickled without a configuration",
+        vec![("model.pt", x())],
+        &["model.pt: expected a checkpoint in safetensors, found pickled Python objects"],
+    );
     add(
         "tch",
         vec![config(), ("rust_model.ot", x())],
-        &["rust_model.ot: weights as tch saves them"],
+        &["rust_model.ot: expected a checkpoint in safetensors, found weights as tch saves them"],
     );
     add(
         "TensorFlow",
         vec![config(), ("tf_model.h5", x())],
-        &["tf_model.h5: weights of TensorFlow"],
+        &["tf_model.h5: expected a checkpoint in safetensors, found weights of TensorFlow"],
     );
     add(
         "Flax",
         vec![config(), ("flax_model.msgpack", x())],
-        &["flax_model.msgpack: weights of Flax"],
+        &["flax_model.msgpack: expected a checkpoint in safetensors, found weights of Flax"],
     );
-    add("GGUF", vec![config(), ("model-q4.gguf", x())], &["model-q4.gguf: GGUF"]);
-    add("ONNX", vec![config(), ("model.onnx", x())], &["model.onnx: an ONNX graph"]);
+    add(
+        "GGUF",
+        vec![config(), ("model-q4.gguf", x())],
+        &["model-q4.gguf: expected a checkpoint in safetensors, found GGUF"],
+    );
+    add(
+        "ONNX",
+        vec![config(), ("model.onnx", x())],
+        &["model.onnx: expected a checkpoint in safetensors, found an ONNX graph"],
+    );
     add(
         "CTranslate2",
         vec![
@@ -420,27 +445,36 @@ pub(super) fn others(directories: &mut Vec<MaliciousDirectory>) {
             ("model.bin", x()),
             ("shared_vocabulary.json", x()),
         ],
-        &["model.bin: a model converted for CTranslate2"],
+        &[
+            "model.bin: expected a checkpoint in safetensors, found a model converted for CTranslate2",
+        ],
     );
     add(
         "CTranslate2 of old",
         vec![("model.bin", x())],
-        &["model.bin: a model converted for CTranslate2"],
+        &[
+            "model.bin: expected a checkpoint in safetensors, found a model converted for CTranslate2",
+        ],
     );
     add(
         "Marian's arrays",
         vec![("model.npz", x()), ("decoder.yml", x())],
-        &["model.npz: arrays of Marian"],
+        &["model.npz: expected a checkpoint in safetensors, found arrays of Marian"],
     );
     add(
         "Marian's bytes",
         vec![("model.enfr.intgemm.alphas.bin", x())],
-        &["intgemm.alphas.bin: a binary model of Marian"],
+        &[
+            "intgemm.alphas.bin: expected a checkpoint in safetensors, found a binary model of Marian",
+        ],
     );
     add(
         "an adapter",
         vec![("adapter_config.json", text("{}")), ("adapter_model.safetensors", x())],
-        &["adapter_config.json: an adapter", "merge_and_unload"],
+        &[
+            "adapter_config.json: expected a checkpoint in safetensors, found an adapter",
+            "merge_and_unload",
+        ],
     );
     add(
         "an adapter beside a model",
@@ -455,7 +489,10 @@ pub(super) fn others(directories: &mut Vec<MaliciousDirectory>) {
     add(
         "a variant",
         vec![config(), ("model.fp16.safetensors", x())],
-        &["model.fp16.safetensors: the variant \"fp16\"", "variant=\"fp16\""],
+        &[
+            "model.fp16.safetensors: expected model.safetensors, found the variant \"fp16\"",
+            "variant=\"fp16\"",
+        ],
     );
     add(
         "shards alone",
@@ -464,10 +501,7 @@ pub(super) fn others(directories: &mut Vec<MaliciousDirectory>) {
             ("model-00001-of-00002.safetensors", x()),
             ("model-00002-of-00002.safetensors", x()),
         ],
-        &[
-            "model.safetensors.index.json: no such file",
-            "model-00001-of-00002.safetensors, model-00002",
-        ],
+        &["found no such file", "model-00001-of-00002.safetensors, model-00002"],
     );
     add(
         "two to choose from",
@@ -478,12 +512,15 @@ pub(super) fn others(directories: &mut Vec<MaliciousDirectory>) {
     add(
         "a pointer",
         saved(b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 1024\n"),
-        &["model.safetensors: a Git-LFS pointer", "git lfs pull"],
+        &[
+            "model.safetensors: expected a checkpoint in safetensors, found a Git-LFS pointer",
+            "git lfs pull",
+        ],
     );
     add(
         "a page",
         saved(b"\n  <!doctype HTML><title>Sign in</title>"),
-        &["model.safetensors: a web page"],
+        &["model.safetensors: expected a checkpoint in safetensors, found a web page"],
     );
     add(
         "a message in JSON",
@@ -499,33 +536,37 @@ pub(super) fn others(directories: &mut Vec<MaliciousDirectory>) {
     add(
         "an archive of pickles",
         saved(b"PK\x03\x04\x14\0\0\0\0\0archive/data.pkl"),
-        &["model.safetensors: pickled"],
+        &["model.safetensors: expected a checkpoint in safetensors, found pickled Python objects"],
     );
     add(
         "a pickle of old",
         saved(b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."),
-        &["model.safetensors: pickled"],
+        &["model.safetensors: expected a checkpoint in safetensors, found pickled Python objects"],
     );
-    add("GGUF by another name", saved(b"GGUF\x03\0\0\0\x01\0\0\0"), &["model.safetensors: GGUF"]);
+    add(
+        "GGUF by another name",
+        saved(b"GGUF\x03\0\0\0\x01\0\0\0"),
+        &["model.safetensors: expected a checkpoint in safetensors, found GGUF"],
+    );
     add(
         "HDF5 by another name",
         saved(b"\x89HDF\r\n\x1a\n\0\0\0\0"),
-        &["model.safetensors: weights of TensorFlow"],
+        &["model.safetensors: expected a checkpoint in safetensors, found weights of TensorFlow"],
     );
     add(
         "a configuration that is a page",
         vec![(CONFIG, text("<html>login</html>"))],
-        &["config.json: a web page"],
+        &["config.json: expected a checkpoint in safetensors, found a web page"],
     );
     add(
         "a configuration that is a pointer",
         vec![(CONFIG, text("version https://git-lfs.github.com/spec/v1\n"))],
-        &["config.json: a Git-LFS pointer"],
+        &["config.json: expected a checkpoint in safetensors, found a Git-LFS pointer"],
     );
     add(
         "a configuration that is XML",
         vec![(CONFIG, text("<?xml version=\"1.0\"?><Error/>"))],
-        &["config.json: a message"],
+        &["config.json: expected a checkpoint in safetensors, found a message"],
     );
     let poisoned = |at: usize, value: f32| {
         let mut bytes = marian().bytes(1);
@@ -536,7 +577,11 @@ pub(super) fn others(directories: &mut Vec<MaliciousDirectory>) {
     add(
         "one weight that is none",
         poisoned(1, f32::NAN),
-        &["element ", "must be finite, found NaN"],
+        &["element ", "expected a finite number, found NaN"],
     );
-    add("one weight without end", poisoned(2, f32::INFINITY), &["must be finite, found inf"]);
+    add(
+        "one weight without end",
+        poisoned(2, f32::INFINITY),
+        &["expected a finite number, found inf"],
+    );
 }

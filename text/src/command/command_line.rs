@@ -197,7 +197,7 @@ mod tests {
             ("embed --model x --weights", "a value is required for '--weights <DTYPES>'"),
             (
                 "translate --model x --weights int4",
-                "a dtype of weights must be stored, f32, bf16, f16, int8x16, int8, found \"int4\"",
+                "dtype: expected stored, f32, bf16, f16, int8x16, int8, found \"int4\"",
             ),
             ("show --model x --weights int8", "unexpected argument '--weights' found"),
             ("embed --model x --cache f16", "unexpected argument '--cache' found"),
