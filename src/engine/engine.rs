@@ -285,6 +285,7 @@ impl Engine {
         prompt: usize,
     ) -> Result<(), SessionError> {
         let (fitted, work) = self.fit(options, prompt);
+        self.model.config().check_search(&fitted)?;
         self.plan_for(&work)?.check_options(&fitted)
     }
 
