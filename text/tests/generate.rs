@@ -489,7 +489,10 @@ fn wrong_lines_are_named() {
     assert!(message.contains("prompt: expected at most"), "{message}");
     assert_eq!(code, 1);
     let (code, message) = failure("tests/golden/absent", "", "");
-    assert!(message.contains("absent: expected a checkpoint directory, found no such directory"), "{message}");
+    assert!(
+        message.contains("absent: expected a checkpoint directory, found no such directory"),
+        "{message}"
+    );
     assert_eq!(code, 1);
 }
 
