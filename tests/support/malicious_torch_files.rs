@@ -122,12 +122,12 @@ fn tensors(files: &mut Files) {
         &["found 40"],
     );
     files.tensor("another shape", |t| t.shape[0] -= 1, &["expected shape"]);
-    files.tensor("another name", |t| t.name.push('x'), &["no tensor for"]);
-    files.tensor("no name", |t| t.name.clear(), &["no tensor for"]);
+    files.tensor("another name", |t| t.name.push('x'), &["the tensor of "]);
+    files.tensor("no name", |t| t.name.clear(), &["the tensor of "]);
     files.state_dict(
         "the same name twice",
         |s| s.tensors[1].name = s.tensors[0].name.clone(),
-        &["stands twice"],
+        &["found it twice"],
     );
     files.state_dict("no tensors", |s| s.tensors.clear(), &[]);
     files.state_dict(
@@ -235,7 +235,7 @@ fn tensors(files: &mut Files) {
             let i = storage(s);
             s.storages[i].bytes[..4].copy_from_slice(&f32::NAN.to_le_bytes());
         },
-        &["must be finite, found NaN"],
+        &["expected a finite number, found NaN"],
     );
     files.state_dict(
         "a double",

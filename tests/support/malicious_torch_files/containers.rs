@@ -107,7 +107,11 @@ pub(super) fn archives(files: &mut Files) {
             &[],
         );
     }
-    files.archive("shared bytes", |a| a.entries[3].begin = Some(0), &["share bytes"]);
+    files.archive(
+        "shared bytes",
+        |a| a.entries[3].begin = Some(0),
+        &["found bytes that they share"],
+    );
     files.archive(
         "an entry in an entry",
         |a| {
@@ -121,7 +125,7 @@ pub(super) fn archives(files: &mut Files) {
             outer.begin = Some(64);
             a.entries.push(outer);
         },
-        &["share bytes"],
+        &["found bytes that they share"],
     );
     files.archive("more entries than there are", |a| a.count = Some(5_000), &["truncated?"]);
     files.archive("fewer entries than there are", |a| a.count = Some(3), &[]);
