@@ -64,16 +64,19 @@ fn bad_lines_are_named_by_number() {
             "expected ids below 8 in the target, found 8",
         ),
         ("{\"source_ids\": [], \"target_ids\": [2]}", "found no source"),
-        ("{\"source\": \"un chien\", \"target_ids\": [2]}", "not in the vocabulary: \"chien\""),
-        ("{\"source_ids\": [-1], \"target_ids\": [2]}", "found: invalid value"),
-        ("[1, 2]", "found: invalid"),
-        ("{\"source_ids\": [1], \"target_ids\": [2]", "found: EOF"),
-        ("{\"source_ids\": [1], \"target_ids\": [2]}}", "found: trailing"),
+        (
+            "{\"source\": \"un chien\", \"target_ids\": [2]}",
+            "expected words of the vocabulary in \"source\", found \"chien\"",
+        ),
+        ("{\"source_ids\": [-1], \"target_ids\": [2]}", "found another line: invalid value"),
+        ("[1, 2]", "found another line: invalid"),
+        ("{\"source_ids\": [1], \"target_ids\": [2]", "found another line: EOF"),
+        ("{\"source_ids\": [1], \"target_ids\": [2]}}", "found another line: trailing"),
     ] {
         let error = read(&format!("{good}\n{line}\n{good}")).expect_err(line);
         assert!(error.starts_with("lines.jsonl, line 3: ") && error.contains(part), "{error}");
     }
-    assert_eq!(read("\n").expect_err("nothing"), "lines.jsonl has no sentence");
+    assert_eq!(read("\n").expect_err("nothing"), "lines.jsonl: expected a sentence, found none");
     let long = read("{\"source_ids\": [1, 1, 1, 1, 1], \"target_ids\": [2]}").expect_err("long");
     assert!(long.contains("all 1 are too long"), "{long}");
 }
@@ -302,10 +305,14 @@ fn initial_weights_of_whisper_have_the_sinusoids() {
 fn a_configuration_is_a_small_regular_file() {
     let text = std::fs::read_to_string("models/fr-en/config.json").expect("a configuration");
     for (name, what, message) in [
-        ("config.json", "pipe", "config.json: not a regular file"),
-        ("generation_config.json", "pipe", "generation_config.json: not a regular file"),
-        ("config.json", "large", "config.json: larger than 2097152 bytes"),
-        ("generation_config.json", "large", "generation_config.json: larger than 2097152 bytes"),
+        ("config.json", "pipe", "config.json: expected a regular file"),
+        ("generation_config.json", "pipe", "generation_config.json: expected a regular file"),
+        ("config.json", "large", "config.json: expected at most 2097152 bytes"),
+        (
+            "generation_config.json",
+            "large",
+            "generation_config.json: expected at most 2097152 bytes",
+        ),
         ("config.json", "none", "config.json"),
     ] {
         let folder = Folder::new("configuration");

@@ -301,9 +301,9 @@ fn bad_features_are_errors() {
         (of(&[], BINS), "expected at least one frame, found none"),
         (of(&good, BINS - 1), "frames of 7 numbers; found frames of 6"),
         (of(&good[1..], BINS), "expected whole frames of 7 numbers, found 27"),
-        (of(&long, BINS), "the source may have 600 tokens, found 601"),
+        (of(&long, BINS), "the source: expected at most 600 tokens, found 601"),
         (of(&odd, BINS), "expected finite features, found inf at place 2 of frame 1"),
-        (Example { target: &[], ..fine }, "the target has no token"),
+        (Example { target: &[], ..fine }, "the target: expected at least one token, found none"),
     ] {
         let error = learner.accumulate(&[fine, pair], Smoothing::default(), 4).expect_err(part);
         let error = error.to_string();
