@@ -181,8 +181,8 @@ pub(crate) fn translate(
     let engine = Engine::from(model);
     // The output is text only, so no scores are computed.
     let options = SearchOptions { scores: false, ..engine.search_options() };
-    let room = engine.fit(&options, 1).1.target_tokens() + 1;
-    let mut outputs: Vec<Vec<u32>> = known.iter().map(|_| Vec::with_capacity(room)).collect();
+    let longest = engine.fit(&options, 1).1.target_tokens() + 1;
+    let mut outputs: Vec<Vec<u32>> = known.iter().map(|_| Vec::with_capacity(longest)).collect();
     let mut finishes = vec![Finish::End; known.len()];
     // All memory is planned here, for the longest sentence; the closure does not allocate.
     let run = |session: &mut Session<'_>, sources: &[Source<'_>], options: &SearchOptions| {
