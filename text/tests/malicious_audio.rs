@@ -7,6 +7,8 @@
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic, unreachable_pub)]
 
 mod counting;
+#[path = "../../tests/support/cpu_time.rs"]
+mod cpu_time;
 #[path = "../../kernels/src/test_effort.rs"]
 mod effort;
 #[cfg(feature = "audio-files")]
@@ -20,12 +22,13 @@ mod riff;
 mod transcriber_memory;
 
 use counting::most_bytes;
+use cpu_time::cpu_time;
 use riff::{chunk, format, riff, wav};
 use simdformer_text::audio::{AudioError, FeatureExtractor, Wav};
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Bytes beside those of the file.
 const MEMORY: usize = 10 << 20;
@@ -308,9 +311,9 @@ fn run_all(each: &mut dyn FnMut(&str, Duration)) {
     for (name, bytes, message) in attacks() {
         assert!(names.insert(name), "{name} comes twice");
         fs::write(&path, &bytes).unwrap();
-        let started = Instant::now();
+        let started = cpu_time();
         let (read, most) = most_bytes(|| Wav::open(&path).and_then(all));
-        each(name, started.elapsed());
+        each(name, cpu_time() - started);
         match read {
             Ok(count) => failures.push(format!("{name}: {count} samples")),
             Err(error) if error.to_string().contains(message) => (),
@@ -352,9 +355,9 @@ fn settings(each: &mut dyn FnMut(&str, Duration)) {
     let place = Place::new("settings");
     let mut refused = |file: &str, name: &str, text: &[u8], message: &str| {
         fs::write(place.0.join(file), text).unwrap();
-        let started = Instant::now();
+        let started = cpu_time();
         let (read, most) = most_bytes(|| FeatureExtractor::from_dir(&place.0));
-        each(name, started.elapsed());
+        each(name, cpu_time() - started);
         let error = read.err().unwrap_or_else(|| panic!("{name} was read")).to_string();
         assert!(error.contains(message) && error.contains(file), "{name}: {error}");
         assert!(most <= MEMORY, "{name}: {most} bytes");

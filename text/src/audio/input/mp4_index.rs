@@ -294,7 +294,7 @@ fn movie(
         }
     }
     let Some((track, _)) = chosen else { return Err(invalid(NO_SOUND)) };
-    let (track_parts, ticks) = track.parts(source, length)?;
+    let (track_parts, ticks) = track.parts(source, length, extends.is_some())?;
     parts.extend(track_parts);
     if let (Some(edits), Some(head), Some(media)) = (track.edits, head, track.media[0]) {
         let ticks = ticks.filter(|_| extends.is_none());
@@ -380,10 +380,12 @@ impl Track {
     }
 
     /// The track, with its times in at most two runs, and the ticks of all its packets. `length`: the bytes of the file.
+    /// Before fragments each packet must have a time: `symphonia` subtracts numbers of packets.
     fn parts(
         &self,
         source: &mut (impl Read + Seek),
         length: u64,
+        is_fragmented: bool,
     ) -> io::Result<(Vec<Piece>, Option<u64>)> {
         let whole = |atoms: &[Option<Atom>]| -> Vec<Piece> {
             atoms.iter().flatten().copied().map(Piece::whole).collect()
@@ -394,9 +396,10 @@ impl Track {
             &[self.header, Some(self.description)],
         ];
         small.concat().into_iter().flatten().try_for_each(check_small)?;
-        if let Some(sizes) = self.sizes {
-            check_sizes(source, sizes)?;
-        }
+        let packets = match self.sizes {
+            Some(sizes) => check_sizes(source, sizes)?,
+            None => 0,
+        };
         // An entry of `stsc` takes 16 bytes instead of 12.
         let tables = [&self.chunks[..], &[self.sizes]].concat();
         let bytes: u64 = tables.iter().flatten().map(|table| table.length()).sum();
@@ -406,11 +409,16 @@ impl Track {
             return Err(invalid(format!("an index: {message}")));
         }
         let mut table = vec![Piece::whole(self.description)];
-        let mut ticks = None;
+        let (mut ticks, mut timed) = (None, 0);
         if let Some(times) = self.times {
-            let (times, sum) = runs(source, times)?;
+            let (times, count, sum) = runs(source, times)?;
             table.push(times);
+            timed = count;
             ticks = Some(sum).filter(|&ticks| ticks > 0);
+        }
+        if is_fragmented && timed < u64::from(packets) {
+            let message = format!("expected times of {packets} packets, found {timed}");
+            return Err(invalid(format!("an index before fragments: {message}")));
         }
         table.extend(whole(&tables));
         let mut information = whole(&[self.header]);
@@ -423,25 +431,24 @@ impl Track {
     }
 }
 
-/// Checks the sizes of packets.
-fn check_sizes(source: &mut (impl Read + Seek), table: Atom) -> io::Result<()> {
+/// Checks the sizes of packets, and returns their number.
+fn check_sizes(source: &mut (impl Read + Seek), table: Atom) -> io::Result<u32> {
     let fields: [u8; 12] = content(source, table)?;
     let check = |size: u32| match u64::from(size) <= PACKET {
         true => Ok(()),
         false => Err(invalid(format!("a packet: expected at most {PACKET} bytes, found {size}"))),
     };
+    let count = number(&fields[8..]);
     match number(&fields[4..]) {
-        0 => {
-            let count = number(&fields[8..]);
-            each_entry::<4>(source, table, (12, count), &mut |size| check(number(size)))
-        }
-        size => check(size),
+        0 => each_entry::<4>(source, table, (12, count), &mut |size| check(number(size)))?,
+        size => check(size)?,
     }
+    Ok(count)
 }
 
 /// The times of packets: the same number of packets and the same time, in at most two runs. Packets are read in their order, so
-/// that only the sum counts, which is returned, too.
-fn runs(source: &mut (impl Read + Seek), table: Atom) -> io::Result<(Piece, u64)> {
+/// that only the sum counts. The number and the sum are returned, too.
+fn runs(source: &mut (impl Read + Seek), table: Atom) -> io::Result<(Piece, u64, u64)> {
     let fields: [u8; 8] = content(source, table)?;
     let entries = number(&fields[4..]);
     let (mut count, mut time) = (0_u64, 0_u64);
@@ -452,12 +459,15 @@ fn runs(source: &mut (impl Read + Seek), table: Atom) -> io::Result<(Piece, u64)
         time = sum.ok_or_else(|| invalid("an atom `stts`: expected fewer samples"))?;
         Ok(())
     })?;
-    let most = u64::from(u32::MAX);
+    // `symphonia` adds the number of a packet and that of a run as 32-bit numbers.
+    let most = u64::from(u32::MAX / 2);
     if count > most {
-        return Err(invalid(format!("an atom `stts`: expected at most {most} packets")));
+        return Err(invalid(format!(
+            "an atom `stts`: expected at most {most} packets, found {count}"
+        )));
     }
     if entries <= 2 {
-        return Ok((Piece::whole(table), time));
+        return Ok((Piece::whole(table), count, time));
     }
     let (each, rest) = (time.checked_div(count).unwrap_or(0), time.checked_rem(count).unwrap_or(0));
     let mut new = head_of(*b"stts", 8 + 8 + 16);
@@ -465,5 +475,5 @@ fn runs(source: &mut (impl Read + Seek), table: Atom) -> io::Result<(Piece, u64)
         let field = u32::try_from(field).map_err(|_| invalid("an atom `stts`: a long packet"))?;
         new.extend(field.to_be_bytes());
     }
-    Ok((Piece::New(new), time))
+    Ok((Piece::New(new), count, time))
 }
