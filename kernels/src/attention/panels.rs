@@ -132,10 +132,12 @@ pub(super) unsafe fn write_keys<S: SimdF32, N: KvElement, const WHOLE: bool>(
             if at.is_multiple_of(S::LANES) && transposed {
                 let mut i = 0;
                 while i + S::LANES <= head_dim {
-                    let next = S::LANES.wrapping_mul(stride).wrapping_add(i);
-                    // The elements of one head in each token are too few for the hardware prefetcher.
-                    let next = (from.wrapping_add(next), stride, S::LANES);
-                    prefetch_rows(s, CacheLevel::L1, next, 1);
+                    if token + rows < tokens {
+                        let next = S::LANES.wrapping_mul(stride).wrapping_add(i);
+                        // The elements of one head in each token are too few for the hardware prefetcher.
+                        let next = (from.wrapping_add(next), stride, S::LANES);
+                        prefetch_rows(s, CacheLevel::L1, next, 1);
+                    }
                     let square = HeadRows { at: from.add(i), stride };
                     N::store_transposed(s, square, rows, panel.add(i * S::LANES));
                     i += S::LANES;

@@ -231,18 +231,29 @@ simd_op!(
     ) {
         let heads = params.query.heads();
         let mut scores = Scores::new();
-        for task in range {
-            let (pair, index_of_block) = (task / blocks, task % blocks);
-            let (index, head) = (pair / heads, pair % heads);
+        if range.is_empty() {
+            return;
+        }
+        // The next task is counted: divisions would delay the first loads of each head.
+        let (pair, mut index_of_block) = (range.start / blocks, range.start % blocks);
+        let (mut index, mut head) = (pair / heads, pair % heads);
+        for _ in range {
             let (sequence, kv) = kv(index, head / params.group);
             let start = index_of_block * block;
-            if start >= sequence.query_len {
-                continue;
+            if start < sequence.query_len {
+                let count = (sequence.query_len - start).min(block);
+                let head = FlashHead::<N> { query: params.head(&sequence, head), kv: kv.cast() };
+                // SAFETY: the entry points checked the views and ranges (`options.rs`). Only this task writes these
+                // rows.
+                unsafe { head.attend::<S, NV>(s, start, count, &mut scores) };
             }
-            let count = (sequence.query_len - start).min(block);
-            let head = FlashHead::<N> { query: params.head(&sequence, head), kv: kv.cast() };
-            // SAFETY: the entry points checked the views and ranges (`options.rs`). Only this task writes these rows.
-            unsafe { head.attend::<S, NV>(s, start, count, &mut scores) };
+            index_of_block += 1;
+            if index_of_block == blocks {
+                (index_of_block, head) = (0, head + 1);
+                if head == heads {
+                    (head, index) = (0, index + 1);
+                }
+            }
         }
     }
 );
