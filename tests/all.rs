@@ -86,6 +86,7 @@ mod shared_weights;
 mod speculative;
 mod speculative_search;
 mod speculative_verify;
+mod started_requests;
 mod task_heads;
 #[cfg(feature = "torch")]
 mod torch_files;

@@ -7,9 +7,7 @@ use crate::effort::all_cases_on;
 use simdformer::checkpoint::Checkpoint;
 use simdformer::config::Family;
 use simdformer::kernels::Isa;
-use simdformer::search::{
-    BeamOptions, Hooks, LogitsProcessor, SearchOptions, Strategy, Timestamps,
-};
+use simdformer::search::{BeamOptions, Hooks, SearchOptions, Strategy, Timestamps};
 use simdformer::{Event, Features, Limits, Model, Session, SessionError, Source, SourceId};
 use std::path::{Path, PathBuf};
 
@@ -259,14 +257,9 @@ fn answers(
 ) -> Answers {
     let mut session = Session::new(model, limits).expect("a session");
     let mut answers = vec![Vec::new(); requests.len()];
-    let mut rule = timestamps;
-    let mut rules: Vec<&mut dyn LogitsProcessor> = Vec::new();
-    if let Some(rule) = &mut rule {
-        rules.push(rule);
-    }
-    let mut hooks = Hooks { processors: &mut rules, ..Hooks::default() };
+    let options = SearchOptions { timestamps, ..options.clone() };
     session
-        .generate(requests, options, &mut hooks, &mut |event| {
+        .generate(requests, &options, &mut Hooks::default(), &mut |event| {
             if let Event::Done(done) = event {
                 answers[done.source] =
                     done.hypotheses().map(|h| (h.tokens.to_vec(), h.score)).collect();

@@ -65,7 +65,12 @@ struct Queue<'q> {
 }
 
 impl RequestQueue for Queue<'_> {
-    fn before_step(&mut self, active: usize, _: &DecodeStats) -> ControlFlow<()> {
+    fn before_step(
+        &mut self,
+        _: &mut Session<'_>,
+        active: usize,
+        _: &DecodeStats,
+    ) -> ControlFlow<()> {
         if active == 0 && self.waiting.is_empty() {
             return ControlFlow::Break(());
         }

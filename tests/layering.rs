@@ -273,13 +273,8 @@ fn modules_import_from_those_below() {
 
 /// The callers of a session with limits of their own: an own scheduler, the class `Session` of Python, and examples of the
 /// session. All others have the lengths, slots and memory of `src/engine`.
-const SESSION_LEVEL: [&str; 5] = [
-    "text/src/audio/transcriber/window_decoder.rs",
-    "python/src/session.rs",
-    "examples/soak.rs",
-    "examples/support",
-    "examples/train",
-];
+const SESSION_LEVEL: [&str; 4] =
+    ["python/src/session.rs", "examples/soak.rs", "examples/support", "examples/train"];
 
 /// Examples of sessions, searches and plans.
 const SESSION_EXAMPLES: [&str; 10] = [

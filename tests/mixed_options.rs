@@ -324,7 +324,12 @@ struct Queue<'q> {
 }
 
 impl RequestQueue for Queue<'_> {
-    fn before_step(&mut self, active: usize, _: &DecodeStats) -> ControlFlow<()> {
+    fn before_step(
+        &mut self,
+        _: &mut Session<'_>,
+        active: usize,
+        _: &DecodeStats,
+    ) -> ControlFlow<()> {
         self.most = self.most.max(active);
         self.slots.iter().flatten().for_each(|&number| self.steps[number] += 1);
         for _ in 0..self.random.below(4).min(REQUESTS - self.next) {
@@ -435,7 +440,12 @@ fn a_queue_shares_the_options_of_a_request() {
     struct Lends<'q>(&'q [u32], &'q SearchOptions, Option<SessionError>);
 
     impl RequestQueue for Lends<'_> {
-        fn before_step(&mut self, _: usize, _: &DecodeStats) -> ControlFlow<()> {
+        fn before_step(
+            &mut self,
+            _: &mut Session<'_>,
+            _: usize,
+            _: &DecodeStats,
+        ) -> ControlFlow<()> {
             match self.2 {
                 None => ControlFlow::Continue(()),
                 Some(_) => ControlFlow::Break(()),

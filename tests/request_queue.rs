@@ -91,7 +91,12 @@ impl Queue {
 }
 
 impl RequestQueue for Queue {
-    fn before_step(&mut self, active: usize, stats: &DecodeStats) -> ControlFlow<()> {
+    fn before_step(
+        &mut self,
+        _: &mut Session<'_>,
+        active: usize,
+        stats: &DecodeStats,
+    ) -> ControlFlow<()> {
         assert_eq!(active, self.slots.iter().flatten().count());
         self.most = self.most.max(active);
         self.slots.iter().flatten().for_each(|&number| self.steps[number] += 1);
@@ -335,7 +340,12 @@ struct Requests<'s> {
 }
 
 impl RequestQueue for Requests<'_> {
-    fn before_step(&mut self, active: usize, _: &DecodeStats) -> ControlFlow<()> {
+    fn before_step(
+        &mut self,
+        _: &mut Session<'_>,
+        active: usize,
+        _: &DecodeStats,
+    ) -> ControlFlow<()> {
         if active == 0 && self.next == self.sources.len() {
             return ControlFlow::Break(());
         }

@@ -86,7 +86,7 @@ impl Recorded {
     /// Transcribes it; a pipe is read once. `on_seconds` gets the length in seconds, if it is known before.
     pub(crate) fn transcribe(
         &self,
-        transcriber: &mut Transcriber<'_>,
+        transcriber: &mut Transcriber,
         cancel: &Cancel,
         on_seconds: &mut dyn FnMut(f64),
         on_event: &mut dyn FnMut(TranscribeEvent<'_>) -> ControlFlow<()>,

@@ -23,7 +23,7 @@ enum Part {
     Reached(f64, Option<f64>),
     Segment(Segment),
     /// The last one: the transcriber, for the next recording, and the result.
-    End(Box<Transcriber<'static>>, Result<RecordingSummary, Failure>),
+    End(Box<Transcriber>, Result<RecordingSummary, Failure>),
 }
 
 /// An iterator over the segments of a recording.
@@ -43,7 +43,7 @@ impl SegmentStream {
     /// Begins to transcribe `recorded`: on a thread of its own if it computes on one, so that the recordings of several
     /// threads of Python do not wait for each other, or in the pool of `workers`.
     pub(crate) fn begin(
-        mut transcriber: Transcriber<'static>,
+        mut transcriber: Transcriber,
         home: Option<Arc<Shared>>,
         workers: &Workers,
         recorded: Recorded,
@@ -74,7 +74,7 @@ impl SegmentStream {
 }
 
 fn run(
-    transcriber: &mut Transcriber<'static>,
+    transcriber: &mut Transcriber,
     recorded: &Recorded,
     cancel: &Cancel,
     sender: &Sender<Part>,

@@ -24,14 +24,11 @@ pub(crate) struct Shared {
     options: TranscribeOptions,
     threads: usize,
     /// One for each recording that was transcribed at the same time. The lock is held only while Python is attached.
-    idle: Mutex<Vec<AudioTranscriber<'static>>>,
+    idle: Mutex<Vec<AudioTranscriber>>,
 }
 
 impl Shared {
-    fn new_transcriber(
-        &self,
-        options: TranscribeOptions,
-    ) -> Result<AudioTranscriber<'static>, Failure> {
+    fn new_transcriber(&self, options: TranscribeOptions) -> Result<AudioTranscriber, Failure> {
         let model = Arc::clone(&self.loaded.model);
         let tokenizer = Arc::clone(self.loaded.tokenizer()?);
         let extractor = self.extractor.clone();
@@ -41,7 +38,7 @@ impl Shared {
     }
 
     /// Keeps a transcriber for a later recording.
-    pub(crate) fn give_back(&self, transcriber: AudioTranscriber<'static>) {
+    pub(crate) fn give_back(&self, transcriber: AudioTranscriber) {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(transcriber);
     }
 }

@@ -22,6 +22,8 @@ pub struct Workload {
     sequences: usize,
     end_tokens: usize,
     draft_tokens: usize,
+    /// `None` for what makes the encoder efficient.
+    batch_tokens: Option<usize>,
 }
 
 impl Workload {
@@ -34,7 +36,17 @@ impl Workload {
     /// Sources with given targets: at most `target_tokens` tokens are fed to the only hypothesis of each.
     #[must_use]
     pub const fn targets(sources: usize, source_tokens: usize, target_tokens: usize) -> Self {
-        Self { sources, source_tokens, target_tokens, sequences: 1, end_tokens: 1, draft_tokens: 0 }
+        let batch_tokens = None;
+        let (sequences, end_tokens, draft_tokens) = (1, 1, 0);
+        Self {
+            sources,
+            source_tokens,
+            target_tokens,
+            sequences,
+            end_tokens,
+            draft_tokens,
+            batch_tokens,
+        }
     }
 
     /// The same for `sources` sources, of which the longest has `source_tokens` tokens.
@@ -47,6 +59,19 @@ impl Workload {
     #[must_use]
     pub const fn with_drafts(self, draft_tokens: usize) -> Self {
         Self { draft_tokens, ..self }
+    }
+
+    /// The same with sources that are encoded at most `batch_tokens` tokens at a time, at least one source. More than
+    /// one source of features that fill the rows of a matrix product takes memory and saves no time.
+    #[must_use]
+    pub const fn with_batch_tokens(self, batch_tokens: usize) -> Self {
+        Self { batch_tokens: Some(batch_tokens), ..self }
+    }
+
+    /// The same for a search with `options`: its sequences and end tokens.
+    #[must_use]
+    pub fn with_search(self, options: &SearchOptions) -> Self {
+        Self { sequences: options.sequences(), ..self.with_end_tokens(options) }
     }
 
     /// The same with as many end tokens as `options` have.
@@ -63,6 +88,7 @@ impl Workload {
             sequences: self.sequences.max(other.sequences),
             end_tokens: self.end_tokens.max(other.end_tokens),
             draft_tokens: self.draft_tokens.max(other.draft_tokens),
+            batch_tokens: self.batch_tokens.max(other.batch_tokens),
         }
     }
 
@@ -110,11 +136,7 @@ pub(super) fn fit_options(options: &SearchOptions, target_tokens: usize) -> Sear
 
 /// What a source needs under `options`.
 pub(super) fn search_workload(options: &SearchOptions, target_tokens: usize) -> Workload {
-    Workload {
-        sequences: options.sequences(),
-        end_tokens: options.eos.len().max(1),
-        ..Workload::targets(1, 1, target_tokens)
-    }
+    Workload::targets(1, 1, target_tokens).with_search(options)
 }
 
 impl Config {
@@ -165,6 +187,7 @@ impl Sessions {
             && want.beams <= had.beams
             && want.end_tokens <= had.end_tokens
             && want.draft_tokens <= had.draft_tokens
+            && want.batch_tokens <= had.batch_tokens
             && want.cache == had.cache
             && want.target_tokens <= had.target_tokens
     }
@@ -204,7 +227,8 @@ impl PlanRule {
         let slots = old.sentences.max(new.sentences);
         let source_tokens = old.source_tokens.max(new.source_tokens);
         let target_tokens = old.target_tokens.max(new.target_tokens);
-        let limits = self.limits(&work, slots, source_tokens, target_tokens);
+        let mut limits = self.limits(&work, slots, source_tokens, target_tokens);
+        limits.batch_tokens = limits.batch_tokens.max(old.batch_tokens).max(new.batch_tokens);
         Sessions { count: had.count.max(wanted.count), limits }
     }
 
@@ -227,7 +251,8 @@ impl PlanRule {
             if sentences > 1 {
                 let slots = sentences.div_ceil(2);
                 wanted.limits.sentences = slots;
-                wanted.limits.batch_tokens = batch_tokens(slots, source_tokens);
+                let fewer = batch_tokens(slots, source_tokens);
+                wanted.limits.batch_tokens = fewer.min(wanted.limits.batch_tokens);
             } else if wanted.count > 1 {
                 wanted.count = wanted.count.div_ceil(2);
             } else {
@@ -251,7 +276,9 @@ impl PlanRule {
             end_tokens: work.end_tokens,
             draft_tokens: work.draft_tokens,
             cache: self.cache,
-            batch_tokens: batch_tokens(slots, source_tokens),
+            batch_tokens: work
+                .batch_tokens
+                .map_or_else(|| batch_tokens(slots, source_tokens), |most| most.max(source_tokens)),
             ..Limits::new(slots, source_tokens, target_tokens)
         }
     }

@@ -355,29 +355,45 @@ impl<'m> DecodeLoop<'_, '_, 'm> {
         };
         self.session.encode_inputs(inputs, &mut slots[..count])?;
         for (i, &sentence) in slots[..count].iter().enumerate() {
-            let slot = self.search.admit_valid(&sources[i].request(), options(i))?;
             let row = self.session.start_slot(sentence.slot())?;
-            if let [prompt @ .., _] = self.search.prompt(slot)
-                && !prompt.is_empty()
-            {
-                self.session.prefill_slot(row as usize, prompt, None)?;
-                self.search.skip_prompt(slot)?;
-            }
+            let slot = self.admit_started(&sources[i], row, options(i))?;
             self.buffers.source_of[slot as usize] = number(i, slot);
             self.buffers.sentence_of[slot as usize] = sentence.slot();
-            self.buffers.first_row[slot as usize] = row;
-            if let Some(length_state) =
-                self.buffers.draft_length_states.as_chunks_mut().0.get_mut(slot as usize)
-            {
-                *length_state = DraftLength::begin().words();
-            }
         }
         Ok(count)
     }
 
+    /// Starts the search of a source with the hypothesis in `row`, which has been fed tokens of its prompt, and feeds the
+    /// others. Returns the slot of the search. The source stays encoded after it.
+    pub(super) fn admit_started(
+        &mut self,
+        source: &Source<'_>,
+        row: u32,
+        options: SlotOptions<'m>,
+    ) -> Result<u32, SessionError> {
+        let slot = self.search.admit_valid(&source.request(), options)?;
+        // The first step feeds the last token.
+        let Some((_, prompt)) = self.search.prompt(slot).split_last() else { return Ok(slot) };
+        let fed = self.session.kv_slots().len(row as usize).min(prompt.len());
+        self.session.rewind_slot(row, fed)?;
+        if !prompt.is_empty() {
+            self.session.prefill_slot(row as usize, &prompt[fed..], None)?;
+            self.search.skip_prompt(slot)?;
+        }
+        self.buffers.source_of[slot as usize] = slot;
+        self.buffers.sentence_of[slot as usize] = NONE;
+        self.buffers.first_row[slot as usize] = row;
+        if let Some(length_state) =
+            self.buffers.draft_length_states.as_chunks_mut().0.get_mut(slot as usize)
+        {
+            *length_state = DraftLength::begin().words();
+        }
+        Ok(slot)
+    }
+
     /// Orders the rows of the search and assigns a hypothesis slot to each. The first child of a row takes the slot of its parent; each
     /// other child forks the parent.
-    fn assign_slots(&mut self, hooks: &Hooks<'_>) -> Result<(), SessionError> {
+    pub(super) fn assign_slots(&mut self, hooks: &Hooks<'_>) -> Result<(), SessionError> {
         const TAKEN: u32 = u32::MAX;
         self.search.group_rows(hooks);
         let rows = self.search.rows();
@@ -400,7 +416,7 @@ impl<'m> DecodeLoop<'_, '_, 'm> {
     }
 
     /// Releases the rows without children.
-    fn drop_rows(&mut self, stepped: usize) -> Result<(), SessionError> {
+    pub(super) fn drop_rows(&mut self, stepped: usize) -> Result<(), SessionError> {
         let LoopBuffers { now, before, .. } = &mut self.buffers;
         core::mem::swap(now, before);
         self.buffers.children[..stepped].fill(0);
@@ -429,7 +445,10 @@ impl<'m> DecodeLoop<'_, '_, 'm> {
             let done = Generated { source, finish, search, slot: slot as u32 };
             cancelled |= on_event(Event::Done(done)) == ControlFlow::Break(Stop::All);
             self.search.release(slot as u32)?;
-            self.session.release_sentence_slot(self.buffers.sentence_of[slot])?;
+            match self.buffers.sentence_of[slot] {
+                NONE => (), // the queue has encoded it, and releases it
+                sentence => self.session.release_sentence_slot(sentence)?,
+            }
             self.buffers.source_of[slot] = NONE;
         }
         Ok(cancelled)

@@ -193,6 +193,16 @@ impl Plan {
             Some(features) => self.check_features(index, features)?,
             None => self.check_tokens(index, source.tokens)?,
         }
+        self.check_target(index, source, options)
+    }
+
+    /// [`Self::check_source`] without what the encoder reads.
+    pub(super) fn check_target(
+        &self,
+        index: usize,
+        source: &Source<'_>,
+        options: &SearchOptions,
+    ) -> Result<(), SessionError> {
         if let Some(own) = source.options {
             own.validate(&self.search).map_err(|error| {
                 let error = SourceError::Options(self.of_plan(error));

@@ -3,6 +3,7 @@
 use super::decode_loop::{BufferGuard, DecodeLoop, NONE};
 use super::event::{DecodeStats, Event, Stop};
 use super::request::Source;
+use crate::kv::HypothesisId;
 use crate::search::{Hooks, SearchOptions, SlotOptions};
 use crate::session::{SOURCES_PER_CALL, Session, SessionError, SourceError};
 use core::ops::ControlFlow;
@@ -16,7 +17,15 @@ use std::sync::Arc;
 pub trait RequestQueue {
     /// Called before each step; `active` requests are being decoded. If there are none, and none wait, this may block
     /// until one arrives: the loop would only call it again. `Break` ends the call of `serve`.
-    fn before_step(&mut self, active: usize, stats: &DecodeStats) -> ControlFlow<()>;
+    ///
+    /// In `session`, that of the call, the queue may encode sources and feed hypotheses, for requests that are
+    /// [started](Self::started). What it did not encode or start itself is not its own.
+    fn before_step(
+        &mut self,
+        session: &mut Session<'_>,
+        active: usize,
+        stats: &DecodeStats,
+    ) -> ControlFlow<()>;
 
     /// Writes the requests that wait to the start of `waiting`, in the order in which they are to be admitted, and
     /// returns their number. They keep waiting until [`admitted`](Self::admitted) or [`refused`](Self::refused).
@@ -26,6 +35,23 @@ pub trait RequestQueue {
     /// shares until its [`Event::Done`]; `None`, the default, for those of the call. [`Source::options`] of a request
     /// that waits are `None`: options that the queue lends would end when it changes, and such a request is refused.
     fn options(&self, index: usize) -> Option<Arc<SearchOptions>> {
+        let _ = index;
+        None
+    }
+
+    /// The hypothesis with which the request at `index` of those that [`waiting`](Self::waiting) just wrote begins, if the
+    /// queue has encoded its source; `None`, the default, if the session is to encode it. It was fed the first tokens of
+    /// the request's decoder start and prefix, any number of them: the loop feeds the others. [`Source::tokens`] are then
+    /// only for rules that read the source, and may be empty. From its admission on it
+    /// belongs to the loop, and the handle is no longer valid. Of the source's other hypothesis slots the search takes as
+    /// many as it has sequences. The source stays encoded after the request's
+    /// [`Event::Done`], for example for another attempt with other options, until the queue
+    /// [releases](Session::release_sentence) it. A request with an [unknown](SessionError::UnknownHypothesis) hypothesis
+    /// is refused.
+    ///
+    /// A service can encode a source once for several requests, ask the model about it first
+    /// ([`Session::detect_language`]), or [fork](Session::fork) a hypothesis that has read a long prompt.
+    fn started(&self, index: usize) -> Option<HypothesisId> {
         let _ = index;
         None
     }
@@ -70,7 +96,9 @@ impl Session<'_> {
     /// ```
     /// use core::ops::ControlFlow;
     /// use simdformer::search::Hooks;
-    /// use simdformer::{DecodeStats, Event, Limits, Model, RequestQueue, Session, SessionError, Source, Stop};
+    /// use simdformer::{
+    ///     DecodeStats, Event, Limits, Model, RequestQueue, Session, SessionError, Source, Stop,
+    /// };
     ///
     /// /// Requests in the order of their arrival; the results are printed by the name of the request.
     /// #[derive(Default)]
@@ -83,7 +111,7 @@ impl Session<'_> {
     /// }
     ///
     /// impl RequestQueue for Queue {
-    ///     fn before_step(&mut self, active: usize, _: &DecodeStats) -> ControlFlow<()> {
+    ///     fn before_step(&mut self, _: &mut Session<'_>, active: usize, _: &DecodeStats) -> ControlFlow<()> {
     ///         // A service waits here for a request if `active` is 0.
     ///         if active == 0 && self.waiting.is_empty() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     ///     }
@@ -151,17 +179,25 @@ impl DecodeLoop<'_, '_, '_> {
         let mut ended = false;
         while !ended {
             let active = self.buffers.source_of.iter().filter(|&&slot| slot != NONE).count();
-            if queue.before_step(active, &stats).is_break() {
+            if queue.before_step(self.session, active, &stats).is_break() {
                 break;
             }
+            let rows = self.search.rows().len();
+            let mut cancelled = 0;
             for slot in 0..self.buffers.source_of.len() {
                 if self.buffers.source_of[slot] != NONE && queue.is_cancelled(slot as u32) {
+                    cancelled += 1;
+                    if cancelled == active {
+                        // No step assigns slots to the rows of the last ones.
+                        self.assign_slots(hooks)?;
+                    }
                     self.search.stop(slot as u32)?;
-                    stats.cancelled += 1;
                 }
             }
+            stats.cancelled += cancelled;
             // The rows of stopped requests are fed once more, unless there are no others.
             if active > 0 && self.search.rows().is_empty() {
+                self.drop_rows(rows)?;
                 ended = self.report(&mut |event| queue.on_event(event))?;
                 continue;
             }
@@ -193,7 +229,8 @@ impl DecodeLoop<'_, '_, '_> {
         queue: &mut dyn RequestQueue,
         taken: &mut usize,
     ) -> Result<bool, SessionError> {
-        let free = self.session.free_sentences().min(SOURCES_PER_CALL);
+        let free = self.buffers.source_of.iter().filter(|&&slot| slot == NONE).count();
+        let free = free.min(SOURCES_PER_CALL);
         if free == 0 {
             return Ok(false);
         }
@@ -204,13 +241,26 @@ impl DecodeLoop<'_, '_, '_> {
         let mut shared: [Option<Arc<SearchOptions>>; SOURCES_PER_CALL] = [const { None }; _];
         let mut refused = None;
         let mut passed = 0;
+        let mut started = None;
         for (i, &source) in sources[..count].iter().enumerate() {
+            let hypothesis = queue.started(i);
+            // Those that are started are admitted one by one.
+            if started.is_some() || i > 0 && hypothesis.is_some() {
+                break;
+            }
             shared[i] = queue.options(i);
             let own = Source { options: shared[i].as_deref(), ..source };
-            let checked = match source.options {
-                None => self.session.plan.check_source(*taken, &own, self.options),
-                Some(_) => {
+            let plan = &self.session.plan;
+            let checked = match (source.options, hypothesis) {
+                (Some(_), _) => {
                     Err(SessionError::Source { index: *taken, error: SourceError::LentOptions })
+                }
+                (None, None) => plan.check_source(*taken, &own, self.options),
+                (None, Some(hypothesis)) => {
+                    plan.check_target(*taken, &own, self.options).and_then(|()| {
+                        started = Some(self.session.check_hypothesis(hypothesis)? as u32);
+                        Ok(())
+                    })
                 }
             };
             match checked {
@@ -232,10 +282,17 @@ impl DecodeLoop<'_, '_, '_> {
         let call = self.options;
         let mut options =
             |i: usize| shared[i].take().map_or(SlotOptions::Borrowed(call), SlotOptions::Shared);
-        let admitted = self.admit_sources(&sources[..passed], &mut options, &mut |i, slot| {
-            slots[i] = slot;
-            slot
-        })?;
+        let admitted = match started {
+            Some(row) => {
+                self.session.new_handle(row)?;
+                slots[0] = self.admit_started(&sources[0], row, options(0))?;
+                1
+            }
+            None => self.admit_sources(&sources[..passed], &mut options, &mut |i, slot| {
+                slots[i] = slot;
+                slot
+            })?,
+        };
         for (number, &slot) in slots[..admitted].iter().enumerate() {
             self.buffers.request_of[slot as usize] = (*taken + number) as u32;
         }

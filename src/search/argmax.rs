@@ -74,7 +74,7 @@ fn repeats(history: &[u32], size: usize, token: u32) -> bool {
 impl SearchOptions {
     /// Whether all rules of these options only ban tokens, or force them.
     pub(super) fn only_ban(&self) -> bool {
-        !self.change_scores()
+        !self.change_scores() && self.timestamps.is_none()
     }
 
     /// Whether a step of a sentence with these options, without rules of the caller, needs only its best token.

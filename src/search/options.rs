@@ -7,6 +7,7 @@
 use super::SearchError;
 use super::random::uniform;
 use super::setting_field::{COUNT, Field, NUMBER, Range, field, settings};
+use super::timestamps::Timestamps;
 use serde_json::Value;
 
 /// When beam search stops searching for better hypotheses. `early_stopping` of transformers.
@@ -253,6 +254,8 @@ settings! {
         /// Tokens that are forbidden at the first position after the prompt, or after the forced token if there is one.
         pub begin_suppress: Vec<u32> = Vec::new()
             => key("begin_suppress_tokens").bans("BeginSuppress");
+        /// The rule for timestamps of a transcription. `None` disables it.
+        pub timestamps: Option<Timestamps> = None;
         /// Applies log-softmax to the scores again, after all processors.
         pub renormalize: bool = false
             => key("renormalize_logits").rule("Renormalize");

@@ -81,7 +81,7 @@ pub type Observer<'t> = &'t mut dyn FnMut(Observation<'_>);
 /// The order of all rules is that of transformers 5.23:
 /// [`SequenceBias`], [`SourcePenalty`], [`RepetitionPenalty`], [`NoRepeatNgram`], [`NoSourceNgram`],
 /// [`BadWords`], [`MinLength`], [`MinNewTokens`], [`AllowedPrefix`], [`ForcedBos`], [`ForcedEos`],
-/// [`RemoveInvalid`], [`ExponentialDecay`], [`Suppress`], [`BeginSuppress`], the processors of the caller
+/// [`RemoveInvalid`], [`ExponentialDecay`], [`Suppress`], [`BeginSuppress`], [`Timestamps`], the processors of the caller
 /// ([`processors`](Self::processors)), then for sampling [`Temperature`], [`TopH`], [`TopK`], [`TopP`], [`MinP`],
 /// [`Typical`], [`Epsilon`], [`Eta`], and last [`Renormalize`].
 ///
@@ -242,6 +242,9 @@ impl Pipeline<'_> {
         let forced_first = context.prompt_len == 1 && self.forced_bos.is_some();
         let at = context.prompt_len + usize::from(forced_first);
         row.apply("BeginSuppress", &mut BeginSuppress { tokens, at })?;
+        if let Some(mut rule) = o.timestamps {
+            row.apply("Timestamps", &mut rule)?;
+        }
         for processor in hooks.processors.iter_mut() {
             row.apply("LogitsProcessor", &mut **processor)?;
         }

@@ -6,7 +6,8 @@ use super::score_rows::{log_sum_exp, maximum};
 
 /// Forces timestamps in pairs and in ascending order, and forces a timestamp where the timestamps together are
 /// more probable than any other token (Radford et al. 2022, section 4.5). `WhisperTimeStampLogitsProcessor` of
-/// transformers. The caller adds this processor to [`Hooks`](super::Hooks), before all other processors.
+/// transformers. [`SearchOptions::timestamps`](super::SearchOptions::timestamps) applies it, or
+/// [`Hooks`](super::Hooks), before all other processors of the caller.
 ///
 /// Text tokens have ids below `eos`. A few special tokens follow, of which `no_timestamps` is the last; all ids
 /// after it are timestamps. Rules for the tokens after the prompt:

@@ -153,7 +153,8 @@ impl Session<'_> {
     }
 
     /// Makes a handle for the new hypothesis in `slot`.
-    fn new_handle(&mut self, slot: u32) -> Result<HypothesisId, SessionError> {
+    /// A handle of the hypothesis in `slot`; earlier ones are no longer valid.
+    pub(crate) fn new_handle(&mut self, slot: u32) -> Result<HypothesisId, SessionError> {
         let generation = self.generations.allocate();
         let buffers = self.plan.buffers.split(self.buffer.floats_mut())?;
         write_generation(buffers.hypothesis_generations, slot, generation);
@@ -224,7 +225,7 @@ impl Session<'_> {
     }
 
     /// The slot of a valid hypothesis handle.
-    pub(super) fn check_hypothesis(&self, hypothesis: HypothesisId) -> Result<usize, SessionError> {
+    pub(crate) fn check_hypothesis(&self, hypothesis: HypothesisId) -> Result<usize, SessionError> {
         let HypothesisId { slot, generation } = hypothesis;
         let generations = self.plan.buffers.hypothesis_generations.of(self.buffer.floats());
         if self.kv_slots().is_active(slot as usize) && has_generation(generations, slot, generation)

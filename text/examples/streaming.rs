@@ -38,7 +38,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let (model, tokenizer) = (Model::open(directory)?, Tokenizer::from_dir(directory)?);
     let extractor = FeatureExtractor::from_dir(directory)?;
     let options = TranscribeOptions::new(model.config());
-    let transcriber = Transcriber::new(&model, &tokenizer, extractor, options)?;
+    let transcriber = Transcriber::new(model, tokenizer, extractor, options)?;
     let mut stream = StreamingTranscriber::new(transcriber)?;
     stream.set_delay(delay.parse()?)?;
     let mut out = stdout().lock();

@@ -69,7 +69,6 @@ mod tokenizer;
 mod tokenizer_backend;
 #[cfg(feature = "json")]
 mod tokenizer_json_checks;
-mod tokenizer_ref;
 #[cfg(feature = "json")]
 mod tokenizer_stages;
 #[cfg(feature = "translate")]
@@ -87,7 +86,6 @@ pub use repetition::Repetition;
 pub use spm::{SentencePiece, SpmError};
 pub use token_stream::DecodeStream;
 pub use tokenizer::Tokenizer;
-pub use tokenizer_ref::TokenizerRef;
 
 /// The program of the README, compiled and run by the tests.
 #[cfg(doctest)]

@@ -17,6 +17,7 @@ use simdformer_text::audio::transcriber::{
 use std::io::{BufRead, BufReader, Write};
 use std::ops::ControlFlow;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::thread::spawn as spawn_thread;
 use std::time::Duration;
@@ -46,7 +47,7 @@ impl Heard {
 }
 
 /// The transcription of a recording that is read once.
-fn offline(transcriber: &mut Transcriber<'_>, mut samples: &[f32]) -> Heard {
+fn offline(transcriber: &mut Transcriber, mut samples: &[f32]) -> Heard {
     let mut heard = Heard::default();
     let summary = transcriber.transcribe_recording(Recording::new(&mut samples), &mut |event| {
         heard.take(event);
@@ -58,7 +59,7 @@ fn offline(transcriber: &mut Transcriber<'_>, mut samples: &[f32]) -> Heard {
 
 /// The transcription of a stream whose chunks have the sizes that `size` returns.
 fn stream(
-    transcriber: &mut StreamingTranscriber<'_>,
+    transcriber: &mut StreamingTranscriber,
     mut samples: &[f32],
     mut size: impl FnMut() -> usize,
 ) -> Heard {
@@ -82,12 +83,12 @@ fn recording() -> Vec<f32> {
 }
 
 /// A model, and options: what the test changes.
-fn each_kind(mut check: impl FnMut(Transcriber<'_>, &str)) {
+fn each_kind(mut check: impl FnMut(Transcriber, &str)) {
     let prompted = ONE_LANGUAGE.replacen('{', r#"{"prev_sot_token_id": 1304, "#, 1);
     for generation in [&prompted, SEVERAL] {
         let place = whisper(generation);
-        let model = Model::open(&place.0).unwrap();
-        let tokenizer = Tokenizer::from_dir(&place.0).unwrap();
+        let model = Arc::new(Model::open(&place.0).unwrap());
+        let tokenizer = Arc::new(Tokenizer::from_dir(&place.0).unwrap());
         for kind in ["default", "once", "beams", "no timestamps"] {
             let mut options = TranscribeOptions::new(model.config());
             options.vad = None;
@@ -102,7 +103,8 @@ fn each_kind(mut check: impl FnMut(Transcriber<'_>, &str)) {
                 _ => (),
             }
             let extractor = FeatureExtractor::from_dir(&place.0).unwrap();
-            check(Transcriber::new(&model, &tokenizer, extractor, options).unwrap(), kind);
+            let tokenizer = Arc::clone(&tokenizer);
+            check(Transcriber::new(&model, tokenizer, extractor, options).unwrap(), kind);
         }
     }
 }
@@ -208,7 +210,7 @@ fn errors_leave_a_stream_that_goes_on_or_begins_again() {
     let mut options = TranscribeOptions::new(model.config());
     options.windows = Windows::Batched;
     let extractor = FeatureExtractor::from_dir(&place.0).unwrap();
-    let transcriber = Transcriber::new(&model, &tokenizer, extractor, options).unwrap();
+    let transcriber = Transcriber::new(model, tokenizer, extractor, options).unwrap();
     let error = StreamingTranscriber::new(transcriber).unwrap_err().to_string();
     assert_eq!(error, "windows: expected Sequential for a stream, found Batched");
 }

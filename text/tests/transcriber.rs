@@ -20,8 +20,8 @@ const PREVIOUS: u32 = 1304;
 
 struct Parts {
     place: Temporary,
-    model: Model,
-    tokenizer: Tokenizer,
+    model: Arc<Model>,
+    tokenizer: Arc<Tokenizer>,
     samples: Vec<f32>,
 }
 
@@ -31,20 +31,28 @@ fn parts() -> Parts {
 
 fn parts_of(generation: &str) -> Parts {
     let place = whisper(&generation.replacen('{', r#"{"prev_sot_token_id": 1304, "#, 1));
-    let model = Model::open(&place.0).unwrap();
-    let tokenizer = Tokenizer::from_dir(&place.0).unwrap();
+    let model = Arc::new(Model::open(&place.0).unwrap());
+    let tokenizer = Arc::new(Tokenizer::from_dir(&place.0).unwrap());
     let samples = ["chirp", "noise", "chirp"].iter().flat_map(|kind| floats(&audio(kind, 24_000)));
     Parts { model, tokenizer, samples: samples.collect(), place }
 }
 
 impl Parts {
-    fn transcriber(&self, change: impl FnOnce(&mut TranscribeOptions)) -> Transcriber<'_> {
+    fn transcriber(&self, change: impl FnOnce(&mut TranscribeOptions)) -> Transcriber {
         let extractor = FeatureExtractor::from_dir(&self.place.0).unwrap();
         let mut options = TranscribeOptions::new(self.model.config()).without_fallback();
         assert!(options.condition_on_previous_text);
         options.condition_on_previous_text = false;
         change(&mut options);
-        Transcriber::new(&self.model, &self.tokenizer, extractor, options).unwrap()
+        self.made(extractor, options).unwrap()
+    }
+
+    fn made(
+        &self,
+        extractor: FeatureExtractor,
+        options: TranscribeOptions,
+    ) -> Result<Transcriber, TranscribeError> {
+        Transcriber::new(&self.model, Arc::clone(&self.tokenizer), extractor, options)
     }
 }
 
@@ -236,7 +244,7 @@ fn samples_and_options_are_checked() {
         let extractor = FeatureExtractor::from_dir(&parts.place.0).unwrap();
         let mut options = TranscribeOptions::new(parts.model.config());
         options.temperatures = temperatures.to_vec();
-        let refused = Transcriber::new(&parts.model, &parts.tokenizer, extractor, options);
+        let refused = parts.made(extractor, options);
         assert_eq!(refused.unwrap_err().to_string(), message);
     }
     assert_eq!(parts.transcriber(|_| ()).options().slots, 4);
@@ -318,7 +326,7 @@ fn words_have_times_and_do_not_change_the_text() {
     let extractor = FeatureExtractor::from_dir(&parts.place.0).unwrap();
     let mut options = TranscribeOptions::new(parts.model.config());
     options.words = true;
-    let error = Transcriber::new(&parts.model, &parts.tokenizer, extractor, options).unwrap_err();
+    let error = parts.made(extractor, options).unwrap_err();
     let expected =
         "alignment_heads: expected layers below 1 and heads below 2, found layer 0, head 2";
     assert_eq!(error.to_string(), expected);

@@ -13,6 +13,7 @@ use simdformer_text::audio::vad::VadOptions;
 use simdformer_text::audio::{AudioError, FeatureExtractor};
 use std::ops::ControlFlow;
 use std::path::Path;
+use std::sync::Arc;
 
 const CONFIG: &str = r#"{"model_type": "whisper", "d_model": 8, "encoder_layers": 1, "decoder_layers": 1,
     "encoder_attention_heads": 2, "decoder_attention_heads": 2, "encoder_ffn_dim": 16, "decoder_ffn_dim": 16,
@@ -38,13 +39,13 @@ impl SampleSource for Tone {
     }
 }
 
-fn parts() -> (Model, Tokenizer) {
+fn parts() -> (Arc<Model>, Arc<Tokenizer>) {
     let mut config = Config::from_hugging_face(CONFIG).unwrap();
     config.set_generation_config(GENERATION).unwrap();
     let model = Model::from_fn(config, |_, _, _| Ok(())).unwrap();
     let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/dirs/whisper");
     let tokenizer = Tokenizer::from_dir(golden).unwrap();
-    (model, tokenizer)
+    (Arc::new(model), Arc::new(tokenizer))
 }
 
 #[test]
@@ -61,7 +62,8 @@ fn a_long_recording_takes_the_memory_of_a_short_one() {
         let mut options = TranscribeOptions::new(model.config()).without_fallback();
         (options.windows, options.vad) = (windows, vad.cloned());
         let extractor = FeatureExtractor::whisper(80, 1).unwrap();
-        let mut transcriber = Transcriber::new(&model, &tokenizer, extractor, options).unwrap();
+        let tokenizer = Arc::clone(&tokenizer);
+        let mut transcriber = Transcriber::new(&model, tokenizer, extractor, options).unwrap();
         let mut most = |seconds: usize| {
             let mut tone = Tone { at: 0, samples: seconds * 16_000 };
             let mut heard = 0;
@@ -88,7 +90,7 @@ fn a_short_recording_is_opened_once() {
     assert_eq!(options.single_pass_samples, 600 * 16_000);
     options.single_pass_samples = 5 * 16_000;
     let extractor = FeatureExtractor::whisper(80, 1).unwrap();
-    let mut transcriber = Transcriber::new(&model, &tokenizer, extractor, options).unwrap();
+    let mut transcriber = Transcriber::new(&model, tokenizer, extractor, options).unwrap();
     for (seconds, times) in [(5, 1), (6, 2)] {
         let speech = [(seconds as f64 - 3.0, seconds as f64)];
         let (mut opened, mut found) = (0, Vec::new());
@@ -124,7 +126,7 @@ fn a_long_stream_takes_the_memory_of_a_short_one() {
     let (model, tokenizer) = parts();
     let options = TranscribeOptions::new(model.config()).without_fallback();
     let extractor = FeatureExtractor::whisper(80, 1).unwrap();
-    let transcriber = Transcriber::new(&model, &tokenizer, extractor, options).unwrap();
+    let transcriber = Transcriber::new(&model, tokenizer, extractor, options).unwrap();
     let mut stream = StreamingTranscriber::new(transcriber).unwrap();
     stream.set_delay(0.5).unwrap();
     let mut most = |seconds: usize| {

@@ -16,6 +16,7 @@ use simdformer_text::audio::transcriber::{
     Transcriber, Transcription, Windows,
 };
 use std::fs;
+use std::sync::Arc;
 
 /// The first timestamp of the models.
 const FIRST_TIME: u32 = 1307;
@@ -41,31 +42,31 @@ impl Random {
 }
 
 /// A model whose weights are random, and whose end token is frequent: texts have several lengths.
-fn model(place: &Temporary, seed: u64) -> Model {
+fn model(place: &Temporary, seed: u64) -> Arc<Model> {
     let read = |name: &str| fs::read_to_string(place.0.join(name)).unwrap();
     let mut config = Config::from_hugging_face(&read("config.json")).unwrap();
     config.set_generation_config(&read("generation_config.json")).unwrap();
     let mut random = Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15));
     let end = random.of(&[1.5, 2.0, 3.0]);
     let range = random.of(&[2.0, 4.0, 8.0]);
-    Model::from_fn(config, |_, shape, out: &mut [f32]| {
+    let model = Model::from_fn(config, |_, shape, out: &mut [f32]| {
         out.fill_with(|| (random.next() as f32 / (1u32 << 31) as f32 - 0.5) * range);
         if let [1458, width] = *shape {
             out[1295 * width..1296 * width].iter_mut().for_each(|x| *x *= end);
         }
         Ok(())
-    })
-    .unwrap()
+    });
+    Arc::new(model.unwrap())
 }
 
-fn transcriber<'a>(
-    (model, tokenizer, place): (&'a Model, &'a Tokenizer, &Temporary),
+fn transcriber(
+    (model, tokenizer, place): (&Arc<Model>, &Arc<Tokenizer>, &Temporary),
     change: impl FnOnce(&mut TranscribeOptions),
-) -> Transcriber<'a> {
+) -> Transcriber {
     let extractor = FeatureExtractor::from_dir(&place.0).unwrap();
     let mut options = TranscribeOptions::new(model.config()).without_fallback();
     change(&mut options);
-    Transcriber::new(model, tokenizer, extractor, options).unwrap()
+    Transcriber::new(model, Arc::clone(tokenizer), extractor, options).unwrap()
 }
 
 /// Spans: empty, shorter than a frame, two that begin in one frame, adjacent, longer than a window, beyond the end.
@@ -98,7 +99,7 @@ fn covered(found: &Transcription, frames: usize) -> Vec<bool> {
 #[test]
 fn spans_of_any_kind_lose_no_frame() {
     let place = whisper(ONE_LANGUAGE);
-    let tokenizer = Tokenizer::from_dir(&place.0).unwrap();
+    let tokenizer = Arc::new(Tokenizer::from_dir(&place.0).unwrap());
     let mut random = Random(1);
     let kinds = ["chirp", "noise", "chirp"];
     let all: Vec<f32> = kinds.iter().flat_map(|kind| floats(&audio(kind, 32_000))).collect();
@@ -187,7 +188,7 @@ fn check_times(segments: &[Segment], seconds: f64) {
 #[test]
 fn no_time_is_outside_of_the_recording() {
     let place = whisper(&ONE_LANGUAGE.replacen('{', r#"{"prev_sot_token_id": 1304, "#, 1));
-    let tokenizer = Tokenizer::from_dir(&place.0).unwrap();
+    let tokenizer = Arc::new(Tokenizer::from_dir(&place.0).unwrap());
     let mut random = Random(2);
     let noise = floats(&audio("noise", 60_000));
     let (mut beyond, mut segments, mut words, mut tentative) = (0, 0, 0, 0);
@@ -260,7 +261,7 @@ fn no_time_is_outside_of_the_recording() {
 #[test]
 fn words_at_the_limit_of_the_decoder_have_probabilities() {
     let place = whisper(&ONE_LANGUAGE.replace("14", "24"));
-    let tokenizer = Tokenizer::from_dir(&place.0).unwrap();
+    let tokenizer = Arc::new(Tokenizer::from_dir(&place.0).unwrap());
     let samples = floats(&audio("noise", 40_000));
     let read = |name: &str| fs::read_to_string(place.0.join(name)).unwrap();
     let mut config = Config::from_hugging_face(&read("config.json")).unwrap();
@@ -274,8 +275,8 @@ fn words_at_the_limit_of_the_decoder_have_probabilities() {
                 out[1295 * width..1296 * width].fill(0.0);
             }
             Ok(())
-        })
-        .unwrap();
+        });
+        let endless = Arc::new(endless.unwrap());
         let mut transcriber = transcriber((&endless, &tokenizer, &place), |options| {
             (options.words, options.timestamps) = (true, number % 3 == 0);
             options.windows = [Windows::Sequential, Windows::Batched][number as usize / 2 % 2];
@@ -298,7 +299,7 @@ fn words_at_the_limit_of_the_decoder_have_probabilities() {
 #[test]
 fn scores_that_are_not_finite_are_errors() {
     let place = whisper(ONE_LANGUAGE);
-    let tokenizer = Tokenizer::from_dir(&place.0).unwrap();
+    let tokenizer = Arc::new(Tokenizer::from_dir(&place.0).unwrap());
     let samples = floats(&audio("noise", 20_000));
     let read = |name: &str| fs::read_to_string(place.0.join(name)).unwrap();
     let mut config = Config::from_hugging_face(&read("config.json")).unwrap();
@@ -316,8 +317,8 @@ fn scores_that_are_not_finite_are_errors() {
                 }
             }
             Ok(())
-        })
-        .unwrap();
+        });
+        let broken = Arc::new(broken.unwrap());
         for (number, temperatures) in (0..16).flat_map(|number| [(number, 0.0), (number, 1.0)]) {
             let mut transcriber = transcriber((&broken, &tokenizer, &place), |options| {
                 options.windows = [Windows::Sequential, Windows::Batched][number % 2];
@@ -346,7 +347,7 @@ fn scores_that_are_not_finite_are_errors() {
 fn attempts_in_a_batch_change_no_window() {
     const DIGEST: u64 = 0x1771_ab4a_067f_5ac8;
     let place = whisper(ONE_LANGUAGE);
-    let tokenizer = Tokenizer::from_dir(&place.0).unwrap();
+    let tokenizer = Arc::new(Tokenizer::from_dir(&place.0).unwrap());
     let samples = floats(&audio("noise", 60_000));
     let (mut digest, mut counts) = (0xcbf2_9ce4_8422_2325_u64, [0; 5]);
     for number in 0..cases(24, 400) {

@@ -44,7 +44,7 @@ pub(crate) fn run(arguments: &Transcribe, streams: &mut Streams<'_>) -> Result<u
     }
     drop(checkpoint);
     arguments.model.in_pool(|| {
-        let mut transcriber = Transcriber::new(&model, &tokenizer, extractor, options)?;
+        let mut transcriber = Transcriber::new(model, tokenizer, extractor, options)?;
         transcriber.set_threads(arguments.model.threads());
         if arguments.stream {
             return transcribe_stream::run(arguments, transcriber, streams);
@@ -137,7 +137,7 @@ fn spans(path: &Path) -> Result<Vec<(f64, f64)>, Failure> {
 
 /// Transcribes a file, or a pipe, which is read once.
 fn file(
-    transcriber: &mut Transcriber<'_>,
+    transcriber: &mut Transcriber,
     path: &Path,
     (options, speech): (InputOptions, Option<&[(f64, f64)]>),
     input: &mut (dyn Read + Send),
@@ -161,7 +161,7 @@ fn file(
 
 /// Transcribes each channel of a file alone. The file is read for each.
 fn channels(
-    transcriber: &mut Transcriber<'_>,
+    transcriber: &mut Transcriber,
     path: &Path,
     (options, speech): (InputOptions, Option<&[(f64, f64)]>),
     bar: &ProgressBar,

@@ -25,7 +25,7 @@ type Chunk = (Vec<f32>, Instant);
 /// Transcribes the one source; returns the exit code.
 pub(crate) fn run(
     arguments: &Transcribe,
-    transcriber: Transcriber<'_>,
+    transcriber: Transcriber,
     streams: &mut Streams<'_>,
 ) -> Result<u8, Failure> {
     let [path] = &arguments.files[..] else {

@@ -10,7 +10,9 @@ use crate::{DecodeStream, Encoded, Tokenizer};
 use core::fmt;
 use core::ops::ControlFlow;
 use simdformer::search::Finish;
-use simdformer::{Cancel, DecodeStats, Event, Model, RequestQueue, SessionError, Source, Stop};
+use simdformer::{
+    Cancel, DecodeStats, Event, Model, RequestQueue, Session, SessionError, Source, Stop,
+};
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -384,7 +386,12 @@ impl<'t> Requests<'t> {
 }
 
 impl RequestQueue for Requests<'_> {
-    fn before_step(&mut self, active: usize, _: &DecodeStats) -> ControlFlow<()> {
+    fn before_step(
+        &mut self,
+        _: &mut Session<'_>,
+        active: usize,
+        _: &DecodeStats,
+    ) -> ControlFlow<()> {
         if !self.searched.is_empty() {
             self.steps += 1;
             if active == 0 || self.searched.len().max(self.steps) >= TOGETHER {

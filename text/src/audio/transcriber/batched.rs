@@ -6,10 +6,9 @@ use super::samples::SampleSource;
 use super::segments::split_all;
 use super::transcriber::{OnEvent, Spans, Transcriber, report};
 use super::transcription::{RecordingSummary, Window};
-use super::window_decoder::{EncodedWindow, Task, WindowDecoder, WindowSession};
+use super::window_decoder::Task;
 use crate::audio::FeatureExtractor;
-use core::cell::Cell;
-use simdformer::{Features, SessionError};
+use core::ops::ControlFlow;
 use std::collections::BTreeMap;
 
 /// The part of a full window in which its end is looked for: the last third.
@@ -64,7 +63,7 @@ impl Cutter<'_> {
     }
 }
 
-impl Transcriber<'_> {
+impl Transcriber {
     /// Transcribes many windows at a time.
     pub(super) fn batched(
         &mut self,
@@ -73,73 +72,45 @@ impl Transcriber<'_> {
         spans: Spans<'_>,
         on_event: OnEvent<'_>,
     ) -> Result<RecordingSummary, TranscribeError> {
-        let Self { extractor, options, prompt, decoder, features, tokenizer, .. } = self;
-        let decoder = decoder.as_mut().ok_or(SessionError::NoDecoder)?;
-        let (bins, longest) = (extractor.bins(), extractor.frames());
+        let Self { extractor, options, prompt, decoder, tokenizer, .. } = self;
+        let longest = extractor.frames();
         let skips = !options.decodes_silence();
         let mut cutter = Cutter { spans, rest: None };
-        let mut encoded = 0;
-        let mut encode = |session: &mut WindowSession<'_>| {
-            let (first, count) = loop {
+        let mut next = |features: &mut [f32]| {
+            loop {
                 match cutter.next(&mut frames, (extractor, &mut *source), longest)? {
                     None => return Ok(None),
                     Some((first, count)) if skips && frames.are_silent(first, count) => continue,
-                    Some(window) => break window,
+                    Some((first, count)) => {
+                        frames.window(first, count, features);
+                        return Ok(Some((first, count)));
+                    }
                 }
-            };
-            frames.window(first, count, features);
-            let source = WindowDecoder::encode(session, Features::new(features, bins))?;
-            let language = match prompt.to_detect() {
-                Some(known) if options.detect_each_window => {
-                    Some(session.detect_language(source, prompt.start, known)?)
-                }
-                _ => None,
-            };
-            let window = EncodedWindow { source, number: encoded, first, frames: count, language };
-            encoded += 1;
-            Ok::<_, TranscribeError>(Some(window))
+            }
         };
-        let mut language = prompt.language;
-        let session = decoder.cleared();
-        let first = encode(session)?;
-        if let (Some(window), None, Some(known)) = (&first, language, prompt.to_detect()) {
-            language = match window.language {
-                None => Some(session.detect_language(window.source, prompt.start, known)?),
-                found => found,
-            };
-        }
-        let name = language.and_then(|id| prompt.name(id));
-        let (tokens, start) = prompt.tokens(None, language);
-        let task = Task { options, prompt, tokenizer, tokens: &tokens, start };
         // The windows that are decoded before one that precedes them.
         let mut decoded = BTreeMap::new();
-        let stopped = Cell::new(false);
-        let mut reported = 0;
-        decoder.run(
-            &task,
-            first,
-            &mut |session| {
-                if stopped.get() { Ok(None) } else { encode(session) }
-            },
-            &mut |number, window: Window| {
-                decoded.insert(number, window);
-                while !stopped.get()
-                    && let Some(window) = decoded.remove(&reported)
-                {
-                    let parts = match window.skipped {
-                        true => Vec::new(),
-                        false => {
-                            split_all(&window.tokens, prompt, window.first_frame, window.frames)
-                        }
-                    };
-                    let report_of = (reported, &window, &parts[..]);
-                    reported += 1;
-                    stopped.set(report(report_of, prompt, tokenizer, on_event));
+        let (mut reported, mut stopped) = (0, false);
+        let mut done = |number, window: Window| {
+            decoded.insert(number, window);
+            while let Some(window) = decoded.remove(&reported) {
+                let parts = match window.skipped {
+                    true => Vec::new(),
+                    false => split_all(&window.tokens, prompt, window.first_frame, window.frames),
+                };
+                let report_of = (reported, &window, &parts[..]);
+                reported += 1;
+                if report(report_of, prompt, tokenizer, on_event) {
+                    stopped = true;
+                    return ControlFlow::Break(());
                 }
-                Ok(())
-            },
-        )?;
-        if !stopped.get() {
+            }
+            ControlFlow::Continue(())
+        };
+        let task = Task { options, prompt, tokenizer, earlier: None };
+        let language = decoder.run(&task, prompt.language, &mut next, &mut done)?;
+        let name = language.and_then(|id| prompt.name(id));
+        if !stopped {
             frames.skip_to(extractor, source, usize::MAX)?;
         }
         let duration = frames.read_samples() as f64 / f64::from(extractor.rate());

@@ -12,7 +12,7 @@
 //! let (model, tokenizer) = (Model::open("whisper-tiny.en")?, Tokenizer::from_dir("whisper-tiny.en")?);
 //! let extractor = FeatureExtractor::from_dir("whisper-tiny.en")?;
 //! let options = TranscribeOptions::new(model.config());
-//! let mut transcriber = Transcriber::new(&model, &tokenizer, extractor, options)?;
+//! let mut transcriber = Transcriber::new(model, tokenizer, extractor, options)?;
 //!
 //! let mut open = || AudioReader::open("talk.mp3", InputOptions::default());
 //! transcriber.transcribe_reopened(&mut open, None, &mut |event| {

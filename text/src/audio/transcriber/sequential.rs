@@ -8,9 +8,9 @@ use super::samples::SampleSource;
 use super::segments::{Part, split};
 use super::transcriber::{OnEvent, Spans, Transcriber, report};
 use super::transcription::{RecordingSummary, Window};
-use super::window_decoder::{EncodedWindow, Task, WindowDecoder};
+use super::window_decoder::Task;
+use core::ops::ControlFlow;
 use core::task::Poll;
-use simdformer::{Features, SessionError};
 
 /// Above this temperature a text is too uncertain to be the prompt of the next window; as in transformers.
 const LOW_TEMPERATURE: f64 = 0.5;
@@ -131,7 +131,7 @@ impl<'s> Sequence<'s> {
     }
 }
 
-impl Transcriber<'_> {
+impl Transcriber {
     /// Transcribes window by window.
     pub(super) fn sequential(
         &mut self,
@@ -193,32 +193,25 @@ impl Transcriber<'_> {
         (first, count): (usize, usize),
         other: Option<&TranscribeOptions>,
     ) -> Result<(Window, Option<u32>), TranscribeError> {
-        let Self { extractor, options, prompt, decoder, features, tokenizer, .. } = self;
+        let Self { options, prompt, decoder, tokenizer, .. } = self;
         let options = other.unwrap_or(options);
-        let mut language = sequence.language;
+        let mut window = Window::silent(first, count);
         if !options.decodes_silence() && frames.are_silent(first, count) {
-            return Ok((Window::silent(first, count), language));
-        }
-        let decoder = decoder.as_mut().ok_or(SessionError::NoDecoder)?;
-        frames.window(first, count, features);
-        let session = decoder.cleared();
-        let source = WindowDecoder::encode(session, Features::new(features, extractor.bins()))?;
-        let detects = language.is_none() || options.detect_each_window;
-        if let (true, Some(known)) = (detects, prompt.to_detect()) {
-            language = Some(session.detect_language(source, prompt.start, known)?);
+            return Ok((window, sequence.language));
         }
         let earlier = (sequence.condition && sequence.said).then_some(&sequence.earlier[..]);
-        let (tokens, start) = prompt.tokens(earlier, language);
-        let task = Task { options, prompt, tokenizer, tokens: &tokens, start };
-        let mut decoded = None;
-        let encoded = EncodedWindow { source, number: 0, first, frames: count, language: None };
-        decoder.run(&task, Some(encoded), &mut |_| Ok(None), &mut |_, window| {
-            decoded = Some(window);
-            Ok(())
+        let task = Task { options, prompt, tokenizer, earlier };
+        let detects = options.detect_each_window && prompt.to_detect().is_some();
+        let language = sequence.language.filter(|_| !detects);
+        let mut one = Some((first, count));
+        let mut next = |features: &mut [f32]| {
+            frames.window(first, count, features);
+            Ok(one.take())
+        };
+        let language = decoder.run(&task, language, &mut next, &mut |_, decoded| {
+            window = decoded;
+            ControlFlow::Continue(())
         })?;
-        match decoded {
-            Some(window) => Ok((window, language)),
-            None => Err(task.no_room()),
-        }
+        Ok((window, language))
     }
 }

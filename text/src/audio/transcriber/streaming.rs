@@ -32,7 +32,7 @@ type OnEvent<'e> = &'e mut dyn FnMut(TranscribeEvent<'_>);
 /// let (model, tokenizer) = (Model::open("whisper-tiny.en")?, Tokenizer::from_dir("whisper-tiny.en")?);
 /// let extractor = FeatureExtractor::from_dir("whisper-tiny.en")?;
 /// let options = TranscribeOptions::new(model.config());
-/// let transcriber = Transcriber::new(&model, &tokenizer, extractor, options)?;
+/// let transcriber = Transcriber::new(model, tokenizer, extractor, options)?;
 /// let mut stream = StreamingTranscriber::new(transcriber)?;
 /// let mut show = |event: TranscribeEvent<'_>| match event {
 ///     TranscribeEvent::Segment(segment) => println!("final: {}", segment.text),
@@ -78,8 +78,8 @@ type OnEvent<'e> = &'e mut dyn FnMut(TranscribeEvent<'_>);
 ///
 /// The time until a word is final is at most 30 s plus the time of two decodings; until it is stable, usually two delays plus
 /// the time of a decoding.
-pub struct StreamingTranscriber<'a> {
-    transcriber: Transcriber<'a>,
+pub struct StreamingTranscriber {
+    transcriber: Transcriber,
     /// The options of the decodings that are not final.
     once: TranscribeOptions,
     /// Seconds of new audio after which the unfinished window is decoded again.
@@ -92,7 +92,7 @@ pub struct StreamingTranscriber<'a> {
     last: String,
 }
 
-impl fmt::Debug for StreamingTranscriber<'_> {
+impl fmt::Debug for StreamingTranscriber {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("StreamingTranscriber")
             .field("transcriber", &self.transcriber)
@@ -102,18 +102,18 @@ impl fmt::Debug for StreamingTranscriber<'_> {
     }
 }
 
-impl<'a> StreamingTranscriber<'a> {
+impl StreamingTranscriber {
     /// A stream at its start, with a delay of one second. Plans the memory of the session.
     ///
     /// # Errors
     /// The windows of the options are not [`Windows::Sequential`], or there is no memory for the session.
-    pub fn new(mut transcriber: Transcriber<'a>) -> Result<Self, TranscribeError> {
+    pub fn new(transcriber: Transcriber) -> Result<Self, TranscribeError> {
         let options = transcriber.options.clone();
         if options.windows != Windows::Sequential {
             let found = format!("{:?}", options.windows);
             return Err(TranscribeError::setting("windows", "Sequential for a stream", found));
         }
-        transcriber.prepare_decoder()?;
+        transcriber.decoder.prepare()?;
         let mut once = options;
         once.temperatures.truncate(1);
         once.words = false;
@@ -150,13 +150,13 @@ impl<'a> StreamingTranscriber<'a> {
     }
 
     /// The transcriber. What it transcribes between two calls of [`push`](Self::push) does not change the stream.
-    pub fn transcriber(&mut self) -> &mut Transcriber<'a> {
+    pub fn transcriber(&mut self) -> &mut Transcriber {
         &mut self.transcriber
     }
 
     /// Ends the stream and returns the transcriber.
     #[must_use]
-    pub fn into_transcriber(self) -> Transcriber<'a> {
+    pub fn into_transcriber(self) -> Transcriber {
         self.transcriber
     }
 
@@ -285,7 +285,7 @@ impl<'a> StreamingTranscriber<'a> {
 }
 
 /// A recording that is one span.
-fn start(transcriber: &Transcriber<'_>) -> Sequence<'static> {
+fn start(transcriber: &Transcriber) -> Sequence<'static> {
     Sequence::new(Spans::whole(), &transcriber.options, &transcriber.prompt)
 }
 

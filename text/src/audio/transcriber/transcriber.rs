@@ -11,37 +11,32 @@ use super::transcription::{
     RecordingSummary, Segment, TimedWord, TranscribeEvent, Transcription, Window, Word,
 };
 use super::window_decoder::WindowDecoder;
+use crate::Tokenizer;
 use crate::audio::vad::{SpeechDetector, SpeechFinder};
 use crate::audio::{AudioError, FeatureExtractor};
-use crate::{Tokenizer, TokenizerRef};
 use core::fmt;
 use core::ops::ControlFlow;
 use core::task::Poll;
 use simdformer::config::{Config, Side};
 use simdformer::search::Strategy;
-use simdformer::{Cancel, Model, ModelRef, Plan, SessionError, Threads};
+use simdformer::{Cancel, Engine, Model, Plan, SessionError, Threads};
+use std::sync::Arc;
 
 /// Gets each event; `Break` ends the transcription after it.
 pub(super) type OnEvent<'e> = &'e mut dyn FnMut(TranscribeEvent<'_>) -> ControlFlow<()>;
 
 /// Transcribes recordings of any length with a Whisper model. The [module](super) has an example.
-pub struct Transcriber<'a> {
-    pub(super) model: ModelRef<'a>,
-    pub(super) tokenizer: TokenizerRef<'a>,
+pub struct Transcriber {
+    pub(super) tokenizer: Arc<Tokenizer>,
     pub(super) extractor: FeatureExtractor,
     pub(super) options: TranscribeOptions,
     pub(super) prompt: Prompt,
-    threads: Threads<'a>,
     /// At the start of a recording; if the options ask for it.
     detector: Option<SpeechDetector>,
-    cancel: Cancel,
-    /// Planned for the first recording.
-    pub(super) decoder: Option<WindowDecoder<'a>>,
-    /// The input of the encoder for one window, `[frames, bins]`.
-    pub(super) features: Vec<f32>,
+    pub(super) decoder: WindowDecoder,
 }
 
-impl fmt::Debug for Transcriber<'_> {
+impl fmt::Debug for Transcriber {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Transcriber")
             .field("options", &self.options)
@@ -50,35 +45,25 @@ impl fmt::Debug for Transcriber<'_> {
     }
 }
 
-impl<'a> Transcriber<'a> {
-    /// A transcriber that computes on the calling thread until [`set_threads`](Self::set_threads) changes that. It plans
-    /// its memory when the first recording arrives; from then on only texts and results allocate.
+impl Transcriber {
+    /// A transcriber of a model and the tokenizer of its directory. `engine` is an [`Engine`], a [`Model`], or an `Arc` of
+    /// one; `tokenizer` is a [`Tokenizer`] or an `Arc` of one. The slots and the dtype of the KV cache are those of the
+    /// options. It plans its memory when the first recording arrives; from then on only texts and results allocate.
     ///
     /// # Errors
     /// The features do not fit the model; the model lacks the language, the task or the timestamps of the options, or has
     /// no decoder; the search options or a temperature are invalid.
     pub fn new(
-        model: impl Into<ModelRef<'a>>,
-        tokenizer: impl Into<TokenizerRef<'a>>,
+        engine: impl Into<Engine>,
+        tokenizer: impl Into<Arc<Tokenizer>>,
         extractor: FeatureExtractor,
         options: TranscribeOptions,
     ) -> Result<Self, TranscribeError> {
-        let (model, tokenizer) = (model.into(), tokenizer.into());
-        let prompt = Self::check(model.config(), &tokenizer, &extractor, &options)?;
-        let features = vec![0.0; extractor.len()];
+        let (engine, tokenizer) = (engine.into(), tokenizer.into());
+        let prompt = Self::check(engine.model().config(), &tokenizer, &extractor, &options)?;
         let detector = options.vad.is_some().then(SpeechDetector::new).transpose()?;
-        Ok(Self {
-            model,
-            tokenizer,
-            extractor,
-            options,
-            prompt,
-            threads: Threads::Serial,
-            detector,
-            cancel: Cancel::new(),
-            decoder: None,
-            features,
-        })
+        let decoder = WindowDecoder::new(engine, &options, &prompt, &extractor);
+        Ok(Self { tokenizer, extractor, options, prompt, detector, decoder })
     }
 
     /// The checks of [`new`](Self::new), before the weights are read.
@@ -152,17 +137,14 @@ impl<'a> Transcriber<'a> {
     }
 
     /// Uses `threads` for all later calls. The text stays the same.
-    pub fn set_threads(&mut self, threads: Threads<'a>) {
-        if let Some(decoder) = &mut self.decoder {
-            decoder.set_threads(threads.clone());
-        }
-        self.threads = threads;
+    pub fn set_threads(&mut self, threads: Threads<'static>) {
+        self.decoder.engine.set_threads(threads);
     }
 
     /// Ends later calls when `cancel` is set, some milliseconds after that, with [`SessionError::Cancelled`]; events that
     /// were reported before stay valid. A source that waits for samples is not interrupted.
     pub fn set_cancel(&mut self, cancel: Cancel) {
-        self.cancel = cancel;
+        self.decoder.engine.set_cancel(cancel);
     }
 
     /// The memory of the session that the first recording plans.
@@ -170,23 +152,13 @@ impl<'a> Transcriber<'a> {
     /// # Errors
     /// The model lacks the positions for a window and its text, or the memory does not fit the address space.
     pub fn plan(&self) -> Result<Plan, TranscribeError> {
-        let limits = WindowDecoder::limits(&self.options, &self.prompt, self.windows());
-        Ok(Plan::new(&self.model, limits)?)
-    }
-
-    /// The number of windows that are decoded at the same time, and the positions of the encoder for one.
-    fn windows(&self) -> (usize, usize) {
-        let slots = match self.options.windows {
-            Windows::Sequential => 1,
-            Windows::Batched => self.options.slots,
-        };
-        (slots, self.extractor.frames().div_ceil(2))
+        Ok(self.decoder.plan()?)
     }
 
     /// The model.
     #[must_use]
     pub fn model(&self) -> &Model {
-        &self.model
+        self.decoder.engine.model()
     }
 
     /// The tokenizer.
@@ -268,7 +240,7 @@ impl<'a> Transcriber<'a> {
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let (model, tokenizer) = (Model::open("m")?, Tokenizer::from_dir("m")?);
     /// # let options = TranscribeOptions::new(model.config());
-    /// # let mut transcriber = Transcriber::new(&model, &tokenizer, FeatureExtractor::whisper(80, 30)?, options)?;
+    /// # let mut transcriber = Transcriber::new(model, tokenizer, FeatureExtractor::whisper(80, 30)?, options)?;
     /// let mut open = || AudioReader::open("talk.mp3", InputOptions::default());
     /// transcriber.transcribe_reopened(&mut open, None, &mut |event| {
     ///     if let TranscribeEvent::Segment(segment) = event {
@@ -336,26 +308,11 @@ impl<'a> Transcriber<'a> {
         spans: Spans<'_>,
         on_event: OnEvent<'_>,
     ) -> Result<RecordingSummary, TranscribeError> {
-        self.prepare_decoder()?;
         let summary = match self.options.windows {
             Windows::Sequential => self.sequential(frames, source, spans, on_event),
             Windows::Batched => self.batched(frames, source, spans, on_event),
         }?;
         Ok(RecordingSummary { incomplete: source.incomplete().cloned(), ..summary })
-    }
-
-    /// Plans the session, if there is none yet, and gives it the flag that ends calls.
-    pub(super) fn prepare_decoder(&mut self) -> Result<(), TranscribeError> {
-        let mut decoder = match self.decoder.take() {
-            Some(decoder) => decoder,
-            None => {
-                let (threads, windows) = (self.threads.clone(), self.windows());
-                WindowDecoder::new(&self.model, threads, &self.options, &self.prompt, windows)?
-            }
-        };
-        decoder.set_cancel(self.cancel.clone());
-        self.decoder = Some(decoder);
-        Ok(())
     }
 }
 

@@ -1,387 +1,399 @@
-//! Decodes encoded windows: attempts at several temperatures, which run beside each other, their checks, and slots that are
-//! filled again as soon as they are free.
+//! Decodes windows as requests of the decoding loop: a window is encoded once, each attempt at one of the temperatures is a
+//! request, and a window that is done leaves its slot to the next one.
 
 use super::error::TranscribeError;
-use super::options::{Compression, TranscribeOptions};
+use super::options::{Compression, TranscribeOptions, Windows};
 use super::prompt::Prompt;
 use super::segments::{compression_ratio, id_bytes, seconds_of};
 use super::transcription::Window;
-use super::word_timestamps::{Loudness, WordTimer};
+use super::word_timestamps::WordTimer;
 use crate::Tokenizer;
+use crate::audio::FeatureExtractor;
 use core::cell::{Cell, RefCell};
-use core::ops::{ControlFlow, Deref, DerefMut};
+use core::ops::ControlFlow;
 use simdformer::search::{
-    Context, Finish, Hooks, LogitsProcessor, Request, SampleOptions, Search, SearchError,
-    SearchLimits, SearchOptions, Strategy, Token, score_targets, words,
+    Context, Finish, Hooks, LogitsProcessor, SampleOptions, SearchError, SearchOptions, Strategy,
+    score_targets,
 };
 use simdformer::{
-    Cancel, Features, HypothesisId, Limits, ModelRef, Session, SourceId, StepRow, Threads,
+    DecodeStats, Engine, Event, Features, HypothesisId, Plan, RequestQueue, Session, SessionError,
+    Source, SourceId, StepRow, Stop, Workload,
 };
-
-/// A window whose features are encoded.
-#[derive(Clone, Copy)]
-pub(super) struct EncodedWindow {
-    /// What the encoder made of it.
-    pub(super) source: SourceId,
-    /// Its number among the windows of the call.
-    pub(super) number: usize,
-    /// Its first frame and its number of frames.
-    pub(super) first: usize,
-    pub(super) frames: usize,
-    /// Its language, if that of the task is not that of all windows.
-    pub(super) language: Option<u32>,
-}
+use std::collections::VecDeque;
+use std::sync::Arc;
 
 /// What all windows of a call have in common.
 pub(super) struct Task<'t> {
     pub(super) options: &'t TranscribeOptions,
     pub(super) prompt: &'t Prompt,
     pub(super) tokenizer: &'t Tokenizer,
-    /// The tokens before the text, and the index of the decoder start among them.
-    pub(super) tokens: &'t [u32],
-    pub(super) start: usize,
+    /// The text before each window, if it is not that of the options.
+    pub(super) earlier: Option<&'t [u32]>,
 }
 
-/// A session, and how loud the windows in its slots are.
-pub(super) struct WindowSession<'a> {
-    session: Session<'a>,
-    /// If words get times.
-    loudness: Option<Loudness>,
-}
+/// Writes the features of the next window, `[frames, bins]`, and returns its first frame and its number of frames.
+type NextWindow<'n> =
+    &'n mut dyn FnMut(&mut [f32]) -> Result<Option<(usize, usize)>, TranscribeError>;
 
-impl<'a> WindowSession<'a> {
-    /// The session, and how loud the frames are, if words get times.
-    pub(super) fn split(&mut self) -> (&mut Session<'a>, Option<&Loudness>) {
-        (&mut self.session, self.loudness.as_ref())
-    }
-}
-
-impl<'a> Deref for WindowSession<'a> {
-    type Target = Session<'a>;
-
-    fn deref(&self) -> &Session<'a> {
-        &self.session
-    }
-}
-
-impl<'a> DerefMut for WindowSession<'a> {
-    fn deref_mut(&mut self) -> &mut Session<'a> {
-        &mut self.session
-    }
-}
+/// Gets the windows, and their numbers, in the order in which they end.
+type OnWindow<'o> = &'o mut dyn FnMut(usize, Window) -> ControlFlow<()>;
 
 /// Rows of logits that an alignment computes at a time.
 const ALIGNED_ROWS: usize = 16;
 
-/// A session and the memory of its search.
-pub(super) struct WindowDecoder<'a> {
-    session: WindowSession<'a>,
-    /// If words get times.
-    word_timer: Option<WordTimer>,
-    limits: SearchLimits,
-    memory: Vec<u32>,
-    /// The rows of a step, and the hypotheses of the step before.
-    rows: Vec<StepRow>,
-    before: Vec<HypothesisId>,
-    /// For each slot of the search.
-    active: Vec<Option<Active>>,
-    /// The scores of a row after the rules.
-    row: Vec<f32>,
+/// The engine that decodes windows, and the memory beside its session.
+pub(super) struct WindowDecoder {
+    pub(super) engine: Engine,
+    work: Workload,
+    /// The most windows at the same time.
+    slots: usize,
+    /// Planned with the first window, if words get times.
+    timer: Option<WordTimer>,
+    /// The input of the encoder for one window, `[frames, bins]`.
+    features: Vec<f32>,
+    bins: usize,
 }
 
-/// An attempt at a window in a slot of the search.
-#[derive(Clone, Copy)]
-struct Active {
-    window: EncodedWindow,
-    /// The number of the attempt, from 0.
+impl WindowDecoder {
+    /// Plans nothing yet.
+    pub(super) fn new(
+        mut engine: Engine,
+        options: &TranscribeOptions,
+        prompt: &Prompt,
+        extractor: &FeatureExtractor,
+    ) -> Self {
+        let slots = match options.windows {
+            Windows::Sequential => 1,
+            Windows::Batched => options.slots,
+        };
+        engine.set_sessions(1);
+        engine.set_slots(slots);
+        engine.set_cache(options.cache);
+        let positions = extractor.frames().div_ceil(2);
+        // The last token is not an input of the decoder.
+        let target = prompt.positions.saturating_sub(1).max(1);
+        let mut work = Workload::targets(slots, positions, target).with_search(&options.search);
+        work = match options.words {
+            // One window at a time fills the rows of a matrix product.
+            false => work.with_batch_tokens(positions),
+            // A text is aligned in one pass.
+            true => {
+                let rows = slots * options.search.sequences();
+                let work = work.with_batch_tokens(positions.max(target));
+                work.with_drafts(ALIGNED_ROWS.saturating_sub(rows))
+            }
+        };
+        let (features, bins) = (vec![0.0; extractor.len()], extractor.bins());
+        Self { engine, work, slots, timer: None, features, bins }
+    }
+
+    pub(super) fn plan(&self) -> Result<Plan, SessionError> {
+        self.engine.plan_for(&self.work)
+    }
+
+    /// Plans the session, if there is none yet.
+    pub(super) fn prepare(&self) -> Result<(), SessionError> {
+        self.engine.with_session(&self.work, |_| ())
+    }
+
+    /// Decodes windows until `next` has no more, or `done` ends the call. Returns the language of the first one; `language` is
+    /// that of all windows, unless it is detected.
+    pub(super) fn run(
+        &mut self,
+        task: &Task<'_>,
+        language: Option<u32>,
+        next: NextWindow<'_>,
+        done: OnWindow<'_>,
+    ) -> Result<Option<u32>, TranscribeError> {
+        let Self { engine, work, slots, timer, features, bins } = self;
+        let recorder = Recorder::default();
+        let mut queue = WindowQueue {
+            task,
+            slots: *slots,
+            features,
+            bins: *bins,
+            timer: None,
+            next,
+            done,
+            language,
+            encoded: 0,
+            finished: 0,
+            more: true,
+            waiting: VecDeque::new(),
+            active: Vec::new(),
+            ended: Vec::new(),
+            recorder: &recorder,
+            failed: None,
+        };
+        let mut record = |_: &Context<'_>, scores: &mut [f32], _: &mut [u32]| {
+            recorder.record(scores);
+            Ok(())
+        };
+        let mut rules: [&mut dyn LogitsProcessor; 1] = [&mut record];
+        // Without a rule the search can use all threads.
+        let draws = task.temperatures().iter().any(|&temperature| temperature > 0.0);
+        let mut hooks = Hooks { processors: &mut rules[..usize::from(draws)], ..Hooks::default() };
+        // Each request has its own.
+        let options = task.search_options(0, &[task.prompt.start]);
+        let served = engine.with_session(work, |session| {
+            let plan = session.plan();
+            if task.options.words {
+                match timer {
+                    Some(timer) if timer.is_of(plan) => (),
+                    _ => *timer = Some(WordTimer::new(session.model().config(), plan)?),
+                }
+                queue.timer = timer.as_mut();
+            }
+            queue.active.resize_with(plan.limits().sentences, || None);
+            Ok(session.serve(&mut queue, &options, &mut hooks)?)
+        });
+        match (queue.failed, served) {
+            (Some(error), _) => Err(error),
+            (None, served) => served?.map(|_| queue.language),
+        }
+    }
+}
+
+/// The scores of the row whose token is chosen next, while attempts draw.
+#[derive(Default)]
+struct Recorder {
+    row: RefCell<Vec<f32>>,
+    /// Attempts in slots that draw.
+    drawing: Cell<usize>,
+}
+
+impl Recorder {
+    /// A token is chosen right after the rules of its row.
+    fn record(&self, scores: &[f32]) {
+        if self.drawing.get() > 0 {
+            let mut row = self.row.borrow_mut();
+            row.clear();
+            row.extend_from_slice(scores);
+        }
+    }
+}
+
+/// A window whose features are encoded.
+struct EncodedWindow {
+    /// What the encoder made of it.
+    source: SourceId,
+    /// Its number among the windows of the call.
     number: usize,
-    /// Its first hypothesis, which has read the prompt up to its last token.
-    root: HypothesisId,
-    /// That of the last attempt which computed it.
+    /// Its first frame and its number of frames.
+    first: usize,
+    frames: usize,
+    /// The tokens before its text, and the index of the decoder start among them.
+    prompt: Vec<u32>,
+    start: usize,
+}
+
+/// An attempt at a window.
+struct Attempt {
+    window: EncodedWindow,
+    /// From 0.
+    number: usize,
+    options: Arc<SearchOptions>,
+    hypothesis: HypothesisId,
     no_speech: Option<f32>,
     /// Of a sample: the log-probabilities of its tokens at temperature 1, and how many they are. A check does not depend on
     /// the temperature.
     drawn: Option<(f64, usize)>,
 }
 
-/// The text of an attempt.
-struct Attempt {
-    tokens: Vec<u32>,
-    finish: Finish,
-    avg_logprob: f32,
-    compression_ratio: f32,
+/// The windows of a call.
+struct WindowQueue<'w> {
+    task: &'w Task<'w>,
+    slots: usize,
+    features: &'w mut [f32],
+    bins: usize,
+    timer: Option<&'w mut WordTimer>,
+    next: NextWindow<'w>,
+    done: OnWindow<'w>,
+    /// That of the first window, once it is known.
+    language: Option<u32>,
+    /// How many windows were encoded, and how many of them are done.
+    encoded: usize,
+    finished: usize,
+    /// Whether `next` may have another one.
+    more: bool,
+    waiting: VecDeque<Attempt>,
+    /// The attempt in each slot.
+    active: Vec<Option<Attempt>>,
+    /// Attempts that have ended, and the window of one that is the last.
+    ended: Vec<(Attempt, Result<Option<Window>, TranscribeError>)>,
+    recorder: &'w Recorder,
+    failed: Option<TranscribeError>,
 }
 
-impl<'a> WindowDecoder<'a> {
-    /// The limits of a session for `slots` windows of `positions` encoder positions.
-    pub(super) fn limits(
-        options: &TranscribeOptions,
-        prompt: &Prompt,
-        (slots, positions): (usize, usize),
-    ) -> Limits {
-        // The last token is not an input of the decoder.
-        let target = prompt.positions.saturating_sub(1).max(1);
-        let mut limits = Limits {
-            beams: options.search.sequences(),
-            end_tokens: options.search.eos.len().max(1),
-            cache: options.cache,
-            // One window at a time fills the rows of a matrix product.
-            batch_tokens: positions,
-            ..Limits::new(slots, positions, target)
-        };
-        if options.words {
-            // A text is aligned in one pass.
-            limits.batch_tokens = positions.max(target);
-            limits.draft_tokens = ALIGNED_ROWS.saturating_sub(slots * limits.beams);
+impl WindowQueue<'_> {
+    /// Reports the windows that are done, begins further attempts at the others, and encodes new ones.
+    fn go_on(&mut self, session: &mut Session<'_>) -> Result<ControlFlow<()>, TranscribeError> {
+        let &Task { options, prompt, tokenizer, .. } = self.task;
+        for (attempt, decided) in core::mem::take(&mut self.ended) {
+            let Attempt { window, number, no_speech, .. } = attempt;
+            let Some(mut decided) = decided? else {
+                self.begin(session, window, number + 1, no_speech)?;
+                continue;
+            };
+            if let Some(timer) = &mut self.timer {
+                let about = (options, prompt, tokenizer);
+                decided.words = timer.words(session, about, (window.source, &decided))?;
+            }
+            session.release_sentence(window.source)?;
+            self.finished += 1;
+            if (self.done)(window.number, decided).is_break() {
+                return Ok(ControlFlow::Break(()));
+            }
         }
-        limits
+        while self.more && self.encoded - self.finished < self.slots {
+            match (self.next)(self.features)? {
+                Some(frames) => self.encode(session, frames)?,
+                None => self.more = false,
+            }
+        }
+        Ok(ControlFlow::Continue(()))
     }
 
-    /// Plans for `slots` windows of `positions` encoder positions.
-    pub(super) fn new(
-        model: &ModelRef<'a>,
-        threads: Threads<'a>,
-        options: &TranscribeOptions,
-        prompt: &Prompt,
-        (slots, positions): (usize, usize),
-    ) -> Result<Self, TranscribeError> {
-        let limits = Self::limits(options, prompt, (slots, positions));
-        let beams = limits.beams;
-        let mut session = Session::new(model.clone(), limits)?;
-        session.set_threads(threads);
-        let word_timer = match options.words {
-            true => Some(WordTimer::new(model.config(), session.plan())?),
-            false => None,
-        };
-        let loudness = options.words.then(|| Loudness::new(slots, 2 * positions));
-        let session = WindowSession { session, loudness };
-        let vocabulary = model.config().target_vocab;
-        let limits = session.plan().search_limits();
-        Ok(Self {
-            session,
-            word_timer,
-            limits,
-            memory: vec![0; words(&limits)?],
-            rows: Vec::with_capacity(slots * beams),
-            before: Vec::with_capacity(slots * beams),
-            active: vec![None; slots],
-            row: Vec::with_capacity(vocabulary),
-        })
-    }
-
-    pub(super) fn set_threads(&mut self, threads: Threads<'a>) {
-        self.session.set_threads(threads);
-    }
-
-    pub(super) fn set_cancel(&mut self, cancel: Cancel) {
-        self.session.set_cancel(cancel);
-    }
-
-    /// Encodes the features of a window into a free slot.
-    pub(super) fn encode(
-        session: &mut WindowSession<'a>,
-        features: Features<'_>,
-    ) -> Result<SourceId, TranscribeError> {
+    /// Encodes the features of a window, and begins its first attempt.
+    fn encode(
+        &mut self,
+        session: &mut Session<'_>,
+        (first, frames): (usize, usize),
+    ) -> Result<(), TranscribeError> {
+        let &Task { options, prompt, earlier, .. } = self.task;
+        let features = Features::new(self.features, self.bins);
         let mut source = [SourceId::default()];
         session.encode_features(&[features], &mut source)?;
-        if let Some(loudness) = &mut session.loudness {
-            loudness.keep(source[0], features);
+        let [source] = source;
+        if let Some(timer) = &mut self.timer {
+            timer.keep(source, features);
         }
-        Ok(source[0])
+        let detects = self.language.is_none() || options.detect_each_window;
+        let language = match prompt.to_detect().filter(|_| detects) {
+            Some(known) => Some(session.detect_language(source, prompt.start, known)?),
+            None => self.language,
+        };
+        self.language = self.language.or(language);
+        let (prompt, start) = prompt.tokens(earlier, language);
+        let window = EncodedWindow { source, number: self.encoded, first, frames, prompt, start };
+        self.encoded += 1;
+        self.begin(session, window, 0, None)
     }
 
-    /// The session, without windows.
-    pub(super) fn cleared(&mut self) -> &mut WindowSession<'a> {
-        self.session.clear();
-        &mut self.session
-    }
-
-    /// Decodes `first`, then windows until `next` has no more and the last one is done. `next` is called while a slot is free, and
-    /// encodes a window into it. `done` gets the numbers of the
-    /// windows, and the windows, in the order in which they end.
-    pub(super) fn run(
+    /// Begins an attempt at a window. `no_speech` is that of the attempts before it.
+    fn begin(
         &mut self,
-        task: &Task<'_>,
-        mut first: Option<EncodedWindow>,
-        next: &mut dyn FnMut(
-            &mut WindowSession<'a>,
-        ) -> Result<Option<EncodedWindow>, TranscribeError>,
-        done: &mut dyn FnMut(usize, Window) -> Result<(), TranscribeError>,
+        session: &mut Session<'_>,
+        window: EncodedWindow,
+        number: usize,
+        no_speech: Option<f32>,
     ) -> Result<(), TranscribeError> {
-        let Self { session, word_timer, limits, memory, rows, before, active, row } = self;
-        active.fill(None);
-        before.clear();
-        let active = Cell::from_mut(&mut active[..]).as_slice_of_cells();
-        let row = RefCell::new(row);
-        let attempts: Vec<SearchOptions> =
-            (0..task.temperatures().len()).map(|number| task.search_options(number)).collect();
-        let about = (task.options, task.prompt, task.tokenizer);
-        let mut search = Search::new(&attempts[0], limits, memory)?;
-        let mut more = true;
-        loop {
-            while more || first.is_some() {
-                let window = match first.take() {
-                    Some(window) => window,
-                    None if session.free_sentences() == 0 => break,
-                    None => match next(session)? {
-                        Some(window) => window,
-                        None => {
-                            more = false;
-                            break;
-                        }
-                    },
-                };
-                let (slot, begun) =
-                    task.begin(session, &mut search, &attempts, (window, 0), None)?;
-                active[slot as usize].set(Some(begun));
-            }
-            if search.rows().is_empty() {
-                // A window that was not decoded would be lost.
-                return match active.iter().any(|slot| slot.get().is_some()) {
-                    false => Ok(()),
-                    true => Err(task.no_room()),
-                };
-            }
-            // The first child of a row continues it; each other child forks it.
-            rows.clear();
-            for (i, input) in search.rows().iter().enumerate() {
-                let parents = &search.rows().parents[..i];
-                let hypothesis = match input.parent {
-                    None => match active[input.sentence as usize].get() {
-                        Some(active) => active.root,
-                        None => continue,
-                    },
-                    Some(parent) if parents.contains(&parent) => {
-                        session.fork(before[parent as usize])?
-                    }
-                    Some(parent) => before[parent as usize],
-                };
-                rows.push(StepRow { hypothesis, token: input.token });
-            }
-            let logits = session.step(rows)?;
-            if task.begins_at_end() {
-                // The rows that feed the decoder start.
-                for (i, input) in search.rows().iter().enumerate() {
-                    let slot = &active[input.sentence as usize];
-                    if let (None, Some(mut active)) = (input.parent, slot.get()) {
-                        let vocabulary = limits.vocabulary;
-                        let row = &logits[i * vocabulary..][..vocabulary];
-                        let found = task.no_speech_prob(row, active.window)?;
-                        active.no_speech = found.or(active.no_speech);
-                        slot.set(Some(active));
-                    }
-                }
-            }
-            advance(&mut search, logits, task, active, &row)?;
-            before.clear();
-            before.extend(rows.iter().map(|row| row.hypothesis));
-            let parents = search.rows().parents;
-            for (i, &hypothesis) in (0..).zip(&*before) {
-                if !parents.contains(&i) {
-                    session.release(hypothesis)?;
-                }
-            }
-            for (slot, entry) in (0..).zip(active) {
-                let Some(finish) = search.finish(slot) else { continue };
-                let Some(ended) = entry.take() else { continue };
-                let Active { window, number, no_speech, .. } = ended;
-                let best = search.hypotheses(slot).next();
-                let (tokens, score) = best.map_or((&[][..], 0.0), |best| (best.tokens, best.score));
-                let avg_logprob = match (ended.drawn, &attempts[number].strategy) {
-                    (Some((sum, count)), _) => (sum / count.max(1) as f64) as f32,
-                    (None, Strategy::Greedy) => score / tokens.len().max(1) as f32,
-                    (None, _) => score, // it is already divided
-                };
-                let attempt = task.attempt(tokens, finish, avg_logprob);
-                search.release(slot)?;
-                let Some(mut decided) = task.decide(&ended, attempt)? else {
-                    let again = (window, number + 1);
-                    let (slot, begun) =
-                        task.begin(session, &mut search, &attempts, again, no_speech)?;
-                    active[slot as usize].set(Some(begun));
-                    continue;
-                };
-                if let Some(timer) = word_timer.as_mut().filter(|_| task.options.words) {
-                    decided.words =
-                        timer.words(session.split(), about, (window.source, &decided))?;
-                }
-                session.release_sentence(window.source)?;
-                done(window.number, decided)?;
-            }
+        let (given, positions) = (window.prompt.len(), self.task.prompt.positions);
+        if given >= positions {
+            let expected = format!("more positions than the {given} tokens of the prompt");
+            return Err(TranscribeError::setting("max_target_positions", expected, positions));
         }
+        let hypothesis = session.start(window.source)?;
+        let no_speech = match no_speech {
+            None => self.task.no_speech_prob(session, hypothesis, &window)?,
+            known => known,
+        };
+        let options = Arc::new(self.task.search_options(number, &window.prompt));
+        let drawn = matches!(options.strategy, Strategy::Sample(_)).then_some((0.0, 0));
+        self.waiting.push_back(Attempt { window, number, options, hypothesis, no_speech, drawn });
+        Ok(())
     }
 }
 
-/// Advances the search by the tokens of a step, and adds the log-probabilities of those that are drawn.
-fn advance(
-    search: &mut Search<'_>,
-    logits: &mut [f32],
-    task: &Task<'_>,
-    active: &[Cell<Option<Active>>],
-    row: &RefCell<&mut Vec<f32>>,
-) -> Result<(), TranscribeError> {
-    let mut timestamps = task.prompt.timestamps;
-    let is_timed = timestamps.is_some();
-    let mut rules = |context: &Context<'_>, scores: &mut [f32], scratch: &mut [u32]| {
-        if let Some(rule) = &mut timestamps {
-            rule.process(context, scores, scratch)?;
-        }
-        let attempt = active[context.sentence as usize].get();
-        if attempt.is_some_and(|active| active.drawn.is_some()) {
-            let mut row = row.borrow_mut();
-            row.clear();
-            row.extend_from_slice(scores);
-        }
-        Ok(())
-    };
-    let mut failed = Ok(());
-    // A token is chosen right after the rules of its row.
-    let mut on_token = |slot: u32, token: Token| {
-        let slot = &active[slot as usize];
-        if let Some(Active { drawn: Some((sum, count)), .. }) = slot.get() {
-            let row = row.borrow();
-            match score_targets(&row, row.len(), &[token.id], &mut [0.0]) {
-                Ok(score) => {
-                    let drawn = Some((sum + score, count + 1));
-                    slot.set(slot.get().map(|active| Active { drawn, ..active }));
-                }
-                Err(error) => failed = Err(error),
+impl RequestQueue for WindowQueue<'_> {
+    fn before_step(
+        &mut self,
+        session: &mut Session<'_>,
+        active: usize,
+        _: &DecodeStats,
+    ) -> ControlFlow<()> {
+        match self.go_on(session) {
+            Ok(ControlFlow::Continue(())) if active + self.waiting.len() > 0 => {
+                ControlFlow::Continue(())
+            }
+            Ok(_) => ControlFlow::Break(()),
+            Err(error) => {
+                self.failed = Some(error);
+                ControlFlow::Break(())
             }
         }
+    }
+
+    fn waiting<'q>(&'q self, waiting: &mut [Source<'q>]) -> usize {
+        let fill = waiting.iter_mut().zip(&self.waiting);
+        fill.map(|(source, Attempt { window, number, drawn, .. })| {
+            // The random numbers of a sample depend on the seed, the first frame of the window and the number of the
+            // attempt.
+            let stream = drawn.map_or(0, |_| (window.first as u64) << 8 | *number as u64);
+            *source = Source { prefix: &window.prompt[1..], stream, ..Source::new(&[]) };
+        })
+        .count()
+    }
+
+    fn options(&self, index: usize) -> Option<Arc<SearchOptions>> {
+        self.waiting.get(index).map(|attempt| Arc::clone(&attempt.options))
+    }
+
+    fn started(&self, index: usize) -> Option<HypothesisId> {
+        self.waiting.get(index).map(|attempt| attempt.hypothesis)
+    }
+
+    fn admitted(&mut self, slots: &[u32]) {
+        for (&slot, attempt) in slots.iter().zip(self.waiting.drain(..slots.len())) {
+            let drawing = &self.recorder.drawing;
+            drawing.set(drawing.get() + usize::from(attempt.drawn.is_some()));
+            self.active[slot as usize] = Some(attempt);
+        }
+    }
+
+    fn refused(&mut self, error: SessionError) {
+        self.waiting.pop_front();
+        self.failed.get_or_insert(error.into());
+        // No window is lost: the call is this error.
+        self.more = false;
+    }
+
+    fn is_cancelled(&self, _: u32) -> bool {
+        self.failed.is_some()
+    }
+
+    fn on_event(&mut self, event: Event<'_>) -> ControlFlow<Stop> {
+        match event {
+            Event::Token { source, token } => {
+                if let Some(Attempt { drawn: Some((sum, count)), .. }) = &mut self.active[source] {
+                    let row = self.recorder.row.borrow();
+                    match score_targets(&row, row.len(), &[token.id], &mut [0.0]) {
+                        Ok(score) => (*sum, *count) = (*sum + score, *count + 1),
+                        Err(error) => {
+                            self.failed = Some(error.into());
+                            return ControlFlow::Break(Stop::All);
+                        }
+                    }
+                }
+            }
+            Event::Done(done) => {
+                if let Some(attempt) = self.active[done.source].take() {
+                    let drawing = &self.recorder.drawing;
+                    drawing.set(drawing.get() - usize::from(attempt.drawn.is_some()));
+                    let best = done.hypotheses().next();
+                    let (tokens, score) =
+                        best.map_or((&[][..], 0.0), |best| (best.tokens, best.score));
+                    let decided = self.task.decide(&attempt, done.finish, tokens, score);
+                    self.ended.push((attempt, decided));
+                }
+            }
+            _ => (),
+        }
         ControlFlow::Continue(())
-    };
-    let draws = active.iter().any(|slot| slot.get().is_some_and(|active| active.drawn.is_some()));
-    let mut rules: [&mut dyn LogitsProcessor; 1] = [&mut rules];
-    // Without a rule the search can use all threads.
-    let processors = if is_timed || draws { &mut rules[..] } else { &mut [] };
-    let mut hooks = Hooks { processors, ..Hooks::default() };
-    search.advance(logits, &mut hooks, Some(&mut on_token))?;
-    Ok(failed?)
+    }
 }
 
 impl Task<'_> {
-    /// The tokens before the text of a window, in its language.
-    fn tokens_of(&self, window: EncodedWindow) -> Vec<u32> {
-        let mut tokens = self.tokens.to_vec();
-        // The language follows the decoder start.
-        if let (Some(language), Some(token)) = (window.language, tokens.get_mut(self.start + 1)) {
-            *token = language;
-        }
-        tokens
-    }
-
-    /// Whether the decoder start is the last token of the prompt, as in a model of one language.
-    fn begins_at_end(&self) -> bool {
-        self.start + 1 == self.tokens.len()
-    }
-
-    /// The error if a text cannot have a token.
-    pub(super) fn no_room(&self) -> TranscribeError {
-        let (prompt, positions) = (self.tokens.len(), self.prompt.positions);
-        let expected = format!("more positions than the {prompt} tokens of the prompt");
-        TranscribeError::setting("max_target_positions", expected, positions)
-    }
-
     /// The temperatures of the attempts.
     fn temperatures(&self) -> &[f64] {
         match &self.options.temperatures[..] {
@@ -391,7 +403,7 @@ impl Task<'_> {
     }
 
     /// The options of an attempt: at temperature 0 those of the task, otherwise those of a sample.
-    fn search_options(&self, number: usize) -> SearchOptions {
+    fn search_options(&self, number: usize, prompt: &[u32]) -> SearchOptions {
         let mut options = self.options.search.clone();
         let temperature = self.temperatures()[number];
         if temperature > 0.0 {
@@ -399,8 +411,8 @@ impl Task<'_> {
             options.strategy = Strategy::Sample(SampleOptions { temperature, ..sample });
         }
         (options.num_return_sequences, options.scores) = (1, true);
-        options.start = self.tokens[0];
-        let (positions, prompt) = (self.prompt.positions, self.tokens.len());
+        (options.start, options.timestamps) = (prompt[0], self.prompt.timestamps);
+        let (positions, prompt) = (self.prompt.positions, prompt.len());
         match options.max_new_tokens {
             Some(new) => {
                 let most = positions.saturating_sub(prompt).max(1);
@@ -415,62 +427,20 @@ impl Task<'_> {
         options
     }
 
-    /// Starts an attempt at a window in a slot of the search. The random numbers of a sample depend on the seed, the first
-    /// frame of the window and the number of the attempt. `no_speech` is that of the attempts before it.
-    fn begin<'o>(
-        &self,
-        session: &mut Session<'_>,
-        search: &mut Search<'o>,
-        attempts: &'o [SearchOptions],
-        (window, number): (EncodedWindow, usize),
-        no_speech: Option<f32>,
-    ) -> Result<(u32, Active), TranscribeError> {
-        let (root, found) = self.feed_prompt(session, window)?;
-        let tokens = self.tokens_of(window);
-        let draws = self.temperatures()[number] > 0.0;
-        let stream = if draws { (window.first as u64) << 8 | number as u64 } else { 0 };
-        let request = Request { prefix: &tokens[1..], stream, ..Request::default() };
-        let slot = search.admit_with(&request, &attempts[number])?;
-        search.skip_prompt(slot)?;
-        let (no_speech, drawn) = (found.or(no_speech), draws.then_some((0.0, 0)));
-        Ok((slot, Active { window, number, root, no_speech, drawn }))
-    }
-
-    /// Starts a hypothesis and feeds it the prompt without its last token. Returns the probability of no speech if the
-    /// decoder start is among them.
-    fn feed_prompt(
-        &self,
-        session: &mut Session<'_>,
-        window: EncodedWindow,
-    ) -> Result<(HypothesisId, Option<f32>), TranscribeError> {
-        let hypothesis = session.start(window.source)?;
-        let tokens = self.tokens_of(window);
-        let Some((_, fed)) = tokens.split_last() else { return Ok((hypothesis, None)) };
-        if self.begins_at_end() {
-            session.prefill(hypothesis, fed, None)?;
-            return Ok((hypothesis, None));
-        }
-        let (before, after) = fed.split_at(self.start);
-        session.prefill(hypothesis, before, None)?;
-        let mut no_speech = None;
-        if let Some((&token, after)) = after.split_first() {
-            let row = session.step(&[StepRow { hypothesis, token }])?;
-            no_speech = self.no_speech_prob(row, window)?;
-            session.prefill(hypothesis, after, None)?;
-        }
-        Ok((hypothesis, no_speech))
-    }
-
-    /// The probability of the no-speech token in a row of logits, before any rule. `None` if the checkpoint has no such
-    /// token.
+    /// The probability of the no-speech token after the decoder start, before any rule. `None` if the checkpoint has no such
+    /// token. Feeds `hypothesis` the prompt of the window up to there.
     fn no_speech_prob(
         &self,
-        row: &[f32],
-        window: EncodedWindow,
+        session: &mut Session<'_>,
+        hypothesis: HypothesisId,
+        window: &EncodedWindow,
     ) -> Result<Option<f32>, TranscribeError> {
-        let Some(token) = self.prompt.no_speech else { return Ok(None) };
+        let Some(no_speech) = self.prompt.no_speech else { return Ok(None) };
+        session.prefill(hypothesis, &window.prompt[..window.start], None)?;
+        let token = window.prompt[window.start];
+        let row = session.step(&[StepRow { hypothesis, token }])?;
         let mut score = [0.0];
-        match score_targets(row, row.len(), &[token], &mut score) {
+        match score_targets(row, row.len(), &[no_speech], &mut score) {
             Ok(_) => Ok(Some(score[0].exp())),
             Err(SearchError::NotFinite { .. }) => {
                 Err(TranscribeError::NotFinite { start: seconds_of(window.first) })
@@ -479,51 +449,59 @@ impl Task<'_> {
         }
     }
 
-    fn attempt(&self, tokens: &[u32], finish: Finish, avg_logprob: f32) -> Attempt {
-        let eos = &self.options.search.eos;
-        let ratio = match self.options.compression {
+    fn compression_ratio(&self, tokens: &[u32]) -> f32 {
+        match self.options.compression {
             Compression::Text => {
                 let words: Vec<u32> =
                     tokens.iter().copied().filter(|&id| self.is_text(id)).collect();
                 compression_ratio(self.tokenizer.decode(&words).trim().as_bytes())
             }
             Compression::Tokens => compression_ratio(&id_bytes(tokens, self.prompt.vocabulary)),
-        };
-        let tokens = match tokens.split_last() {
-            Some((last, before)) if eos.contains(last) => before,
-            _ => tokens,
-        };
-        Attempt { tokens: tokens.to_vec(), finish, avg_logprob, compression_ratio: ratio }
+        }
     }
 
     fn is_text(&self, id: u32) -> bool {
         self.prompt.timestamp(id).is_none()
     }
 
-    /// The window, if the attempt passes the checks or is the last one.
-    fn decide(&self, active: &Active, attempt: Attempt) -> Result<Option<Window>, TranscribeError> {
+    /// The window with the text of an attempt, if it passes the checks or is the last one.
+    fn decide(
+        &self,
+        attempt: &Attempt,
+        finish: Finish,
+        tokens: &[u32],
+        score: f32,
+    ) -> Result<Option<Window>, TranscribeError> {
         let (options, temperatures) = (self.options, self.temperatures());
-        let Active { window, number, no_speech, .. } = *active;
-        if attempt.finish == Finish::NotFinite {
+        let Attempt { window, number, no_speech, drawn, .. } = attempt;
+        if finish == Finish::NotFinite {
             return Err(TranscribeError::NotFinite { start: seconds_of(window.first) });
         }
+        let avg_logprob = match (drawn, &attempt.options.strategy) {
+            (Some((sum, count)), _) => (sum / (*count).max(1) as f64) as f32,
+            (None, Strategy::Greedy) => score / tokens.len().max(1) as f32,
+            (None, _) => score, // it is already divided
+        };
+        let compression_ratio = self.compression_ratio(tokens);
         let above = |found: f32, threshold: Option<f32>| threshold.is_some_and(|t| found > t);
-        let improbable = options.logprob_threshold.is_some_and(|t| attempt.avg_logprob < t);
-        let repeats = above(attempt.compression_ratio, options.compression_ratio_threshold);
+        let improbable = options.logprob_threshold.is_some_and(|t| avg_logprob < t);
+        let repeats = above(compression_ratio, options.compression_ratio_threshold);
         let no_speech_prob = no_speech.unwrap_or(0.0);
         let skipped = improbable && above(no_speech_prob, options.no_speech_threshold);
         let failed = (improbable || repeats) && !skipped;
         if failed && number + 1 < temperatures.len() {
             return Ok(None);
         }
-        let tokens = self.tokens_of(window);
-        let language = self.prompt.language_of(&tokens);
-        let Attempt { tokens: text, finish, avg_logprob, compression_ratio } = attempt;
+        let text = match tokens.split_last() {
+            Some((last, before)) if options.search.eos.contains(last) => before,
+            _ => tokens,
+        };
+        let language = self.prompt.language_of(&window.prompt);
         Ok(Some(Window {
             first_frame: window.first,
             frames: window.frames,
-            prompt: tokens,
-            tokens: text,
+            prompt: window.prompt.clone(),
+            tokens: text.to_vec(),
             words: Vec::new(),
             finish,
             attempts: number + 1,
@@ -531,7 +509,7 @@ impl Task<'_> {
             avg_logprob,
             no_speech_prob,
             compression_ratio,
-            temperature: temperatures[number],
+            temperature: temperatures[*number],
             language: language.and_then(|id| self.prompt.name(id)),
         }))
     }

@@ -14,7 +14,7 @@ use super::word_split::split_words;
 use crate::Tokenizer;
 use core::ops::Range;
 use simdformer::config::Config;
-use simdformer::{Features, Plan, Session, SourceId};
+use simdformer::{Features, Limits, Plan, Session, SourceId};
 
 /// The frames by which attention lags without evidence: that of tiny.en, measured on synthetic and human speech.
 const LAG: i32 = 8;
@@ -33,22 +33,25 @@ const GROWTH: i32 = 30;
 /// What the times of words need.
 pub(super) struct WordTimer {
     aligner: Aligner,
+    loudness: Loudness,
+    /// Those of the session.
+    limits: Limits,
 }
 
 /// How loud the frames of the encoded windows are.
-pub(super) struct Loudness {
+struct Loudness {
     /// `[slots, frames]`.
     values: Vec<f32>,
     frames: usize,
 }
 
 impl Loudness {
-    pub(super) fn new(slots: usize, frames: usize) -> Self {
+    fn new(slots: usize, frames: usize) -> Self {
         Self { values: vec![0.0; slots * frames], frames }
     }
 
     /// Keeps the mean of each frame of `features`.
-    pub(super) fn keep(&mut self, source: SourceId, features: Features<'_>) {
+    fn keep(&mut self, source: SourceId, features: Features<'_>) {
         let Features { values, bins } = features;
         let share = 1.0 / bins.max(1) as f32;
         let kept = self.values.iter_mut().skip(source.slot() as usize * self.frames);
@@ -66,13 +69,26 @@ impl Loudness {
 
 impl WordTimer {
     pub(super) fn new(config: &Config, plan: &Plan) -> Result<Self, TranscribeError> {
-        Ok(Self { aligner: Aligner::new(config, plan)? })
+        let limits = plan.limits();
+        // Two frames are a position.
+        let loudness = Loudness::new(limits.sentences, 2 * limits.source_tokens);
+        Ok(Self { aligner: Aligner::new(config, plan)?, loudness, limits })
+    }
+
+    /// Whether it was made for sessions of this plan.
+    pub(super) fn is_of(&self, plan: &Plan) -> bool {
+        self.limits == plan.limits()
+    }
+
+    /// Keeps what it needs of the features of a window that was encoded.
+    pub(super) fn keep(&mut self, source: SourceId, features: Features<'_>) {
+        self.loudness.keep(source, features);
     }
 
     /// The words of the text of `window`, whose encoder output is still there.
     pub(super) fn words(
         &mut self,
-        (session, loudness): (&mut Session<'_>, Option<&Loudness>),
+        session: &mut Session<'_>,
         (options, prompt, tokenizer): (&TranscribeOptions, &Prompt, &Tokenizer),
         (source, window): (SourceId, &Window),
     ) -> Result<Vec<TimedWord>, TranscribeError> {
@@ -133,8 +149,7 @@ impl WordTimer {
             }
             from = to;
         }
-        let loudness = loudness.map(|loudness| loudness.of(source, window.frames));
-        snap_to_sound(&mut spans, loudness.unwrap_or(&[]));
+        snap_to_sound(&mut spans, self.loudness.of(source, window.frames));
         let second = |frame: i32| {
             seconds_of(window.first_frame + usize::try_from(frame).unwrap_or(0).min(limit))
         };

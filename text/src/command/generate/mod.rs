@@ -21,9 +21,7 @@ use simdformer::atomic_file;
 use simdformer::checkpoint::Checkpoint;
 use simdformer::config::Config;
 use simdformer::kernels::Isa;
-use simdformer::search::{
-    Finish, Hooks, LogitsProcessor, SearchOptions, Strategy, Timestamps, score_targets,
-};
+use simdformer::search::{Finish, Hooks, SearchOptions, Strategy, score_targets};
 use simdformer::{
     DecodeStats, Engine, Event, Features, Model, Session, Source, SourceId, Workload,
 };
@@ -45,10 +43,10 @@ pub(crate) fn run(arguments: &Generate, streams: &mut Streams<'_>) -> Result<u8,
     let load_seconds = start.elapsed().as_secs_f64();
 
     let config = model.as_ref().map_or(checkpoint.config(), |model| model.config());
-    let options = arguments.search_options(config)?;
+    let mut options = arguments.search_options(config)?;
     search_arguments::check(&options, config)?;
     arguments.check(config, &options)?;
-    let timestamps = arguments.timestamp_rule(config)?;
+    options.timestamps = arguments.timestamp_rule(config)?;
     let mut text = String::new();
     streams.input.read_to_string(&mut text)?;
     let requests = requests::parse(&text, config, arguments.score)?;
@@ -64,7 +62,7 @@ pub(crate) fn run(arguments: &Generate, streams: &mut Streams<'_>) -> Result<u8,
     };
     let drafts = Drafts::read(arguments, requests.len(), config)?;
     let drafts = drafts.as_ref();
-    let batch = Batch { arguments, options, requests: &requests, sources, timestamps, drafts };
+    let batch = Batch { arguments, options, requests: &requests, sources, drafts };
     let Some(model) = &model else {
         let report = arguments.model.in_pool(|| batch.compare(&checkpoint, isa))?;
         streams.out.write_all(report.as_bytes())?;
@@ -126,7 +124,6 @@ struct Batch<'a> {
     requests: &'a [Request],
     /// The encoder input of each request.
     sources: Sources<'a>,
-    timestamps: Option<Timestamps>,
     drafts: Option<&'a Drafts>,
 }
 
@@ -203,7 +200,7 @@ impl Batch<'_> {
         let default = |name: &Option<String>| name.clone().unwrap_or_default();
         let language = language.or_else(|| prompt.language(&default(&prompt.default_language)));
         let task = prompt.task(&default(&prompt.default_task));
-        prompt.prefix(language, task, self.timestamps.is_some())
+        prompt.prefix(language, task, self.options.timestamps.is_some())
     }
 
     /// The detected language of line `index`, if the checkpoint detects languages.
@@ -240,11 +237,7 @@ impl Batch<'_> {
         let mut outputs: Vec<Output> =
             requests.iter().map(|_| Output::new(options.num_return_sequences, stride)).collect();
         let mut slots = vec![SourceId::default(); requests.len()];
-        let mut rule = self.timestamps;
-        let mut rules: Vec<&mut dyn LogitsProcessor> = Vec::new();
-        rules.extend(rule.as_mut().map(|rule| rule as &mut dyn LogitsProcessor));
-        let mut hooks = Hooks { processors: &mut rules, ..Hooks::default() };
-
+        let mut hooks = Hooks::default();
         let expected = Drafts::expected(self.drafts, &requests);
         let mut counts = DecodeStats::default();
         let repeat = self.arguments.repeat;
