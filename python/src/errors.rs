@@ -9,7 +9,7 @@ use pyo3::types::PyDict;
 use simdformer::kernels::ISA_VARIABLE;
 use simdformer::search::SearchError;
 use simdformer::{Error, KernelError, SessionError, SourceError};
-use simdformer_text::TextError;
+use simdformer_text::Error as TextError;
 use simdformer_text::translator::{Failure as TextFailure, TranslateError};
 
 /// An error that is not yet an exception.
@@ -176,24 +176,31 @@ impl From<TextError> for Failure {
     fn from(error: TextError) -> Self {
         let message = error.to_string();
         match error {
-            TextError::Io { path, error } if error.kind() == std::io::ErrorKind::NotFound => {
-                Self::new("ModelNotFoundError", message).with("path", path.display().to_string())
+            TextError::Io { path, error, .. } if error.kind() == std::io::ErrorKind::NotFound => {
+                Self::new("ModelNotFoundError", message).with("path", &*path)
             }
-            TextError::Missing { directory, expected } => Self::new("ModelNotFoundError", message)
-                .with("path", directory.display().to_string())
-                .with("expected", expected),
-            TextError::Language { code, nearest } => {
-                Self::new("LanguageError", message).with("found", code).with("nearest", nearest)
+            TextError::NotFound { operand, expected, .. } => {
+                Self::new("ModelNotFoundError", message)
+                    .with("path", &*operand)
+                    .with("expected", &*expected)
             }
-            TextError::NoLanguages { code } => {
-                Self::new("LanguageError", message).with("found", code)
+            TextError::Language { found, nearest, .. } => {
+                let failure = Self::new("LanguageError", message).with("nearest", nearest);
+                found.iter().fold(failure, |failure, code| failure.with("found", &**code))
             }
-            TextError::LanguageNeeded { some, .. } => {
-                Self::new("LanguageError", message).with("nearest", some)
+            TextError::InvalidOption { operand, expected, found } => {
+                Self::new("OptionError", message)
+                    .with("option", &*operand)
+                    .with("expected", &*expected)
+                    .with("found", &*found)
             }
-            TextError::Text { .. } | TextError::NoPairs { .. } => {
-                Self::new("InputError", message).with("argument", "text")
+            TextError::InvalidInput { operand, expected, found, .. } => {
+                Self::new("InputError", message)
+                    .with("argument", &*operand)
+                    .with("expected", &*expected)
+                    .with("found", &*found)
             }
+            TextError::Model(error) => error.into(),
             _ => Self::new("CheckpointError", message),
         }
     }

@@ -6,7 +6,7 @@ use simdformer::config::Side;
 use simdformer::kernels::Isa;
 use simdformer::{LoadOptions, Model, WeightDtypes};
 use simdformer_text::translator::Failure as TextFailure;
-use simdformer_text::{Encoded, TextError, Tokenizer, packed};
+use simdformer_text::{Encoded, Error, Tokenizer, packed};
 use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -153,7 +153,7 @@ fn load(directory: &Path, isa: Isa, dtypes: WeightDtypes) -> Result<Loaded, Fail
     let model = packed::open(directory, LoadOptions { dtypes, ..isa.into() })?;
     let tokenizer = match Tokenizer::from_dir(directory) {
         Ok(tokenizer) => Ok(Arc::new(tokenizer)),
-        Err(missing @ (TextError::Missing { .. } | TextError::Family { .. })) => {
+        Err(missing @ (Error::NotFound { .. } | Error::Unsupported { .. })) => {
             Err(Failure::from(missing))
         }
         // A broken file.

@@ -1,7 +1,8 @@
 //! The files of a checkpoint directory.
 
-use crate::error::TextError;
+use crate::error::{Error, path_text};
 use crate::limits::{self, Size};
+use core::fmt;
 use serde_json::{Map, Value};
 use std::collections::HashMap;
 use std::fs;
@@ -25,7 +26,7 @@ pub(crate) struct Settings {
 }
 
 impl Directory {
-    pub(crate) fn open(path: &Path) -> Result<Self, TextError> {
+    pub(crate) fn open(path: &Path) -> Result<Self, Error> {
         let mut directory = Self {
             path: path.to_owned(),
             config: Settings { path: path.join("config.json"), keys: Map::new() },
@@ -45,70 +46,70 @@ impl Directory {
     }
 
     /// The error if none of the files of a family exists.
-    pub(crate) fn missing(&self, expected: &[&str]) -> TextError {
-        TextError::Missing {
-            directory: self.path.clone(),
-            expected: expected.iter().map(|&names| names.to_owned()).collect(),
-        }
+    pub(crate) fn missing(&self, expected: &[&str]) -> Error {
+        Error::not_found(&self.path, expected.join(" or "), "none")
     }
 
     /// Reads a whole file of at most `most` bytes.
-    pub(crate) fn read(&self, name: &str, most: u64) -> Result<Vec<u8>, TextError> {
-        read(&self.path(name), most)?.ok_or_else(|| {
-            let error = std::io::Error::from(ErrorKind::NotFound);
-            TextError::Io { path: self.path(name), error }
-        })
+    pub(crate) fn read(&self, name: &str, most: u64) -> Result<Vec<u8>, Error> {
+        let path = self.path(name);
+        read(&path, most)?.ok_or_else(|| Error::not_found(&path, "a file", "none"))
     }
 
     /// Reads a JSON file.
-    pub(crate) fn json(&self, name: &str, most: Size) -> Result<Value, TextError> {
+    pub(crate) fn json(&self, name: &str, most: Size) -> Result<Value, Error> {
         let bytes = self.read(name, most.bytes)?;
-        parse(&bytes, most).map_err(|reason| self.wrong(name, &reason))
+        parse(&bytes, most).map_err(|error| error.inside(self.path(name).display()))
     }
 
-    fn settings(&self, name: &str, most: Size) -> Result<Settings, TextError> {
+    fn settings(&self, name: &str, most: Size) -> Result<Settings, Error> {
         let path = self.path(name);
         Ok(Settings::read(&self.path, name, most)?.unwrap_or(Settings { path, keys: Map::new() }))
     }
 
     /// Reads a vocabulary: an object from texts to ids, whose ids are dense or almost dense.
-    pub(crate) fn vocabulary(&self, name: &str) -> Result<HashMap<String, u32>, TextError> {
-        let Value::Object(entries) = self.json(name, limits::VOCABULARY)? else {
-            return Err(self.wrong(name, "expected an object of texts to ids"));
+    pub(crate) fn vocabulary(&self, name: &str) -> Result<HashMap<String, u32>, Error> {
+        let entries = match self.json(name, limits::VOCABULARY)? {
+            Value::Object(entries) => entries,
+            found => return Err(self.wrong(name, "an object of texts to ids", short(&found))),
         };
         // The limit of ids, because tables are indexed by them.
         let limit = 2 * entries.len() as u64 + 1024;
         entries
             .into_iter()
             .map(|(text, id)| {
-                token(&text).map_err(|reason| self.wrong(name, &reason))?;
+                token(&text).map_err(|error| error.inside(self.path(name).display()))?;
                 match id.as_u64().filter(|&id| id < limit) {
                     Some(id) => Ok((text, id as u32)),
                     None => Err(self.wrong(
                         name,
-                        &format!("expected ids from 0 to {}, found {id} for {text:?}", limit - 1),
+                        format!("ids from 0 to {}", limit - 1),
+                        format_args!("{id} for {text:?}"),
                     )),
                 }
             })
             .collect()
     }
 
-    pub(crate) fn wrong(&self, name: &str, reason: &str) -> TextError {
-        TextError::File { path: self.path(name), reason: reason.to_owned() }
+    pub(crate) fn wrong(
+        &self,
+        name: &str,
+        expected: impl Into<Box<str>>,
+        found: impl fmt::Display,
+    ) -> Error {
+        Error::corrupt(path_text(&self.path(name)), expected, found)
     }
 }
 
 /// Rejects a token that is longer than the limit.
-pub(crate) fn token(text: &str) -> Result<(), String> {
+pub(crate) fn token(text: &str) -> Result<(), Error> {
     if text.len() <= limits::TOKEN_BYTES {
         return Ok(());
     }
     let begin: String = text.chars().take(20).collect();
-    Err(format!(
-        "expected tokens of at most {} bytes, found one of {}, which begins with {begin:?}",
-        limits::TOKEN_BYTES,
-        text.len()
-    ))
+    let expected = format!("tokens of at most {} bytes", limits::TOKEN_BYTES);
+    let found = format_args!("one of {}, which begins with {begin:?}", text.len());
+    Err(Error::corrupt("", expected, found))
 }
 
 /// The first characters of a value, for an error.
@@ -121,12 +122,13 @@ pub(crate) fn short(value: &Value) -> String {
 }
 
 /// Parses JSON with at most `most` values.
-fn parse(bytes: &[u8], most: Size) -> Result<Value, String> {
+fn parse(bytes: &[u8], most: Size) -> Result<Value, Error> {
     let found = limits::values(bytes);
     if found > most.values {
-        return Err(format!("expected at most {} values, found {found}", most.values));
+        return Err(Error::corrupt("", format!("at most {} values", most.values), found));
     }
-    serde_json::from_slice(bytes).map_err(|error| format!("expected JSON: {error}"))
+    let no_json = |error| Error::corrupt("", "JSON", format_args!("an error: {error}"));
+    serde_json::from_slice(bytes).map_err(no_json)
 }
 
 /// The kind of a path that is not a regular file.
@@ -152,11 +154,10 @@ fn kind(about: &fs::Metadata) -> &'static str {
 ///
 /// A pipe is not opened, because opening it waits for a writer. A process that replaces the file by a pipe between
 /// the two checks can still make the call wait. It cannot make the call read a pipe or a device.
-fn read(path: &Path, most: u64) -> Result<Option<Vec<u8>>, TextError> {
-    let io = |error| TextError::Io { path: path.to_owned(), error };
-    let wrong = |reason: String| Err(TextError::File { path: path.to_owned(), reason });
-    let not_regular =
-        |about: &fs::Metadata| wrong(format!("expected a regular file, found {}", kind(about)));
+fn read(path: &Path, most: u64) -> Result<Option<Vec<u8>>, Error> {
+    let io = |error| Error::unreadable(path, error);
+    let wrong = |expected: &str, found: &str| Err(Error::corrupt(path_text(path), expected, found));
+    let not_regular = |about: &fs::Metadata| wrong("a regular file", kind(about));
     match fs::metadata(path) {
         Ok(about) if about.is_file() => (),
         Ok(about) => return not_regular(&about),
@@ -174,26 +175,26 @@ fn read(path: &Path, most: u64) -> Result<Option<Vec<u8>>, TextError> {
     }
     // The length is usually known. If the file system reports a wrong length, reading ends at the limit.
     if about.len() > most {
-        return wrong(format!("expected at most {most} bytes, found {}", about.len()));
+        return wrong(&format!("at most {most} bytes"), &about.len().to_string());
     }
     let mut bytes = Vec::new();
     file.take(most + 1).read_to_end(&mut bytes).map_err(io)?;
     if bytes.len() as u64 > most {
-        return wrong(format!("expected at most {most} bytes, found more"));
+        return wrong(&format!("at most {most} bytes"), "more");
     }
     // A failed download may leave such a file.
     if bytes.starts_with(b"version https://git-lfs") {
-        return wrong("a Git-LFS pointer, not the file: `git lfs pull` fetches it".to_owned());
+        return wrong("the file itself", "a Git-LFS pointer: `git lfs pull` fetches it");
     }
     let begin = bytes[..bytes.len().min(15)].to_ascii_lowercase();
     if begin.starts_with(b"<!doctype html") || begin.starts_with(b"<html") {
-        return wrong("a web page, not the file: the download was refused".to_owned());
+        return wrong("the file itself", "a web page: the download was refused");
     }
     Ok(Some(bytes))
 }
 
 /// The folder of the tokenizer: that of the transformer, which sentence-transformers may store in a subfolder.
-pub(crate) fn tokenizer_folder(directory: &Path) -> Result<PathBuf, TextError> {
+pub(crate) fn tokenizer_folder(directory: &Path) -> Result<PathBuf, Error> {
     let whole = || Ok(directory.to_owned());
     if directory.join("config.json").exists() {
         return whole();
@@ -202,7 +203,7 @@ pub(crate) fn tokenizer_folder(directory: &Path) -> Result<PathBuf, TextError> {
         return whole();
     };
     let modules = parse(&text, limits::MODULES)
-        .map_err(|reason| TextError::File { path: directory.join("modules.json"), reason })?;
+        .map_err(|error| error.inside(directory.join("modules.json").display()))?;
     let is = |module: &&Value| {
         module["type"].as_str().is_some_and(|kind| kind.ends_with(".Transformer"))
     };
@@ -217,20 +218,19 @@ pub(crate) fn tokenizer_folder(directory: &Path) -> Result<PathBuf, TextError> {
 
 impl Settings {
     /// Reads a file of settings, if it exists.
-    pub(crate) fn read(folder: &Path, name: &str, most: Size) -> Result<Option<Self>, TextError> {
+    pub(crate) fn read(folder: &Path, name: &str, most: Size) -> Result<Option<Self>, Error> {
         let path = folder.join(name);
         let Some(bytes) = read(&path, most.bytes)? else { return Ok(None) };
-        let reason = match parse(&bytes, most) {
-            Ok(Value::Object(keys)) => return Ok(Some(Self { path, keys })),
-            Ok(_) => "expected a JSON object".to_owned(),
-            Err(reason) => reason,
-        };
-        Err(TextError::File { path, reason })
+        match parse(&bytes, most) {
+            Ok(Value::Object(keys)) => Ok(Some(Self { path, keys })),
+            Ok(found) => Err(Error::corrupt(path_text(&path), "a JSON object", short(&found))),
+            Err(error) => Err(error.inside(path.display())),
+        }
     }
 
     /// The settings in the object at `key`.
     #[cfg(feature = "audio")]
-    pub(crate) fn inside(&self, key: &str) -> Result<Self, TextError> {
+    pub(crate) fn inside(&self, key: &str) -> Result<Self, Error> {
         match self.get(key) {
             Some(Value::Object(keys)) => Ok(Self { path: self.path.clone(), keys: keys.clone() }),
             found => Err(self.wrong(key, "an object of settings", found.unwrap_or(&Value::Null))),
@@ -241,18 +241,18 @@ impl Settings {
         self.keys.get(key).filter(|value| !value.is_null())
     }
 
-    pub(crate) fn text(&self, key: &str) -> Result<Option<&str>, TextError> {
+    pub(crate) fn text(&self, key: &str) -> Result<Option<&str>, Error> {
         let wrong = |value| self.wrong(key, "a text", value);
         self.get(key).map(|value| value.as_str().ok_or_else(|| wrong(value))).transpose()
     }
 
     /// A token: a string, or an object that contains it.
-    pub(crate) fn token(&self, key: &str, default: &str) -> Result<String, TextError> {
+    pub(crate) fn token(&self, key: &str, default: &str) -> Result<String, Error> {
         match self.get(key) {
             None => Ok(default.to_owned()),
             Some(value) => match value.as_str().or_else(|| value.get("content")?.as_str()) {
                 Some(text) => {
-                    token(text).map_err(|reason| self.broken(key, &reason))?;
+                    token(text).map_err(|error| error.inside(self.place(key)))?;
                     Ok(text.to_owned())
                 }
                 None => Err(self.wrong(key, "a token's text", value)),
@@ -260,7 +260,7 @@ impl Settings {
         }
     }
 
-    pub(crate) fn flag(&self, key: &str, default: bool) -> Result<bool, TextError> {
+    pub(crate) fn flag(&self, key: &str, default: bool) -> Result<bool, Error> {
         match self.get(key) {
             None => Ok(default),
             Some(Value::Bool(flag)) => Ok(*flag),
@@ -269,7 +269,7 @@ impl Settings {
     }
 
     /// A number from 0 to `most`.
-    pub(crate) fn number(&self, key: &str, most: u32) -> Result<Option<u32>, TextError> {
+    pub(crate) fn number(&self, key: &str, most: u32) -> Result<Option<u32>, Error> {
         let Some(value) = self.get(key) else { return Ok(None) };
         match value.as_u64().filter(|&number| number <= u64::from(most)) {
             Some(number) => Ok(Some(number as u32)),
@@ -278,14 +278,14 @@ impl Settings {
     }
 
     /// `added_tokens_decoder`: ids, the texts of their tokens, and whether each token includes the spaces before it.
-    pub(crate) fn added(&self) -> Result<Vec<(u32, String, bool)>, TextError> {
+    pub(crate) fn added(&self) -> Result<Vec<(u32, String, bool)>, Error> {
         const KEY: &str = "added_tokens_decoder";
         let Some(value) = self.get(KEY) else { return Ok(Vec::new()) };
         let expected = "an object of ids to tokens";
         let Some(tokens) = value.as_object() else { return Err(self.wrong(KEY, expected, value)) };
         let (most, found) = (limits::ADDED_TOKENS, tokens.len());
         if found > most {
-            return Err(self.broken(KEY, &format!("expected at most {most} tokens, found {found}")));
+            return Err(Error::corrupt(self.place(KEY), format!("at most {most} tokens"), found));
         }
         tokens
             .iter()
@@ -303,17 +303,18 @@ impl Settings {
                         return Err(self.wrong(KEY, &expected, found));
                     }
                 };
-                token(text).map_err(|reason| self.broken(KEY, &reason))?;
+                token(text).map_err(|error| error.inside(self.place(KEY)))?;
                 Ok((id, text.to_owned(), left))
             })
             .collect()
     }
 
-    pub(crate) fn wrong(&self, key: &str, expected: &str, found: &Value) -> TextError {
-        self.broken(key, &format!("expected {expected}, found {}", short(found)))
+    pub(crate) fn wrong(&self, key: &str, expected: &str, found: &Value) -> Error {
+        Error::corrupt(self.place(key), expected, short(found))
     }
 
-    fn broken(&self, key: &str, reason: &str) -> TextError {
-        TextError::File { path: self.path.clone(), reason: format!("{key}: {reason}") }
+    /// The file and the key.
+    fn place(&self, key: &str) -> String {
+        format!("{}: {key}", self.path.display())
     }
 }

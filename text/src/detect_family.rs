@@ -1,7 +1,7 @@
 //! Selects the family of a directory, which defines the files to read and the positions of special tokens.
 
 use crate::checkpoint_directory::Directory;
-use crate::error::TextError;
+use crate::error::Error;
 
 /// A family of tokenizers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,12 +54,15 @@ const KNOWN: [(Family, &[&str], &[&str]); 12] = [
 ];
 
 impl Family {
-    /// The known `model_type`s, for messages.
-    pub(crate) fn known() -> Vec<&'static str> {
-        KNOWN.iter().flat_map(|(_, types, _)| types.iter().copied()).collect()
+    /// The error of a `model_type` or `tokenizer_class` that is not known.
+    fn unknown(found: &str) -> Error {
+        let known: Vec<&str> =
+            KNOWN.iter().flat_map(|(_, types, _)| types.iter().copied()).collect();
+        let expected = format!("a tokenizer of {}", known.join(", "));
+        Error::unsupported("", expected, format_args!("{found:?}"))
     }
 
-    pub(crate) fn of(directory: &Directory) -> Result<Self, TextError> {
+    pub(crate) fn of(directory: &Directory) -> Result<Self, Error> {
         let class = directory.tokenizer.text("tokenizer_class")?;
         let model_type = directory.config.text("model_type")?;
         let by_class = KNOWN.iter().find(|(_, _, classes)| {
@@ -72,16 +75,14 @@ impl Family {
         // An unknown class segments differently, unless it only means that the file is complete.
         let complete = ["PreTrainedTokenizer", "TokenizersBackend"];
         if let Some(found) = class.filter(|class| !complete.iter().any(|c| class.starts_with(c))) {
-            return Err(TextError::Family { found: found.to_owned(), known: Self::known() });
+            return Err(Self::unknown(found));
         }
         let by_type =
             KNOWN.iter().find(|(_, types, _)| model_type.is_some_and(|t| types.contains(&t)));
         match (by_type, model_type.or(class)) {
             (Some((Self::M2m100, ..)), _) if !directory.has("vocab.json") => Ok(Self::Nllb),
             (Some((family, ..)), _) => Ok(*family),
-            (None, Some(found)) => {
-                Err(TextError::Family { found: found.to_owned(), known: Self::known() })
-            }
+            (None, Some(found)) => Err(Self::unknown(found)),
             (None, None) if directory.has("source.spm") => Ok(Self::Marian),
             (None, None) => Err(directory.missing(&[
                 "config.json with model_type",

@@ -1,116 +1,286 @@
-//! Errors of the tokenizer.
+//! The error of this crate: few kinds that a caller can act on, each with the operand, what was expected and what was
+//! found. The kinds of [`simdformer::Error`](https://docs.rs/simdformer) have the same names and fields here.
 
-use crate::spm::SpmError;
 use core::fmt;
-use std::path::PathBuf;
+use std::borrow::Cow;
+use std::io;
+use std::path::Path;
 
-/// An error of reading a tokenizer or of encoding a text.
+/// Why a call failed.
+///
+/// Each text is one sentence: the operand, what was expected and what was found. The operand of an error in a file
+/// begins with the path of the file.
+///
+/// ```
+/// use simdformer_text::{Error, Tokenizer};
+///
+/// let error = Tokenizer::from_dir("no/such/directory").unwrap_err();
+/// assert!(matches!(&error, Error::NotFound { operand, .. } if **operand == *"no/such/directory"));
+/// ```
 #[derive(Debug)]
 #[non_exhaustive]
-pub enum TextError {
-    /// A file cannot be read.
-    Io {
-        /// The path.
-        path: PathBuf,
-        /// The cause.
-        error: std::io::Error,
+pub enum Error {
+    /// A file or a directory does not exist, or a directory lacks files of its family.
+    NotFound {
+        /// Its path.
+        operand: Box<str>,
+        /// What should be there; alternatives are separated by "or".
+        expected: Box<str>,
+        /// What is there.
+        found: Box<str>,
     },
-    /// The content of a file is invalid: not JSON, a key of another type, an id out of range.
-    File {
-        /// The path.
-        path: PathBuf,
-        /// What was expected and what was found.
-        reason: String,
+    /// A valid file, family or format that this build does not support.
+    Unsupported {
+        /// The file, and the key in it.
+        operand: Box<str>,
+        /// What is supported.
+        expected: Box<str>,
+        /// What was found.
+        found: Box<str>,
     },
-    /// A SentencePiece file is invalid.
-    Spm {
-        /// The path.
-        path: PathBuf,
-        /// The cause.
-        error: SpmError,
+    /// A file is damaged, or contradicts its format or another file.
+    Corrupt {
+        /// The file, and the key or the line in it.
+        operand: Box<str>,
+        /// What the format or the other file needs.
+        expected: Box<str>,
+        /// What was found.
+        found: Box<str>,
     },
-    /// A tokenizer cannot change, because another one shares its vocabulary.
-    Shared,
-    /// A directory has no tokenizer files of its family.
-    Missing {
-        /// The directory.
-        directory: PathBuf,
-        /// The alternatives, each a file or several files that belong together.
-        expected: Vec<String>,
+    /// A valid file or directory belongs to something else: to another process, to another run, or to what was there
+    /// before.
+    Conflict {
+        /// The file or the directory.
+        operand: Box<str>,
+        /// What this call needs.
+        expected: Box<str>,
+        /// What was found, and what can be done.
+        found: Box<str>,
     },
-    /// A `model_type` or `tokenizer_class` is unknown.
-    Family {
-        /// The name in the directory.
-        found: String,
-        /// The known names.
-        known: Vec<&'static str>,
+    /// An option is outside its range, or not one of the names that the model has.
+    InvalidOption {
+        /// Its name.
+        operand: Box<str>,
+        /// The valid values.
+        expected: Box<str>,
+        /// Its value.
+        found: Box<str>,
     },
-    /// The model does not have the language.
+    /// An argument that does not fit the model or the other arguments, or a call at the wrong time.
+    InvalidInput {
+        /// Which text or segment of the call, from 0.
+        index: Option<usize>,
+        /// The argument, and the line in it.
+        operand: Box<str>,
+        /// What the call needs.
+        expected: Box<str>,
+        /// What was found.
+        found: Box<str>,
+    },
+    /// The model lacks a language, has none to choose from, or needs one.
     Language {
-        /// The code.
-        code: String,
-        /// The most similar languages of the model.
+        /// Which: `"language"`, `"source language"` or `"target language"`.
+        operand: &'static str,
+        /// What the model has.
+        expected: Cow<'static, str>,
+        /// The code that was asked for, if one was.
+        found: Option<Box<str>>,
+        /// Languages of the model; if a code was asked for, the most similar ones.
         nearest: Vec<String>,
     },
-    /// A language was given for a model of one direction.
-    NoLanguages {
-        /// The code.
-        code: String,
+    /// The operating system cannot read or write a file or a stream.
+    Io {
+        /// `"read"`, `"written"` or another participle.
+        action: &'static str,
+        /// The file or the stream.
+        path: Box<str>,
+        /// The error of the operating system.
+        error: io::Error,
     },
-    /// The model requires a language.
-    LanguageNeeded {
-        /// `source` or `target`.
-        side: &'static str,
-        /// The number of languages of the model.
-        languages: usize,
-        /// Some of the languages.
-        some: Vec<String>,
-    },
-    /// Two texts were given to a family that encodes single texts.
-    NoPairs {
-        /// The family.
-        found: String,
-    },
-    /// A text cannot be segmented.
-    Text {
-        /// The cause.
-        reason: String,
-    },
+    /// What the model layer reports.
+    #[cfg(any(feature = "bulk", feature = "models", feature = "vad"))]
+    Model(simdformer::Error),
 }
 
-impl fmt::Display for TextError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+/// An error is passed on by many calls, so it stays small.
+const _: () = assert!(size_of::<Error>() <= 88);
+
+/// Where an error is made, in an order that reads as its text does.
+#[allow(dead_code, reason = "each feature makes some of them")]
+impl Error {
+    pub(crate) fn not_found(
+        operand: &Path,
+        expected: impl Into<Box<str>>,
+        found: impl fmt::Display,
+    ) -> Self {
+        let (expected, found) = (expected.into(), found.to_string().into());
+        Self::NotFound { operand: path_text(operand), expected, found }
+    }
+
+    pub(crate) fn unsupported(
+        operand: impl Into<Box<str>>,
+        expected: impl Into<Box<str>>,
+        found: impl fmt::Display,
+    ) -> Self {
+        let (operand, expected) = (operand.into(), expected.into());
+        let found = found.to_string().into();
+        Self::Unsupported { operand, expected, found }
+    }
+
+    pub(crate) fn corrupt(
+        operand: impl Into<Box<str>>,
+        expected: impl Into<Box<str>>,
+        found: impl fmt::Display,
+    ) -> Self {
+        let (operand, expected) = (operand.into(), expected.into());
+        let found = found.to_string().into();
+        Self::Corrupt { operand, expected, found }
+    }
+
+    pub(crate) fn conflict(
+        operand: &Path,
+        expected: impl Into<Box<str>>,
+        found: impl fmt::Display,
+    ) -> Self {
+        let (expected, found) = (expected.into(), found.to_string().into());
+        Self::Conflict { operand: path_text(operand), expected, found }
+    }
+
+    pub(crate) fn invalid_option(
+        operand: impl Into<Box<str>>,
+        expected: impl Into<Box<str>>,
+        found: impl fmt::Display,
+    ) -> Self {
+        let (operand, expected) = (operand.into(), expected.into());
+        let found = found.to_string().into();
+        Self::InvalidOption { operand, expected, found }
+    }
+
+    pub(crate) fn invalid_input(
+        operand: impl Into<Box<str>>,
+        expected: impl Into<Box<str>>,
+        found: impl fmt::Display,
+    ) -> Self {
+        let (operand, expected) = (operand.into(), expected.into());
+        let found = found.to_string().into();
+        Self::InvalidInput { index: None, operand, expected, found }
+    }
+
+    /// A text that is too long to be segmented, `found` bytes.
+    pub(crate) fn too_long(most: usize, found: impl fmt::Display) -> Self {
+        let expected = format!("at most {most} bytes after normalization, to be segmented");
+        Self::invalid_input("text", expected, found)
+    }
+
+    /// The model lacks the language `code`.
+    pub(crate) fn no_language(code: &str, nearest: Vec<String>) -> Self {
+        let expected = Cow::Borrowed("one of the model's languages");
+        Self::Language { operand: "language", expected, found: Some(code.into()), nearest }
+    }
+
+    /// The model has no languages, asked for was `code`.
+    pub(crate) fn no_languages(code: &str) -> Self {
+        let expected = Cow::Borrowed("none, as the model has no languages to choose from");
+        Self::Language {
+            operand: "language",
+            expected,
+            found: Some(code.into()),
+            nearest: Vec::new(),
+        }
+    }
+
+    /// The model has several languages, and no code was given.
+    pub(crate) fn language_needed(
+        operand: &'static str,
+        expected: String,
+        some: Vec<String>,
+    ) -> Self {
+        Self::Language { operand, expected: expected.into(), found: None, nearest: some }
+    }
+
+    /// The operating system cannot read `path`.
+    pub(crate) fn unreadable(path: &Path, error: io::Error) -> Self {
+        Self::Io { action: "read", path: path_text(path), error }
+    }
+
+    /// The operating system cannot write `path`.
+    pub(crate) fn unwritable(path: &Path, error: io::Error) -> Self {
+        Self::Io { action: "written", path: path_text(path), error }
+    }
+
+    /// The same error in the file or the part `outer`.
+    pub(crate) fn inside(self, outer: impl fmt::Display) -> Self {
+        let inside = |operand: Box<str>| match &*operand {
+            "" => outer.to_string().into(),
+            operand => format!("{outer}: {operand}").into_boxed_str(),
+        };
         match self {
-            Self::Io { path, error } => write!(f, "cannot read {}: {error}", path.display()),
-            Self::File { path, reason } => write!(f, "{}: {reason}", path.display()),
-            Self::Spm { path, error } => write!(f, "{}: {error}", path.display()),
-            Self::Missing { directory, expected } => {
-                write!(f, "{}: expected {}, found none", directory.display(), expected.join(" or "))
+            Self::Unsupported { operand, expected, found } => {
+                Self::Unsupported { operand: inside(operand), expected, found }
             }
-            Self::Family { found, known } => {
-                write!(f, "expected a tokenizer of {}, found {found:?}", known.join(", "))
+            Self::Corrupt { operand, expected, found } => {
+                Self::Corrupt { operand: inside(operand), expected, found }
             }
-            Self::Shared => f.write_str(
-                "expected a tokenizer of its own, found one that a translator with another prefix shares",
-            ),
-            Self::Language { code, nearest } => {
-                write!(f, "the model has no language {code:?}; nearest: {}", nearest.join(", "))
-            }
-            Self::NoLanguages { code } => {
-                write!(f, "the model has no languages to choose from, asked for was {code:?}")
-            }
-            Self::LanguageNeeded { side, languages, some } => write!(
-                f,
-                "the model has {languages} languages and needs to know the {side} language: {}, ...",
-                some.join(", ")
-            ),
-            Self::NoPairs { found } => write!(
-                f,
-                "expected a tokenizer of pairs (BERT, DistilBERT, MPNet, RoBERTa, XLM-R), found {found}"
-            ),
-            Self::Text { reason } => write!(f, "the text cannot be segmented: {reason}"),
+            other => other,
         }
     }
 }
 
-impl core::error::Error for TextError {}
+/// A path as the operand of an error.
+pub(crate) fn path_text(path: &Path) -> Box<str> {
+    path.display().to_string().into()
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotFound { operand, expected, found }
+            | Self::Unsupported { operand, expected, found }
+            | Self::Corrupt { operand, expected, found }
+            | Self::Conflict { operand, expected, found }
+            | Self::InvalidOption { operand, expected, found }
+            | Self::InvalidInput { operand, expected, found, .. } => {
+                if let Self::InvalidInput { index: Some(index), .. } = self {
+                    write!(f, "text {index}: ")?;
+                }
+                if !operand.is_empty() {
+                    write!(f, "{operand}: ")?;
+                }
+                write!(f, "expected {expected}, found {found}")
+            }
+            Self::Language { operand, expected, found, nearest } => {
+                write!(f, "{operand}: expected {expected}, found ")?;
+                let listed = match found {
+                    Some(code) => write!(f, "{code:?}").map(|()| "nearest")?,
+                    None => f.write_str("none").map(|()| "some of them")?,
+                };
+                match &nearest[..] {
+                    [] => Ok(()),
+                    nearest => write!(f, "; {listed}: {}", nearest.join(", ")),
+                }
+            }
+            Self::Io { action, path, error } => write!(f, "{path}: cannot be {action}: {error}"),
+            #[cfg(any(feature = "bulk", feature = "models", feature = "vad"))]
+            Self::Model(error) => error.fmt(f),
+        }
+    }
+}
+
+impl core::error::Error for Error {
+    /// The source of the cause; the text already contains the cause itself.
+    fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
+        match self {
+            Self::Io { error, .. } => error.source(),
+            #[cfg(any(feature = "bulk", feature = "models", feature = "vad"))]
+            Self::Model(error) => error.source(),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(any(feature = "bulk", feature = "models", feature = "vad"))]
+impl From<simdformer::Error> for Error {
+    fn from(error: simdformer::Error) -> Self {
+        Self::Model(error)
+    }
+}

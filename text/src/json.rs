@@ -6,13 +6,15 @@
 use crate::checkpoint_directory::{Directory, short, token};
 use crate::detect_family::Family;
 use crate::encoding::Encoded;
-use crate::error::TextError;
+use crate::error::Error;
 use crate::incremental_decoder::{Rule, State};
 use crate::languages::Language;
 use crate::limits;
 use crate::special_tokens::{Special, Specials};
 use crate::tokenizer_json_checks;
-use crate::tokenizer_stages::{self, Decoders, LimitedNormalizer, Normalizers};
+use crate::tokenizer_stages::{
+    self, Decoders, LimitedNormalizer, Normalizers, no_tokenizer, not_segmented,
+};
 use crate::truncate_pair::longest_first;
 use serde_json::{Value, json};
 use std::ops::Range;
@@ -54,7 +56,7 @@ const CONTROLS: [(&str, &str); 6] = [
 ];
 
 impl Json {
-    pub(crate) fn read(directory: &Directory, family: Family) -> Result<Self, TextError> {
+    pub(crate) fn read(directory: &Directory, family: Family) -> Result<Self, Error> {
         let (name, value) = if directory.has(FILE) {
             (FILE, directory.json(FILE, limits::TOKENIZER)?)
         } else {
@@ -76,12 +78,12 @@ impl Json {
                 _ => return Err(directory.missing(&["sentencepiece.bpe.model", FILE])),
             }
         };
-        let wrong = |reason: &str| directory.wrong(name, reason);
+        let wrong = |error: Error| error.inside(directory.path(name).display());
         // Unigram models have its id, all others its text.
         let unknown = |key: &str| value.pointer(&format!("/model/{key}"));
         let id = unknown("unk_id").and_then(Value::as_u64).and_then(|id| u32::try_from(id).ok());
         let token = unknown("unk_token").and_then(Value::as_str).map(str::to_owned);
-        let (tokenizer, rule) = build(value).map_err(|reason| wrong(&reason))?;
+        let (tokenizer, rule) = build(value).map_err(wrong)?;
         let unknown = id.or_else(|| tokenizer.token_to_id(&token?));
         let controls = Specials::new(Vec::new());
         let mut json = Self { tokenizer, rule, family, controls, unknown };
@@ -91,7 +93,7 @@ impl Json {
 
     /// The tokens that control the model: those that `tokenizer_config.json` names, and the languages; all special ones of
     /// Whisper.
-    fn find_controls(&self, directory: &Directory) -> Result<Specials, TextError> {
+    fn find_controls(&self, directory: &Directory) -> Result<Specials, Error> {
         let mut tokens: Vec<Special> = Vec::new();
         for (key, default) in CONTROLS {
             let text = directory.tokenizer.token(key, default)?;
@@ -123,11 +125,11 @@ impl Json {
     }
 
     /// Lowercases texts before the normalizers of the file.
-    pub(crate) fn lower_case(&mut self) -> Result<(), TextError> {
+    pub(crate) fn lower_case(&mut self) -> Result<(), Error> {
         let normalizers = self.tokenizer.get_normalizer().cloned().unwrap_or_default();
         // This also normalizes the added tokens of the file again.
         let done = self.tokenizer.with_normalizer(Some(normalizers.with_lower_case()));
-        done.map(|_| ()).map_err(|error| TextError::Text { reason: error.to_string() })
+        done.map(|_| ()).map_err(not_segmented)
     }
 
     /// Encodes a text with the special tokens of the file, and appends the bytes of each token to `spans`: none of a special
@@ -139,9 +141,8 @@ impl Json {
         most: Option<usize>,
         (prefix, forced_bos): (Vec<u32>, Option<u32>),
         spans: Option<&mut Vec<Range<usize>>>,
-    ) -> Result<Encoded, TextError> {
-        let wrong = |error: tokenizers::Error| TextError::Text { reason: error.to_string() };
-        let mut encoding = self.segment_as(text, plain, spans.is_some()).map_err(wrong)?;
+    ) -> Result<Encoded, Error> {
+        let mut encoding = self.segment_as(text, plain, spans.is_some()).map_err(not_segmented)?;
         let added = self.tokenizer.get_post_processor().map_or(0, |p| p.added_tokens(false));
         let blank = encoding.is_empty();
         let tokens = encoding.len() + added;
@@ -151,7 +152,7 @@ impl Json {
         }
         // The processor of RoBERTa trims the offsets each time it runs.
         let mut offsets = encoding.get_offsets().to_vec().into_iter();
-        let encoding = self.tokenizer.post_process(encoding, None, true).map_err(wrong)?;
+        let encoding = self.tokenizer.post_process(encoding, None, true).map_err(not_segmented)?;
         if let Some(spans) = spans {
             // A special token that the file adds has no place in the text.
             let added = encoding.get_special_tokens_mask().iter().map(|&added| added == 1);
@@ -169,10 +170,10 @@ impl Json {
         texts: [&str; 2],
         most: Option<usize>,
         prefix: Vec<u32>,
-    ) -> Result<Encoded, TextError> {
-        let wrong = |error: tokenizers::Error| TextError::Text { reason: error.to_string() };
+    ) -> Result<Encoded, Error> {
         let [first, second] = texts.map(|text| self.segment(text, false));
-        let (mut first, mut second) = (first.map_err(wrong)?, second.map_err(wrong)?);
+        let (mut first, mut second) =
+            (first.map_err(not_segmented)?, second.map_err(not_segmented)?);
         let added = self.tokenizer.get_post_processor().map_or(0, |p| p.added_tokens(true));
         let blank = first.is_empty() && second.is_empty();
         let tokens = first.len() + second.len() + added;
@@ -185,7 +186,8 @@ impl Json {
         }
         // Some processors do not change the types.
         second.set_type_ids(vec![1; second.len()]);
-        let encoding = self.tokenizer.post_process(first, Some(second), true).map_err(wrong)?;
+        let encoding =
+            self.tokenizer.post_process(first, Some(second), true).map_err(not_segmented)?;
         let ids = encoding.get_ids().to_vec();
         let types = self.types(&encoding);
         Ok(Encoded { ids, types, prefix, forced_bos: None, truncated, tokens, blank })
@@ -206,9 +208,9 @@ impl Json {
         plain: bool,
         ids: &mut Vec<u32>,
         spans: Option<&mut Vec<Range<usize>>>,
-    ) -> Result<(), TextError> {
+    ) -> Result<(), Error> {
         let encoding = self.segment_as(text, plain, spans.is_some());
-        let encoding = encoding.map_err(|error| TextError::Text { reason: error.to_string() })?;
+        let encoding = encoding.map_err(not_segmented)?;
         ids.extend_from_slice(encoding.get_ids());
         if let Some(spans) = spans {
             spans.extend(encoding.get_offsets().iter().map(|&(start, end)| start..end));
@@ -336,14 +338,13 @@ impl Json {
 
 /// Builds the tokenizer of a file from its parts, and the rule for decoding its tokens. Truncation and padding are
 /// not read: this crate reports long texts to the caller, and never pads.
-fn build(mut value: Value) -> Result<(Tokenizer, Rule), String> {
+fn build(mut value: Value) -> Result<(Tokenizer, Rule), Error> {
     if !value.is_object() {
-        return Err("expected a JSON object".to_owned());
+        return Err(Error::corrupt("", "a JSON object", short(&value)));
     }
     let rules = tokenizer_json_checks::check(&value)?;
-    let wrong = |error: &dyn std::fmt::Display| format!("expected a tokenizer: {error}");
     if let Some(found) = value.get("version").filter(|&version| version != "1.0") {
-        return Err(format!("expected a tokenizer of version \"1.0\", found {found}"));
+        return Err(Error::corrupt("", "a tokenizer of version \"1.0\"", found));
     }
     let added = added_tokens(value["added_tokens"].take())?;
     // The readers of the parts borrow from text, so each part is serialized again. `take` frees its tree.
@@ -351,17 +352,18 @@ fn build(mut value: Value) -> Result<(Tokenizer, Rule), String> {
         ["model", "normalizer", "pre_tokenizer", "post_processor", "decoder"]
             .map(|part| value[part].take().to_string());
     drop(value);
-    let model: Option<ModelWrapper> = serde_json::from_str(&model).map_err(|e| wrong(&e))?;
-    let Some(model) = model else { return Err(wrong(&"its model is missing")) };
+    let model: Option<ModelWrapper> = serde_json::from_str(&model).map_err(|e| no_tokenizer(&e))?;
+    let Some(model) = model else { return Err(no_tokenizer(&"its model is missing")) };
     let normalizer: Option<NormalizerWrapper> =
-        serde_json::from_str(&normalizer).map_err(|e| wrong(&e))?;
+        serde_json::from_str(&normalizer).map_err(|e| no_tokenizer(&e))?;
     let normalizer = normalizer.map(|whole| Normalizers::new(whole, rules)).transpose()?;
     let pre_tokenizer: Option<PreTokenizerWrapper> =
-        serde_json::from_str(&pre_tokenizer).map_err(|e| wrong(&e))?;
+        serde_json::from_str(&pre_tokenizer).map_err(|e| no_tokenizer(&e))?;
     pre_tokenizer.as_ref().map_or(Ok(()), tokenizer_stages::check_pre_tokenizer)?;
     let post_processor: Option<PostProcessorWrapper> =
-        serde_json::from_str(&post_processor).map_err(|e| wrong(&e))?;
-    let decoder: Option<DecoderWrapper> = serde_json::from_str(&decoder).map_err(|e| wrong(&e))?;
+        serde_json::from_str(&post_processor).map_err(|e| no_tokenizer(&e))?;
+    let decoder: Option<DecoderWrapper> =
+        serde_json::from_str(&decoder).map_err(|e| no_tokenizer(&e))?;
     let rule = match &decoder {
         Some(DecoderWrapper::ByteLevel(_)) => Rule::ByteLevel,
         Some(DecoderWrapper::Metaspace(spaces)) => Rule::Spaces {
@@ -381,32 +383,32 @@ fn build(mut value: Value) -> Result<(Tokenizer, Rule), String> {
         .with_post_processor(post_processor)
         .with_decoder(decoder.map(Decoders::new).transpose()?)
         .build()
-        .map_err(|e| wrong(&e))?;
-    tokenizer_stages::check_added(&added, tokenizer.get_normalizer()).map_err(|e| wrong(&e))?;
-    tokenizer.add_tokens(added).map_err(|e| wrong(&e))?;
+        .map_err(|e| no_tokenizer(&e))?;
+    tokenizer_stages::check_added(&added, tokenizer.get_normalizer())?;
+    tokenizer.add_tokens(added).map_err(|e| no_tokenizer(&e))?;
     Ok((tokenizer, rule))
 }
 
 /// `added_tokens`. Their ids follow from the vocabulary; the reader warns of other ids and uses its own.
-fn added_tokens(value: Value) -> Result<Vec<AddedToken>, String> {
+fn added_tokens(value: Value) -> Result<Vec<AddedToken>, Error> {
     let tokens = match value {
         Value::Null => Vec::new(),
         Value::Array(tokens) => tokens,
-        found => return Err(format!("expected a list of added_tokens, found {}", short(&found))),
+        found => return Err(Error::corrupt("", "a list of added_tokens", short(&found))),
     };
     let (most, found) = (limits::ADDED_TOKENS, tokens.len());
     if found > most {
-        return Err(format!("expected at most {most} added_tokens, found {found}"));
+        return Err(Error::corrupt("", format!("at most {most} added_tokens"), found));
     }
     let read = |entry: Value| {
         if let Some(text) = entry["content"].as_str() {
             token(text)?;
         }
         if entry["id"].as_u64().is_none_or(|id| id > u64::from(u32::MAX)) {
-            return Err(format!("expected an added token with an id, found {}", short(&entry)));
+            return Err(Error::corrupt("", "an added token with an id", short(&entry)));
         }
         serde_json::from_value(entry)
-            .map_err(|error| format!("expected a tokenizer: added_tokens: {error}"))
+            .map_err(|error| no_tokenizer(&format_args!("added_tokens: {error}")))
     };
     tokens.into_iter().map(read).collect()
 }
@@ -421,19 +423,19 @@ fn is_time(token: &str) -> bool {
 }
 
 /// Reads a file of lines.
-fn lines(directory: &Directory, name: &str) -> Result<String, TextError> {
+fn lines(directory: &Directory, name: &str) -> Result<String, Error> {
     let bytes = directory.read(name, limits::VOCABULARY.bytes)?;
     let found = bytes.iter().filter(|&&byte| byte == b'\n').count();
     if found > limits::LINES {
-        let reason = format!("expected at most {} lines, found {found}", limits::LINES);
-        return Err(directory.wrong(name, &reason));
+        let expected = format!("at most {} lines", limits::LINES);
+        return Err(directory.wrong(name, expected, found));
     }
     String::from_utf8(bytes)
-        .map_err(|error| directory.wrong(name, &format!("expected UTF-8: {error}")))
+        .map_err(|error| directory.wrong(name, "UTF-8", format_args!("an {error}")))
 }
 
 /// Converts a `vocab.txt` of BERT or MPNet to a `tokenizer.json`.
-fn word_piece(directory: &Directory) -> Result<Value, TextError> {
+fn word_piece(directory: &Directory) -> Result<Value, Error> {
     const NAME: &str = "vocab.txt";
     let text = lines(directory, NAME)?;
     let lines = text.strip_suffix('\n').unwrap_or(&text).split('\n');
@@ -455,7 +457,7 @@ fn word_piece(directory: &Directory) -> Result<Value, TextError> {
         .collect::<Result<_, _>>()?;
     for name in &names[..4] {
         if !vocabulary.contains_key(name) {
-            return Err(directory.wrong(NAME, &format!("expected {name:?} in it, found none")));
+            return Err(directory.wrong(NAME, format!("{name:?} in it"), "none"));
         }
     }
     let lower = settings.flag("do_lower_case", true)?;
@@ -495,7 +497,7 @@ fn word_piece(directory: &Directory) -> Result<Value, TextError> {
 }
 
 /// Converts a `vocab.json` and a `merges.txt` of RoBERTa or BART to a `tokenizer.json`.
-fn byte_level(directory: &Directory) -> Result<Value, TextError> {
+fn byte_level(directory: &Directory) -> Result<Value, Error> {
     const NAME: &str = "merges.txt";
     let vocabulary = directory.vocabulary("vocab.json")?;
     let vocabulary: serde_json::Map<String, Value> =
@@ -519,9 +521,7 @@ fn byte_level(directory: &Directory) -> Result<Value, TextError> {
         .collect::<Result<_, _>>()?;
     let id = |name: &str| {
         let found = vocabulary.get(name);
-        found.ok_or_else(|| {
-            directory.wrong("vocab.json", &format!("expected {name:?} in it, found none"))
-        })
+        found.ok_or_else(|| directory.wrong("vocab.json", format!("{name:?} in it"), "none"))
     };
     let (sep, cls) = (&names[1], &names[4]);
     Ok(json!({

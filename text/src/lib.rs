@@ -79,11 +79,11 @@ mod vocabulary_files;
 
 pub use detect_family::Family;
 pub use encoding::Encoded;
-pub use error::TextError;
+pub use error::Error;
 pub use languages::{Direction, Language};
 pub use nearest_words::nearest;
 pub use repetition::Repetition;
-pub use spm::{SentencePiece, SpmError};
+pub use spm::SentencePiece;
 pub use token_stream::DecodeStream;
 pub use tokenizer::Tokenizer;
 

@@ -4,6 +4,7 @@
 //! compiler uses its full memory limit, tens of megabytes, before it rejects the pattern. So patterns are checked
 //! before they are compiled.
 
+use crate::error::Error;
 use serde_json::Value;
 
 /// Bytes of a pattern; the longest published ones list the letters of Unicode in about 3,000.
@@ -13,17 +14,24 @@ const LONGEST: usize = 8 << 10;
 const MOST: u64 = 100;
 
 /// Rejects patterns, at any level of nesting, that are too long or repeat a part too often.
-pub(crate) fn check(value: &Value) -> Result<(), String> {
+pub(crate) fn check(value: &Value) -> Result<(), Error> {
     match value {
         Value::Array(several) => several.iter().try_for_each(check),
         Value::Object(keys) => keys.iter().try_for_each(|(key, value)| match value {
-            Value::String(pattern) if key == "Regex" && pattern.len() > LONGEST => Err(format!(
-                "expected a pattern of at most {LONGEST} bytes, found one of {}",
-                pattern.len()
-            )),
-            Value::String(pattern) if key == "Regex" && copies(pattern) > MOST => Err(format!(
-                "expected a pattern that repeats nothing more than {MOST} times, found {pattern:?}"
-            )),
+            Value::String(pattern) if key == "Regex" && pattern.len() > LONGEST => {
+                Err(Error::corrupt(
+                    "",
+                    format!("a pattern of at most {LONGEST} bytes"),
+                    format!("one of {}", pattern.len()),
+                ))
+            }
+            Value::String(pattern) if key == "Regex" && copies(pattern) > MOST => {
+                Err(Error::corrupt(
+                    "",
+                    format!("a pattern that repeats nothing more than {MOST} times"),
+                    format!("{pattern:?}"),
+                ))
+            }
             value => check(value),
         }),
         _ => Ok(()),

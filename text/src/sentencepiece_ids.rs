@@ -1,7 +1,7 @@
 //! Families that use a SentencePiece file: converts its ids to those of the model and back.
 
 use crate::checkpoint_directory::Directory;
-use crate::error::TextError;
+use crate::error::Error;
 use crate::limits;
 use crate::special_tokens::{Part, Special, Specials};
 use crate::spm::{self, SentencePiece};
@@ -53,10 +53,9 @@ enum Out {
     Foreign(Box<str>),
 }
 
-pub(crate) fn read_model(directory: &Directory, name: &str) -> Result<SentencePiece, TextError> {
+pub(crate) fn read_model(directory: &Directory, name: &str) -> Result<SentencePiece, Error> {
     let bytes = directory.read(name, limits::MODEL_BYTES)?;
-    SentencePiece::from_bytes(&bytes)
-        .map_err(|error| TextError::Spm { path: directory.path(name), error })
+    SentencePiece::from_bytes(&bytes).map_err(|error| error.inside(directory.path(name).display()))
 }
 
 impl Side {
@@ -143,7 +142,7 @@ impl Pieces {
         Reading { target, plain }: Reading,
         ids: &mut Vec<u32>,
         mut spans: Option<&mut Vec<Range<usize>>>,
-    ) -> Result<(), TextError> {
+    ) -> Result<(), Error> {
         let side = if target { &self.target } else { &self.source };
         let Some(model) = self.models.get(side.model) else { return Ok(()) };
         self.specials.split(text, plain, |place, part| {
@@ -201,7 +200,7 @@ impl Pieces {
             {
                 of_lower_case(whole, place.start, &mut spans[first..]);
             }
-            done.map_err(|error| TextError::Text { reason: error.to_string() })
+            done
         })
     }
 

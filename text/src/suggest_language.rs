@@ -1,18 +1,15 @@
 //! Finds a language by its code, and suggests similar codes.
 
-use crate::error::TextError;
+use crate::error::Error;
 use crate::languages::Language;
 
 /// The language with exactly this code.
-pub(crate) fn find<'l>(code: &str, languages: &'l [Language]) -> Result<&'l Language, TextError> {
+pub(crate) fn find<'l>(code: &str, languages: &'l [Language]) -> Result<&'l Language, Error> {
     if languages.is_empty() {
-        return Err(TextError::NoLanguages { code: code.to_owned() });
+        return Err(Error::no_languages(code));
     }
     let at = languages.binary_search_by(|language| language.code().cmp(code));
-    at.map(|at| &languages[at]).map_err(|_| TextError::Language {
-        code: code.to_owned(),
-        nearest: nearest(code, languages),
-    })
+    at.map(|at| &languages[at]).map_err(|_| Error::no_language(code, nearest(code, languages)))
 }
 
 /// The languages whose codes are the most similar to `code`, the most similar first.

@@ -1,7 +1,7 @@
 //! The texts that T5 and its relatives read before a sentence: `translate English to German: `.
 
 use crate::checkpoint_directory::Settings;
-use crate::error::TextError;
+use crate::error::Error;
 use crate::languages::Direction;
 use crate::sentences::language_code;
 use serde_json::Value;
@@ -34,7 +34,7 @@ fn fits(asked: Option<&str>, of_task: &str) -> bool {
 }
 
 impl TaskPrefixes {
-    pub(crate) fn read(config: &Settings) -> Result<Self, TextError> {
+    pub(crate) fn read(config: &Settings) -> Result<Self, Error> {
         const KEY: &str = "task_specific_params";
         let Some(tasks) = config.get(KEY) else { return Ok(Self::default()) };
         let wrong =
@@ -72,10 +72,7 @@ impl TaskPrefixes {
     ///
     /// # Errors
     /// There are translations, but none of the languages that were asked for.
-    pub(crate) fn choose(
-        &self,
-        direction: &Direction<'_>,
-    ) -> Result<Option<(&str, &str)>, TextError> {
+    pub(crate) fn choose(&self, direction: &Direction<'_>) -> Result<Option<(&str, &str)>, Error> {
         let Direction { source, target } = *direction;
         let translations = || self.0.iter().filter_map(|task| Some((task, task.languages()?)));
         let mut fitting = translations()
@@ -97,7 +94,7 @@ impl TaskPrefixes {
                 if nearest.is_empty() {
                     return Ok(None);
                 }
-                Err(TextError::Language { code: code.to_owned(), nearest })
+                Err(Error::no_language(code, nearest))
             }
         }
     }

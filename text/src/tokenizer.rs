@@ -3,7 +3,7 @@
 use crate::checkpoint_directory::{Directory, tokenizer_folder};
 use crate::detect_family::Family;
 use crate::encoding::Encoded;
-use crate::error::TextError;
+use crate::error::Error;
 use crate::languages::{Direction, Language};
 use crate::nearest_words::nearest;
 use crate::sentencepiece_ids::Reading;
@@ -48,7 +48,7 @@ impl Tokenizer {
     /// # Errors
     /// The family is unknown; or a file is missing, truncated, not regular, larger than any published one, or
     /// inconsistent. The error has the file's name, what was expected and what was found.
-    pub fn from_dir(path: impl AsRef<Path>) -> Result<Self, TextError> {
+    pub fn from_dir(path: impl AsRef<Path>) -> Result<Self, Error> {
         let directory = Directory::open(&tokenizer_folder(path.as_ref())?)?;
         let family = Family::of(&directory)?;
         let parts = match family {
@@ -72,13 +72,13 @@ impl Tokenizer {
     }
 
     /// Reads the settings that all families have in common.
-    fn with_settings(mut parts: Parts, directory: &Directory) -> Result<Self, TextError> {
+    fn with_settings(mut parts: Parts, directory: &Directory) -> Result<Self, Error> {
         let (config, tokenizer) = (&directory.config, &directory.tokenizer);
         parts.languages.sort_unstable();
         parts.languages.dedup_by(|a, b| a.code() == b.code());
         let language = |key, older| {
             let code = tokenizer.text(key)?.or(tokenizer.text(older)?);
-            Ok::<_, TextError>(code.map(str::to_owned))
+            Ok::<_, Error>(code.map(str::to_owned))
         };
         let source = language("src_lang", "source_lang")?;
         let target = language("tgt_lang", "target_lang")?;
@@ -168,7 +168,7 @@ impl Tokenizer {
     }
 
     /// The prefix of a text.
-    fn prefix(&self, text: &str, direction: &Direction<'_>) -> Result<&str, TextError> {
+    fn prefix(&self, text: &str, direction: &Direction<'_>) -> Result<&str, Error> {
         let prefix = match &self.prefix {
             Some(prefix) => prefix,
             None => self.tasks.choose(direction)?.map_or("", |(prefix, _)| prefix),
@@ -204,12 +204,16 @@ impl Tokenizer {
     /// sentence-transformers asks for. Special tokens in a text keep their spelling, and their meaning.
     ///
     /// # Errors
-    /// [`TextError::Text`] if the added tokens of the file cannot be lowercased; [`TextError::Shared`] if a translator with
-    /// another prefix uses the tokenizer.
-    pub fn with_lower_case(mut self) -> Result<Self, TextError> {
+    /// [`Error::InvalidInput`] if the added tokens of the file cannot be lowercased, or a translator with another prefix
+    /// uses the tokenizer.
+    pub fn with_lower_case(mut self) -> Result<Self, Error> {
         match Arc::get_mut(&mut self.parts) {
             Some(parts) => parts.engine.lower_case()?,
-            None => return Err(TextError::Shared),
+            None => {
+                let (expected, found) =
+                    ("a tokenizer of its own", "one that a translator with another prefix shares");
+                return Err(Error::invalid_input("tokenizer", expected, found));
+            }
         }
         Ok(self)
     }
@@ -221,8 +225,8 @@ impl Tokenizer {
     ///
     /// # Errors
     /// The model does not have the language (the error lists the most similar ones), requires a language, or has no
-    /// languages. [`TextError::Text`] if the file's normalizers produce more than 32 bytes for each byte of the text.
-    pub fn encode(&self, text: &str, direction: &Direction<'_>) -> Result<Encoded, TextError> {
+    /// languages. [`Error::InvalidInput`] if the file's normalizers produce more than 32 bytes for each byte of the text.
+    pub fn encode(&self, text: &str, direction: &Direction<'_>) -> Result<Encoded, Error> {
         self.encode_into(text, direction, false, None)
     }
 
@@ -233,7 +237,7 @@ impl Tokenizer {
     ///
     /// # Errors
     /// Those of [`encode`](Self::encode).
-    pub fn encode_text(&self, text: &str, direction: &Direction<'_>) -> Result<Encoded, TextError> {
+    pub fn encode_text(&self, text: &str, direction: &Direction<'_>) -> Result<Encoded, Error> {
         self.encode_into(without_byte_order_mark(text), direction, true, None)
     }
 
@@ -246,7 +250,7 @@ impl Tokenizer {
         &self,
         text: &str,
         direction: &Direction<'_>,
-    ) -> Result<(Encoded, Vec<Range<usize>>), TextError> {
+    ) -> Result<(Encoded, Vec<Range<usize>>), Error> {
         let mut spans = Vec::new();
         let own = without_byte_order_mark(text);
         let encoded = self.encode_into(own, direction, true, Some(&mut spans))?;
@@ -283,7 +287,7 @@ impl Tokenizer {
         &self,
         text: &str,
         direction: &Direction<'_>,
-    ) -> Result<(Encoded, Vec<Range<usize>>), TextError> {
+    ) -> Result<(Encoded, Vec<Range<usize>>), Error> {
         let mut spans = Vec::new();
         let encoded = self.encode_into(text, direction, false, Some(&mut spans))?;
         in_order(text, &mut spans);
@@ -296,7 +300,7 @@ impl Tokenizer {
         direction: &Direction<'_>,
         plain: bool,
         mut spans: Option<&mut Vec<Range<usize>>>,
-    ) -> Result<Encoded, TextError> {
+    ) -> Result<Encoded, Error> {
         let prefix = self.prefix(text, direction)?;
         if prefix.is_empty() {
             return self.encode_whole(text, direction, plain, spans);
@@ -323,7 +327,7 @@ impl Tokenizer {
         direction: &Direction<'_>,
         plain: bool,
         mut spans: Option<&mut Vec<Range<usize>>>,
-    ) -> Result<Encoded, TextError> {
+    ) -> Result<Encoded, Error> {
         let prompt = self.prompt(direction)?;
         let mut content = Vec::new();
         #[cfg(feature = "json")]
@@ -364,15 +368,16 @@ impl Tokenizer {
     /// ```
     ///
     /// # Errors
-    /// [`TextError::NoPairs`] if the family encodes single texts only; [`TextError::Text`] if a text cannot be
+    /// [`Error::InvalidInput`] if the family encodes single texts only, or a text cannot be
     /// segmented.
-    pub fn encode_pair(&self, first: &str, second: &str) -> Result<Encoded, TextError> {
+    pub fn encode_pair(&self, first: &str, second: &str) -> Result<Encoded, Error> {
         let family = self.parts.family;
         if !matches!(
             family,
             Family::WordPiece | Family::ByteLevel | Family::XlmRoberta | Family::Camembert
         ) {
-            return Err(TextError::NoPairs { found: format!("{family:?}") });
+            let expected = "a tokenizer of pairs (BERT, DistilBERT, MPNet, RoBERTa, XLM-R)";
+            return Err(Error::invalid_input("", expected, format_args!("{family:?}")));
         }
         let prefix: Vec<u32> = self.parts.start.into_iter().collect();
         #[cfg(feature = "json")]
@@ -400,8 +405,8 @@ impl Tokenizer {
     /// special token is encoded as that token.
     ///
     /// # Errors
-    /// [`TextError::Text`] if the text cannot be segmented.
-    pub fn encode_target(&self, text: &str) -> Result<Vec<u32>, TextError> {
+    /// [`Error::InvalidInput`] if the text cannot be segmented.
+    pub fn encode_target(&self, text: &str) -> Result<Vec<u32>, Error> {
         let mut ids = Vec::new();
         let reading = Reading { target: true, plain: false };
         self.parts.engine.encode(text, reading, &mut ids, None)?;
@@ -412,8 +417,8 @@ impl Tokenizer {
     /// [`encode_text`](Self::encode_text).
     ///
     /// # Errors
-    /// [`TextError::Text`] if the text cannot be segmented.
-    pub fn encode_target_text(&self, text: &str) -> Result<Vec<u32>, TextError> {
+    /// [`Error::InvalidInput`] if the text cannot be segmented.
+    pub fn encode_target_text(&self, text: &str) -> Result<Vec<u32>, Error> {
         let mut ids = Vec::new();
         let reading = Reading { target: true, plain: true };
         self.parts.engine.encode(without_byte_order_mark(text), reading, &mut ids, None)?;
@@ -489,24 +494,19 @@ impl Tokenizer {
     }
 
     /// The tokens around a text and at the start of the decoder.
-    fn prompt(&self, direction: &Direction<'_>) -> Result<Prompt, TextError> {
-        let language = |code: Option<&str>, default: &Option<String>, side| match code {
+    fn prompt(&self, direction: &Direction<'_>) -> Result<Prompt, Error> {
+        let language = |code: Option<&str>, default: &Option<String>, operand| match code {
             Some(code) => suggest_language::find(code, &self.parts.languages).map(|l| Some(l.id())),
             None => match default {
                 Some(code) => {
                     suggest_language::find(code, &self.parts.languages).map(|l| Some(l.id()))
                 }
-                None => Err(TextError::LanguageNeeded {
-                    side,
-                    languages: self.parts.languages.len(),
-                    some: self
-                        .parts
-                        .languages
-                        .iter()
-                        .take(4)
-                        .map(|l| l.code().to_owned())
-                        .collect(),
-                }),
+                None => {
+                    let languages = &self.parts.languages;
+                    let some = languages.iter().take(4).map(|l| l.code().to_owned());
+                    let expected = format!("one of the model's {} languages", languages.len());
+                    Err(Error::language_needed(operand, expected, some.collect()))
+                }
             },
         };
         let chosen = |code: Option<&str>| match code {
@@ -517,8 +517,8 @@ impl Tokenizer {
         let list = |ids: [Option<u32>; 2]| ids.into_iter().flatten().collect::<Vec<u32>>();
         Ok(match self.parts.family {
             Family::M2m100 | Family::Nllb | Family::Mbart50 | Family::Mbart25 => {
-                let source = language(direction.source, &self.source, "source")?;
-                let target = language(direction.target, &self.target, "target")?;
+                let source = language(direction.source, &self.source, "source language")?;
+                let target = language(direction.target, &self.target, "target language")?;
                 let (before, after) = if self.legacy {
                     (Vec::new(), list([self.parts.end, source]))
                 } else {
@@ -572,13 +572,11 @@ pub(crate) fn without_byte_order_mark(text: &str) -> &str {
 }
 
 /// Checks a language of a model of one direction: it must be one that its directory names.
-fn same(code: &str, known: Option<&str>) -> Result<(), TextError> {
+fn same(code: &str, known: Option<&str>) -> Result<(), Error> {
     match known {
         Some(known) if known == code => Ok(()),
-        Some(known) => {
-            Err(TextError::Language { code: code.to_owned(), nearest: vec![known.to_owned()] })
-        }
-        None => Err(TextError::NoLanguages { code: code.to_owned() }),
+        Some(known) => Err(Error::no_language(code, vec![known.to_owned()])),
+        None => Err(Error::no_languages(code)),
     }
 }
 

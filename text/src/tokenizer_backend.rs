@@ -1,6 +1,6 @@
 //! The implementation of a tokenizer: a SentencePiece file, or a `tokenizer.json`.
 
-use crate::error::TextError;
+use crate::error::Error;
 use crate::incremental_decoder::State;
 #[cfg(feature = "json")]
 use crate::json::Json;
@@ -16,7 +16,7 @@ pub(crate) enum Engine {
 
 impl Engine {
     /// Lowercases texts before anything else.
-    pub(crate) fn lower_case(&mut self) -> Result<(), TextError> {
+    pub(crate) fn lower_case(&mut self) -> Result<(), Error> {
         match self {
             Self::Pieces(pieces) => {
                 pieces.lower_case();
@@ -34,7 +34,7 @@ impl Engine {
         reading: Reading,
         ids: &mut Vec<u32>,
         spans: Option<&mut Vec<Range<usize>>>,
-    ) -> Result<(), TextError> {
+    ) -> Result<(), Error> {
         match self {
             Self::Pieces(pieces) => pieces.encode(text, reading, ids, spans),
             #[cfg(feature = "json")]

@@ -4,6 +4,7 @@
 //! the crate panic, and parts that would take memory or time out of proportion to the file and the text.
 
 use crate::checkpoint_directory::token;
+use crate::error::Error;
 use crate::regex_limits;
 use crate::spm;
 use serde_json::Value;
@@ -36,7 +37,7 @@ const NODES: usize = 1 << 22;
 pub(crate) type RuleGrowth = usize;
 
 /// Rejects files that could give different ids for the same text, fail, or exceed the memory bounds.
-pub(crate) fn check(value: &Value) -> Result<RuleGrowth, String> {
+pub(crate) fn check(value: &Value) -> Result<RuleGrowth, Error> {
     model(&value["model"])?;
     for part in ["normalizer", "pre_tokenizer", "post_processor", "decoder"] {
         let mut values = 0;
@@ -46,25 +47,25 @@ pub(crate) fn check(value: &Value) -> Result<RuleGrowth, String> {
     let processor = &value["post_processor"];
     let found = processors(processor);
     if found > PROCESSORS {
-        return Err(format!("expected at most {PROCESSORS} processors, found {found}"));
+        return Err(Error::corrupt("", format!("at most {PROCESSORS} processors"), found));
     }
     templates(processor)?;
     rules(&value["normalizer"])
 }
 
-fn model(model: &Value) -> Result<(), String> {
+fn model(model: &Value) -> Result<(), Error> {
     if model["dropout"].as_f64().is_some_and(|dropout| dropout != 0.0) {
-        return Err(format!("expected no dropout, which draws lots, found {}", model["dropout"]));
+        return Err(Error::corrupt("", "no dropout, which draws lots", &model["dropout"]));
     }
     for key in ["continuing_subword_prefix", "end_of_word_suffix"] {
         let found = model[key].as_str().map_or(0, str::len);
         if found > AFFIX {
-            return Err(format!("{key}: expected at most {AFFIX} bytes, found {found}"));
+            return Err(Error::corrupt(key, format!("at most {AFFIX} bytes"), found));
         }
     }
     let letters = &model["max_input_chars_per_word"];
     if letters.as_u64().is_some_and(|letters| letters > WORD) {
-        return Err(format!("max_input_chars_per_word: expected at most {WORD}, found {letters}"));
+        return Err(Error::corrupt("max_input_chars_per_word", format!("at most {WORD}"), letters));
     }
     let mut longest = 0;
     let mut each = |text: &str| {
@@ -79,8 +80,10 @@ fn model(model: &Value) -> Result<(), String> {
             pieces.iter().try_for_each(|text| each(text))?;
             let found = nodes(&mut pieces);
             if found > NODES {
-                return Err(format!(
-                    "expected pieces with at most {NODES} beginnings, found {found}"
+                return Err(Error::corrupt(
+                    "",
+                    format!("pieces with at most {NODES} beginnings"),
+                    found,
                 ));
             }
         }
@@ -103,7 +106,7 @@ fn nodes(texts: &mut [&str]) -> usize {
 
 /// Rejects merges that would make the reader panic: it removes the prefix from the second part without a check, and
 /// it joins both parts in a buffer as long as the `longest` token of the vocabulary.
-fn merges(model: &Value, longest: usize) -> Result<(), String> {
+fn merges(model: &Value, longest: usize) -> Result<(), Error> {
     let prefix = model["continuing_subword_prefix"].as_str().unwrap_or_default();
     for merge in model["merges"].as_array().into_iter().flatten() {
         let parts = match merge {
@@ -113,15 +116,19 @@ fn merges(model: &Value, longest: usize) -> Result<(), String> {
         match parts {
             Some((first, second)) if second.starts_with(prefix) => {
                 if first.len() + second.len() - prefix.len() > longest {
-                    return Err(format!(
-                        "expected merges that make tokens of the vocabulary, found {merge}"
+                    return Err(Error::corrupt(
+                        "",
+                        "merges that make tokens of the vocabulary",
+                        merge,
                     ));
                 }
             }
             _ if prefix.is_empty() => (),
             _ => {
-                return Err(format!(
-                    "expected merges of parts that begin with {prefix:?}, found {merge}"
+                return Err(Error::corrupt(
+                    "",
+                    format!("merges of parts that begin with {prefix:?}"),
+                    merge,
                 ));
             }
         }
@@ -136,13 +143,13 @@ fn measure(
     value: &Value,
     depth: usize,
     values: &mut usize,
-) -> Result<(), String> {
+) -> Result<(), Error> {
     *values += 1;
     if *values > VALUES {
-        return Err(format!("{part}: expected at most {VALUES} values, found more"));
+        return Err(Error::corrupt(part, format!("at most {VALUES} values"), "more"));
     }
     let Some(depth) = depth.checked_sub(1) else {
-        return Err(format!("{part}: expected at most {DEPTH} levels, found more"));
+        return Err(Error::corrupt(part, format!("at most {DEPTH} levels"), "more"));
     };
     let text = |key: &str, text: &str| {
         let most = match key {
@@ -154,7 +161,11 @@ fn measure(
         if text.len() <= most {
             return Ok(());
         }
-        Err(format!("{part}: expected texts of at most {most} bytes, found one of {}", text.len()))
+        Err(Error::corrupt(
+            part,
+            format!("texts of at most {most} bytes"),
+            format!("one of {}", text.len()),
+        ))
     };
     match value {
         Value::String(found) => text(key, found),
@@ -181,16 +192,16 @@ fn processors(processor: &Value) -> usize {
 /// in the template of one text, because the reader checks neither. Rejects a second template, because the reader
 /// cannot apply a template to the output of another. Rejects a template that repeats a text or adds more ids than any
 /// published one, because each is copied that often.
-fn templates(processor: &Value) -> Result<usize, String> {
+fn templates(processor: &Value) -> Result<usize, Error> {
     if processor.is_array() {
-        return Err("expected a post_processor that is an object, found a list".to_owned());
+        return Err(Error::corrupt("", "a post_processor that is an object", "a list"));
     }
     let mut count = usize::from(["single", "pair"].iter().any(|key| !processor[key].is_null()));
     for inside in processor["processors"].as_array().into_iter().flatten() {
         count += templates(inside)?;
     }
     if count > 1 {
-        return Err(format!("expected at most one template in the post_processor, found {count}"));
+        return Err(Error::corrupt("", "at most one template in the post_processor", count));
     }
     for (key, texts) in [("single", &["A"][..]), ("pair", &["A", "B"])] {
         let mut seen = Vec::new();
@@ -207,8 +218,10 @@ fn templates(processor: &Value) -> Result<usize, String> {
                 },
                 (None, Some(text)) => {
                     if seen.contains(&text) {
-                        return Err(format!(
-                            "expected a template with each text once, found {text:?} twice"
+                        return Err(Error::corrupt(
+                            "",
+                            "a template with each text once",
+                            format!("{text:?} twice"),
                         ));
                     }
                     seen.push(text);
@@ -217,13 +230,17 @@ fn templates(processor: &Value) -> Result<usize, String> {
                 _ => false,
             };
             if !known {
-                return Err(format!(
-                    "expected a template of its own tokens and of the texts that there are, found {piece}"
+                return Err(Error::corrupt(
+                    "",
+                    "a template of its own tokens and of the texts that there are",
+                    piece,
                 ));
             }
             if added > TEMPLATE_IDS {
-                return Err(format!(
-                    "expected a template that adds at most {TEMPLATE_IDS} ids, found more"
+                return Err(Error::corrupt(
+                    "",
+                    format!("a template that adds at most {TEMPLATE_IDS} ids"),
+                    "more",
                 ));
             }
         }
@@ -232,19 +249,21 @@ fn templates(processor: &Value) -> Result<usize, String> {
 }
 
 /// The number of ids of a template's token: one per string.
-fn ids(token: &Value) -> Result<usize, String> {
+fn ids(token: &Value) -> Result<usize, Error> {
     let len = |key: &str| token[key].as_array().map_or(0, Vec::len);
     match (len("ids"), len("tokens")) {
         (ids, tokens) if ids == tokens => Ok(ids),
-        (ids, tokens) => Err(format!(
-            "expected a template's token with as many ids as texts, found {ids} and {tokens}"
+        (ids, tokens) => Err(Error::corrupt(
+            "",
+            "a template's token with as many ids as texts",
+            format!("{ids} and {tokens}"),
         )),
     }
 }
 
 /// The largest number of output bytes per input byte of precompiled rules. Rejects rules that are missing or whose
 /// offsets are outside the rules, at any level of nesting.
-fn rules(normalizer: &Value) -> Result<RuleGrowth, String> {
+fn rules(normalizer: &Value) -> Result<RuleGrowth, Error> {
     const KEY: &str = "precompiled_charsmap";
     let most = |most: RuleGrowth, value: &Value| Ok(most.max(rules(value)?));
     match normalizer {
@@ -254,11 +273,17 @@ fn rules(normalizer: &Value) -> Result<RuleGrowth, String> {
             if normalizer["type"] == "Precompiled" || keys.contains_key(KEY) {
                 let bytes = normalizer[KEY].as_str().and_then(base64);
                 let Some(found) = bytes.and_then(|bytes| spm::growth(&bytes)) else {
-                    return Err(format!("the {KEY} is not base64 of units and replacements"));
+                    return Err(Error::corrupt(
+                        KEY,
+                        "base64 of units and replacements",
+                        "other text",
+                    ));
                 };
                 if found > RULE_GROWTH {
-                    return Err(format!(
-                        "{KEY}: expected rules that make at most {RULE_GROWTH} bytes of one, found {found}"
+                    return Err(Error::corrupt(
+                        KEY,
+                        format!("rules that make at most {RULE_GROWTH} bytes of one"),
+                        found,
                     ));
                 }
                 growth = found;

@@ -4,8 +4,10 @@
 //! doubles the text. Here the length after each stage is computed or bounded before the stage runs. The crate stores
 //! two positions of eight bytes for each byte of a normalized text, so a bound on the bytes bounds the memory.
 
+use crate::error::Error;
 use crate::limits;
 use crate::tokenizer_json_checks::RuleGrowth;
+use core::fmt;
 use std::sync::{Arc, OnceLock};
 use tokenizers::decoders::DecoderWrapper;
 use tokenizers::normalizers::{NormalizerWrapper, Replace};
@@ -22,11 +24,11 @@ const DECODED: usize = 16;
 /// Bytes of text that are normalized at a time to predict the length of the result.
 const CHUNK: usize = 1024;
 
-fn few(what: &str, found: usize) -> Result<(), String> {
+fn few(what: &str, found: usize) -> Result<(), Error> {
     if found <= MOST {
         return Ok(());
     }
-    Err(format!("expected at most {MOST} {what}, found {found}"))
+    Err(Error::corrupt("", format!("at most {MOST} {what}"), found))
 }
 
 /// The normalizers of a file.
@@ -56,7 +58,7 @@ enum Growth {
 
 impl Normalizers {
     /// Flattens sequences. Precompiled rules among the stages produce at most `rules` bytes per byte.
-    pub(crate) fn new(whole: NormalizerWrapper, rules: RuleGrowth) -> Result<Self, String> {
+    pub(crate) fn new(whole: NormalizerWrapper, rules: RuleGrowth) -> Result<Self, Error> {
         let mut normalizers = Vec::new();
         let mut open = vec![whole];
         while let Some(next) = open.pop() {
@@ -71,7 +73,7 @@ impl Normalizers {
             let growth = Growth::of(&normalizer, rules)?;
             Ok(Stage { normalizer, growth })
         };
-        let stages = normalizers.into_iter().map(stage).collect::<Result<_, String>>()?;
+        let stages = normalizers.into_iter().map(stage).collect::<Result<_, Error>>()?;
         Ok(Self { stages, lower_case: false })
     }
 
@@ -83,7 +85,7 @@ impl Normalizers {
 }
 
 impl Growth {
-    fn of(normalizer: &NormalizerWrapper, rules: RuleGrowth) -> Result<Self, String> {
+    fn of(normalizer: &NormalizerWrapper, rules: RuleGrowth) -> Result<Self, Error> {
         use NormalizerWrapper as N;
         Ok(match normalizer {
             N::StripNormalizer(_) | N::StripAccents(_) | N::Nmt(_) => Self::Times(1),
@@ -98,7 +100,7 @@ impl Growth {
             N::Prepend(before) => Self::Plus(before.prepend.len()),
             N::Replace(replace) => Self::Matches(Pattern::of(replace)?, replace.content.len()),
             // `Normalizers::new` has replaced sequences by their stages.
-            N::Sequence(_) => return Err("expected stages of a sequence, found another".to_owned()),
+            N::Sequence(_) => return Err(Error::corrupt("", "stages of a sequence", "another")),
         })
     }
 }
@@ -112,14 +114,14 @@ enum Pattern {
 
 impl Pattern {
     /// The pattern of a stage. The field is private, but serialization writes it.
-    fn of(replace: &Replace) -> Result<Self, String> {
-        let value = serde_json::to_value(replace).map_err(|error| error.to_string())?;
+    fn of(replace: &Replace) -> Result<Self, Error> {
+        let value = serde_json::to_value(replace).map_err(|error| no_tokenizer(&error))?;
         match (value["pattern"]["String"].as_str(), value["pattern"]["Regex"].as_str()) {
             (Some(text), _) => Ok(Self::Text(text.to_owned())),
             (_, Some(pattern)) => {
-                SysRegex::new(pattern).map(Self::Regex).map_err(|error| error.to_string())
+                SysRegex::new(pattern).map(Self::Regex).map_err(|error| no_tokenizer(&error))
             }
-            _ => Err(format!("expected a pattern, found {}", value["pattern"])),
+            _ => Err(Error::corrupt("", "a pattern", &value["pattern"])),
         }
     }
 
@@ -200,27 +202,54 @@ impl Normalizer for Normalizers {
 pub(crate) fn check_added(
     tokens: &[AddedToken],
     normalizers: Option<&Normalizers>,
-) -> tokenizers::Result<()> {
+) -> Result<(), Error> {
     let mut bytes = 0;
     for token in tokens {
         bytes += match normalizers.filter(|_| token.normalized) {
             Some(normalizers) => {
                 let mut text = NormalizedString::from(token.content.as_str());
-                normalizers.normalize(&mut text)?;
+                normalizers.normalize(&mut text).map_err(in_added_tokens)?;
                 text.len()
             }
             None => token.content.len(),
         };
         let most = limits::ADDED_BYTES;
         if bytes > most {
-            return Err(format!("expected added_tokens of at most {most} bytes, found more").into());
+            return Err(Error::corrupt(
+                "",
+                format!("added_tokens of at most {most} bytes"),
+                "more",
+            ));
         }
     }
     Ok(())
 }
 
-fn too_long(most: usize, found: usize) -> String {
-    format!("expected at most {most} bytes after normalization, found at least {found}")
+fn too_long(most: usize, found: usize) -> Error {
+    Error::too_long(most, format_args!("at least {found}"))
+}
+
+/// What the crate `tokenizers` says of a file.
+pub(crate) fn no_tokenizer(error: &dyn fmt::Display) -> Error {
+    Error::corrupt("", "a tokenizer", format_args!("an error: {error}"))
+}
+
+/// Why a text is not segmented: the limit of this module, or what the crate says.
+pub(crate) fn not_segmented(error: tokenizers::Error) -> Error {
+    match error.downcast::<Error>() {
+        Ok(error) => *error,
+        Err(error) => Error::invalid_input("text", "one that can be segmented", error),
+    }
+}
+
+/// The same for the text of an added token, which is the fault of the file.
+fn in_added_tokens(error: tokenizers::Error) -> Error {
+    match not_segmented(error) {
+        Error::InvalidInput { expected, found, .. } => {
+            Error::corrupt("added_tokens", expected, found)
+        }
+        error => error,
+    }
 }
 
 /// Normalizers that store their first error, because `AddedVocabulary::extract_and_normalize` drops it.
@@ -254,7 +283,7 @@ impl Normalizer for LimitedNormalizer<'_> {
 
 /// Rejects pre-tokenizers that would lengthen a text repeatedly, or panic. `ByteLevel` produces two bytes from one,
 /// and `Metaspace` replaces a space by a character of up to four bytes.
-pub(crate) fn check_pre_tokenizer(whole: &PreTokenizerWrapper) -> Result<(), String> {
+pub(crate) fn check_pre_tokenizer(whole: &PreTokenizerWrapper) -> Result<(), Error> {
     let (mut all, mut byte_level, mut spaces) = (0, 0, 0);
     let mut open = vec![whole];
     while let Some(next) = open.pop() {
@@ -267,9 +296,7 @@ pub(crate) fn check_pre_tokenizer(whole: &PreTokenizerWrapper) -> Result<(), Str
             PreTokenizerWrapper::ByteLevel(_) => byte_level += 1,
             PreTokenizerWrapper::Metaspace(_) => spaces += 1,
             PreTokenizerWrapper::FixedLength(pieces) if pieces.length == 0 => {
-                return Err(
-                    "expected pieces of at least one letter, found a length of 0".to_owned()
-                );
+                return Err(Error::corrupt("", "pieces of at least one letter", "a length of 0"));
             }
             _ => (),
         }
@@ -277,7 +304,7 @@ pub(crate) fn check_pre_tokenizer(whole: &PreTokenizerWrapper) -> Result<(), Str
     few("pre-tokenizers", all)?;
     for (what, found) in [("ByteLevel", byte_level), ("Metaspace", spaces)] {
         if found > 1 {
-            return Err(format!("expected at most one {what} pre-tokenizer, found {found}"));
+            return Err(Error::corrupt("", format!("at most one {what} pre-tokenizer"), found));
         }
     }
     Ok(())
@@ -292,7 +319,7 @@ pub(crate) struct Decoders {
 
 impl Decoders {
     /// Flattens sequences.
-    pub(crate) fn new(whole: DecoderWrapper) -> Result<Self, String> {
+    pub(crate) fn new(whole: DecoderWrapper) -> Result<Self, Error> {
         let mut stages = Vec::new();
         let mut open = vec![whole];
         while let Some(next) = open.pop() {
@@ -307,8 +334,10 @@ impl Decoders {
         stages.iter().try_for_each(never_fails)?;
         let growth = stages.iter().fold(1, |all: usize, one| all.saturating_mul(decoded(one)));
         if growth > DECODED {
-            return Err(format!(
-                "expected decoders that make at most {DECODED} bytes of one, found some that may make {growth}"
+            return Err(Error::corrupt(
+                "",
+                format!("decoders that make at most {DECODED} bytes of one"),
+                format!("some that may make {growth}"),
             ));
         }
         Ok(Self { stages })
@@ -317,16 +346,18 @@ impl Decoders {
 
 /// Rejects a decoder that may fail: a pattern that is found by backtracking, of which the steps are limited. All others have
 /// no error.
-fn never_fails(decoder: &DecoderWrapper) -> Result<(), String> {
+fn never_fails(decoder: &DecoderWrapper) -> Result<(), Error> {
     let DecoderWrapper::Replace(replace) = decoder else { return Ok(()) };
-    let value = serde_json::to_value(replace).map_err(|error| error.to_string())?;
+    let value = serde_json::to_value(replace).map_err(|error| no_tokenizer(&error))?;
     let Some(pattern) = value["pattern"]["Regex"].as_str() else { return Ok(()) };
     // What this crate accepts takes linear time, but for possessive repetitions, which it reads as others.
     let possessive = ["++", "*+", "?+", "}+"].iter().any(|sign| pattern.contains(sign));
     match regex::Regex::new(pattern) {
         Ok(_) if !possessive => Ok(()),
-        _ => Err(format!(
-            "expected a decoder's pattern without look-around, references and possessive repetitions, found {pattern:?}"
+        _ => Err(Error::corrupt(
+            "",
+            "a decoder's pattern without look-around, references and possessive repetitions",
+            format!("{pattern:?}"),
         )),
     }
 }

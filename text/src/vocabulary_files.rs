@@ -3,7 +3,7 @@
 
 use crate::checkpoint_directory::Directory;
 use crate::detect_family::Family;
-use crate::error::TextError;
+use crate::error::Error;
 use crate::languages::{self, Language};
 use crate::sentencepiece_ids::{Pieces, Side, read_model};
 use crate::special_tokens::Special;
@@ -33,7 +33,7 @@ impl Parts {
 }
 
 /// Special tokens by name; the settings of a directory may change the names.
-fn named(directory: &Directory, names: &[(&str, &str)]) -> Result<Vec<String>, TextError> {
+fn named(directory: &Directory, names: &[(&str, &str)]) -> Result<Vec<String>, Error> {
     names.iter().map(|(key, default)| directory.tokenizer.token(key, default)).collect()
 }
 
@@ -48,7 +48,7 @@ fn add(specials: &mut Vec<Special>, added: Vec<(u32, String, bool)>) {
 }
 
 /// OPUS-MT: pieces of `source.spm` and `target.spm`, ids of `vocab.json`.
-pub(crate) fn marian(directory: &Directory) -> Result<Parts, TextError> {
+pub(crate) fn marian(directory: &Directory) -> Result<Parts, Error> {
     let files = ["source.spm", "target.spm", "vocab.json"];
     if !files.iter().all(|file| directory.has(file)) {
         return Err(directory.missing(&["source.spm, target.spm and vocab.json"]));
@@ -59,9 +59,7 @@ pub(crate) fn marian(directory: &Directory) -> Result<Parts, TextError> {
     let names = named(directory, &names)?;
     let id = |name: &str| vocabulary.get(name).copied();
     let Some(unknown) = id(&names[1]) else {
-        return Err(
-            directory.wrong(files[2], &format!("expected {:?} in it, found none", names[1]))
-        );
+        return Err(directory.wrong(files[2], format!("{:?} in it", names[1]), "none"));
     };
     let mut specials: Vec<Special> = names
         .iter()
@@ -93,7 +91,7 @@ pub(crate) fn marian(directory: &Directory) -> Result<Parts, TextError> {
 }
 
 /// M2M100: pieces of a SentencePiece file, ids of `vocab.json`, languages after them.
-pub(crate) fn m2m100(directory: &Directory) -> Result<Parts, TextError> {
+pub(crate) fn m2m100(directory: &Directory) -> Result<Parts, Error> {
     const FILES: [&str; 2] = ["sentencepiece.bpe.model", "vocab.json"];
     if !FILES.iter().all(|file| directory.has(file)) {
         return Err(directory.missing(&["sentencepiece.bpe.model and vocab.json"]));
@@ -119,9 +117,7 @@ pub(crate) fn m2m100(directory: &Directory) -> Result<Parts, TextError> {
     )?;
     let id = |name: &str| vocabulary.get(name).copied();
     let Some(unknown) = id(&names[3]) else {
-        return Err(
-            directory.wrong(FILES[1], &format!("expected {:?} in it, found none", names[3]))
-        );
+        return Err(directory.wrong(FILES[1], format!("{:?} in it", names[3]), "none"));
     };
     let end = id(&names[1]);
     let mut specials: Vec<Special> = names
@@ -148,7 +144,7 @@ pub(crate) fn m2m100(directory: &Directory) -> Result<Parts, TextError> {
 
 /// NLLB, mBART and XLM-R: `<s> <pad> </s> <unk>` come first, the pieces' ids are shifted by one, and languages and
 /// `<mask>` come last.
-pub(crate) fn fairseq(directory: &Directory, family: Family) -> Result<Parts, TextError> {
+pub(crate) fn fairseq(directory: &Directory, family: Family) -> Result<Parts, Error> {
     let model = read_model(directory, "sentencepiece.bpe.model")?;
     let names = named(
         directory,
@@ -208,7 +204,7 @@ pub(crate) fn fairseq(directory: &Directory, family: Family) -> Result<Parts, Te
 }
 
 /// T5: the pieces' own ids, then sentinels in descending order.
-pub(crate) fn t5(directory: &Directory) -> Result<Parts, TextError> {
+pub(crate) fn t5(directory: &Directory) -> Result<Parts, Error> {
     const MOST_SENTINELS: u32 = 10_000;
     let model = read_model(directory, "spiece.model")?;
     let names =
@@ -244,7 +240,7 @@ pub(crate) fn t5(directory: &Directory) -> Result<Parts, TextError> {
 }
 
 /// PEGASUS: `<pad>` and `</s>`, then 103 tokens of its pre-training, then the other pieces.
-pub(crate) fn pegasus(directory: &Directory) -> Result<Parts, TextError> {
+pub(crate) fn pegasus(directory: &Directory) -> Result<Parts, Error> {
     const MOST_BEFORE: u32 = 10_000;
     let model = read_model(directory, "spiece.model")?;
     let names = named(
@@ -277,7 +273,7 @@ pub(crate) fn pegasus(directory: &Directory) -> Result<Parts, TextError> {
 }
 
 /// CamemBERT: four ids of fairseq before the pieces, of which only `<s>` and `</s>` are used.
-pub(crate) fn camembert(directory: &Directory) -> Result<Parts, TextError> {
+pub(crate) fn camembert(directory: &Directory) -> Result<Parts, Error> {
     const BEFORE: [&str; 5] = ["<s>NOTUSED", "<pad>", "</s>NOTUSED", "<unk>", "<unk>NOTUSED"];
     const MOVED: u32 = 4;
     const UNKNOWN: u32 = 3;
@@ -308,7 +304,7 @@ pub(crate) fn camembert(directory: &Directory) -> Result<Parts, TextError> {
 }
 
 #[cfg(not(feature = "json"))]
-pub(crate) fn json(directory: &Directory, family: Family) -> Result<Parts, TextError> {
+pub(crate) fn json(directory: &Directory, family: Family) -> Result<Parts, Error> {
     Err(directory.missing(&[match family {
         Family::T5 | Family::Pegasus => "spiece.model",
         Family::Nllb
@@ -321,7 +317,7 @@ pub(crate) fn json(directory: &Directory, family: Family) -> Result<Parts, TextE
 }
 
 #[cfg(feature = "json")]
-pub(crate) fn json(directory: &Directory, family: Family) -> Result<Parts, TextError> {
+pub(crate) fn json(directory: &Directory, family: Family) -> Result<Parts, Error> {
     let json = crate::json::Json::read(directory, family)?;
     let id = |text: &str| json.id(text);
     let end = id(&directory.tokenizer.token("eos_token", "</s>")?);

@@ -168,7 +168,8 @@ fn languages_are_listed_and_checked_before_weights_are_read() {
     assert_eq!(out(&output).lines().next(), Some("ace_Arab"));
     let output = translate(&place, &["--from", "eng_Latn", "--to", "french", "x"], "");
     assert_eq!(output.status.code(), Some(1));
-    let message = "simdformer: the model has no language \"french\"; nearest: f";
+    let message =
+        "simdformer: language: expected one of the model's languages, found \"french\"; nearest: f";
     assert!(err(&output).starts_with(message), "{}", err(&output));
 }
 

@@ -2,7 +2,7 @@
 //! errors.
 
 use crate::directories::{Temporary, full};
-use simdformer_text::{Direction, Encoded, Family, TextError, Tokenizer};
+use simdformer_text::{Direction, Encoded, Error, Family, Tokenizer};
 
 fn open(name: &str) -> (Temporary, Tokenizer) {
     let place = full(name);
@@ -10,12 +10,7 @@ fn open(name: &str) -> (Temporary, Tokenizer) {
     (place, tokenizer)
 }
 
-fn encode(
-    tokenizer: &Tokenizer,
-    text: &str,
-    source: &str,
-    target: &str,
-) -> Result<Encoded, TextError> {
+fn encode(tokenizer: &Tokenizer, text: &str, source: &str, target: &str) -> Result<Encoded, Error> {
     let direction = Direction {
         source: (!source.is_empty()).then_some(source),
         target: (!target.is_empty()).then_some(target),
@@ -114,8 +109,10 @@ fn an_unknown_language_is_an_error_with_the_nearest() {
     ] {
         let (_place, tokenizer) = open(name);
         let error = encode(&tokenizer, "x", "", code).unwrap_err();
-        let TextError::Language { code: said, nearest: found } = &error else { panic!("{error}") };
-        assert_eq!(said, code);
+        let Error::Language { found: Some(said), nearest: found, .. } = &error else {
+            panic!("{error}")
+        };
+        assert_eq!(&**said, code);
         assert_eq!(found[0], nearest, "{name} {code}: {found:?}");
         assert!(error.to_string().contains(nearest), "{error}");
     }
@@ -130,21 +127,19 @@ fn a_missing_or_unsupported_language_is_an_error() {
     );
     let tokenizer = Tokenizer::from_dir(&place.0).unwrap();
     let error = encode(&tokenizer, "x", "", "").unwrap_err();
-    assert!(
-        matches!(error, TextError::LanguageNeeded { side: "target", languages: 202, .. }),
-        "{error}"
-    );
+    let text = "target language: expected one of the model's 202 languages, found none; some of them: ace_Arab, ";
+    assert!(error.to_string().starts_with(text), "{error}");
     assert!(encode(&tokenizer, "x", "", "fra_Latn").is_ok());
     let (_place, tokenizer) = open("t5");
     let error = encode(&tokenizer, "x", "", "fr").unwrap_err();
-    assert!(matches!(error, TextError::NoLanguages { .. }), "{error}");
+    assert!(matches!(&error, Error::Language { nearest, .. } if nearest.is_empty()), "{error}");
     // A model of one direction states it. Pieces `>>xx<<` of a vocabulary do not all belong to one
     // direction.
     let (_place, tokenizer) = open("marian_separate");
     assert!(encode(&tokenizer, "x", "en", "ROMANCE").is_ok());
     for (source, target) in [("fr", ""), ("en", "fr")] {
         let error = encode(&tokenizer, "x", source, target).unwrap_err();
-        assert!(matches!(error, TextError::Language { .. }), "{error}");
+        assert!(matches!(error, Error::Language { .. }), "{error}");
     }
     let (_place, tokenizer) = open("marian");
     assert!(encode(&tokenizer, "x", "en", "por").is_ok());
@@ -215,8 +210,11 @@ fn a_directory_that_cannot_be_read_names_what_is_missing() {
         (r#"{"model_type": "led"}"#, "found \"led\""),
         (r#"{"model_type": "bert"}"#, "found \"BertJapaneseTokenizer\""),
         (r#"{"model_type": 3}"#, "config.json: model_type: expected a text, found 3"),
-        ("[]", "config.json: expected a JSON object"),
-        ("{", "config.json: expected JSON: EOF while parsing an object at line 1 column 1"),
+        ("[]", "config.json: expected a JSON object, found []"),
+        (
+            "{",
+            "config.json: expected JSON, found an error: EOF while parsing an object at line 1 column 1",
+        ),
     ] {
         place.write("config.json", config);
         let class =

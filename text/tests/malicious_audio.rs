@@ -366,10 +366,10 @@ fn settings(each: &mut dyn FnMut(&str, Duration)) {
     const FILE: &str = "preprocessor_config.json";
     let long = [b"[", "0,".repeat(200_000).as_bytes(), b"0]"].concat();
     for (name, text, message) in [
-        ("nothing", &b""[..], "expected JSON: EOF"),
-        ("half of it", b"{\"feature_size\": 8", "expected JSON: EOF"),
+        ("nothing", &b""[..], "expected JSON, found an error: EOF"),
+        ("half of it", b"{\"feature_size\": 8", "expected JSON, found an error: EOF"),
         ("a list", b"[80]", "expected a JSON object"),
-        ("brackets", &[b'['; 100_000], "expected JSON: recursion limit exceeded"),
+        ("brackets", &[b'['; 100_000], "expected JSON, found an error: recursion limit exceeded"),
         ("no text", b"\xff\xfe\x00", "expected JSON"),
         ("much", &long, "expected at most 262144 bytes, found 400003"),
         ("a pointer", b"version https://git-lfs.github.com/spec/v1\n", "a Git-LFS pointer"),

@@ -45,19 +45,23 @@ fn sentencepiece_files() {
         (
             "cut inside a piece",
             after_unknown(&piece(b"abc", 0.0, 1)[..6]),
-            "the file ends inside a field",
+            "expected a whole file, found one that ends inside a field",
         ),
         (
             "a length beyond the end",
             after_unknown(b"\x0a\xff\xff\xff\xff\x0f"),
-            "the file ends inside a field",
+            "expected a whole file, found one that ends inside a field",
         ),
         (
             "a length of 2^63",
             after_unknown(b"\x0a\xff\xff\xff\xff\xff\xff\xff\xff\x7f"),
-            "the file ends inside a field",
+            "expected a whole file, found one that ends inside a field",
         ),
-        ("a number that does not end", after_unknown(&[0xff; 24]), "the file ends inside a field"),
+        (
+            "a number that does not end",
+            after_unknown(&[0xff; 24]),
+            "expected a whole file, found one that ends inside a field",
+        ),
         ("a group", after_unknown(b"\x0b"), "expected a field of wire type 0, 1, 2 or 5, found 3"),
         ("no unknown piece", piece(b"a", 0.0, 1), "expected exactly one unknown piece"),
         (
@@ -94,12 +98,12 @@ fn sentencepiece_files() {
         (
             "a piece that comes twice",
             after_unknown(&[piece(b"a", 0.0, 1), piece(b"a", 1.0, 4)].concat()),
-            "the piece \"a\" comes twice",
+            "expected each piece once, found the piece \"a\" twice",
         ),
         (
             "a control piece that comes twice",
             after_unknown(&[piece(b"</s>", 0.0, 3), piece(b"</s>", 0.0, 3)].concat()),
-            "the piece \"</s>\" comes twice",
+            "expected each piece once, found the piece \"</s>\" twice",
         ),
         (
             "a byte without fallback",
@@ -114,7 +118,7 @@ fn sentencepiece_files() {
         (
             "bytes that are missing",
             [byte_fallback, after_unknown(&piece(b"<0x41>", 0.0, 6))].concat(),
-            "byte fallback needs 256 pieces",
+            "byte fallback: expected 256 pieces for bytes, found 1, some are missing",
         ),
         (
             "a model of words",
@@ -129,22 +133,22 @@ fn sentencepiece_files() {
         (
             "rules of two bytes",
             rules(b"ab"),
-            "the 2 bytes of normalization rules are not units and replacements",
+            "normalization rules: expected units and replacements, found 2 bytes that are not",
         ),
         (
             "rules larger than they are",
             bytes_of_rules(u32::MAX, 8, b"x\0"),
-            "of normalization rules are not units and replacements",
+            "normalization rules: expected units and replacements, found",
         ),
         (
             "rules of half a unit",
             bytes_of_rules(6, 6, b"x\0"),
-            "of normalization rules are not units and replacements",
+            "normalization rules: expected units and replacements, found",
         ),
         (
             "rules without replacements",
             bytes_of_rules(8, 8, b""),
-            "of normalization rules are not units and replacements",
+            "normalization rules: expected units and replacements, found",
         ),
         (
             "a replacement of 2000 bytes",
@@ -154,7 +158,7 @@ fn sentencepiece_files() {
         (
             "rules for what comes out",
             after_unknown(&field(5, &field(2, b"abc"))),
-            "denormalizer_spec",
+            "denormalizer_spec: expected no rules for the text that comes out, found some",
         ),
     ];
     let mut failures = Vec::new();
@@ -193,8 +197,8 @@ fn vocabularies_and_settings() {
     let vocabulary = r#"{"</s>": 0, "<unk>": 1, "<pad>": 2}"#;
     let with =
         |name, vocabulary, message| refused(name, &[marian, ("vocab.json", vocabulary)], message);
-    with("a list", "[]", "vocab.json: expected an object of texts to ids");
-    with("half of it", "{\"a\": ", "vocab.json: expected JSON");
+    with("a list", "[]", "vocab.json: expected an object of texts to ids, found []");
+    with("half of it", "{\"a\": ", "vocab.json: expected JSON, found an error: EOF");
     with(
         "a negative id",
         r#"{"<unk>": -1}"#,
@@ -211,14 +215,22 @@ fn vocabularies_and_settings() {
     with(
         "a pointer",
         "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 3\n",
-        "vocab.json: a Git-LFS pointer",
+        "vocab.json: expected the file itself, found a Git-LFS pointer",
     );
-    with("a web page", "<!DOCTYPE html><html></html>", "vocab.json: a web page");
+    with(
+        "a web page",
+        "<!DOCTYPE html><html></html>",
+        "vocab.json: expected the file itself, found a web page",
+    );
     let with = |name, settings, message| {
         let settings = ("tokenizer_config.json", settings);
         refused(name, &[marian, ("vocab.json", vocabulary), settings], message);
     };
-    with("settings that are a list", "[1]", "tokenizer_config.json: expected a JSON object");
+    with(
+        "settings that are a list",
+        "[1]",
+        "tokenizer_config.json: expected a JSON object, found [1]",
+    );
     with(
         "a flag that is text",
         r#"{"separate_vocabs": "yes"}"#,
@@ -315,10 +327,10 @@ fn tokenizer_json_files() {
     with(
         "brackets",
         &"[".repeat(100_000),
-        "tokenizer.json: expected JSON: recursion limit exceeded",
+        "tokenizer.json: expected JSON, found an error: recursion limit exceeded",
     );
     with("a pointer", "version https://git-lfs.github.com/spec/v1\n", "a Git-LFS pointer");
-    with("no model", "{}", "expected a tokenizer");
+    with("no model", "{}", "expected a tokenizer, found an error: its model is missing");
     with("a model that is none", r#"{"model": {"type": "Magic"}}"#, "expected a tokenizer");
     let model =
         |model: &str| format!(r#"{{"version": "1.0", "added_tokens": [], "model": {model}}}"#);
@@ -351,7 +363,7 @@ fn tokenizer_json_files() {
             r#"{{"version": "1.0", "added_tokens": [], "normalizer": {normalizer}, "model": {unigram}}}"#
         )
     };
-    let rules = "precompiled_charsmap is not base64";
+    let rules = "precompiled_charsmap: expected base64 of units and replacements, found";
     with("rules that are missing", &normalizer(r#"{"type": "Precompiled"}"#), rules);
     with(
         "rules that are null",

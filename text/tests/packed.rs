@@ -7,7 +7,7 @@ use crate::encoders::{embed, encoder, expected};
 use simdformer::checkpoint::Checkpoint;
 use simdformer::kernels::Isa;
 use simdformer::{Error, Limits, LoadOptions, Model, Session, WeightDtypes};
-use simdformer_text::packed::{self, PackError, PackOptions};
+use simdformer_text::packed::{self, PackOptions};
 use std::fs;
 use std::path::Path;
 
@@ -168,7 +168,7 @@ fn what_cannot_be_packed_or_opened_is_an_error() {
     let (place, target) = (french(), Temporary::new("packed-errors"));
     let packed = path(&target, "out");
     packed::pack(&place.0, &packed, &int8()).unwrap();
-    let text = |error: PackError| error.to_string();
+    let text = |error: simdformer_text::Error| error.to_string();
     let again = packed::pack(&place.0, &packed, &int8()).unwrap_err();
     assert_eq!(
         text(again),

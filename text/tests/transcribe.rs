@@ -306,7 +306,8 @@ fn languages_are_detected_or_given() {
     // A language that the model lacks is an error with the nearest languages.
     let (_, notes, code) = transcribe(&place, &["--language", "fra"], &["short.wav"]);
     assert_eq!(code, Some(1));
-    let message = "simdformer: the model has no language \"fra\"; nearest: fr";
+    let message =
+        "simdformer: language: expected one of the model's languages, found \"fra\"; nearest: fr";
     assert!(notes.starts_with(message), "{notes}");
 }
 
@@ -527,7 +528,7 @@ fn features_that_do_not_fit_the_model_are_errors() {
     };
     refused(
         &["--language", "en"],
-        "the model has no languages to choose from, asked for was \"en\"",
+        "language: expected none, as the model has no languages to choose from, found \"en\"",
     );
     refused(&["--task", "translate"], "the model has no task \"translate\"");
     place.write("preprocessor_config.json", r#"{"chunk_length": 1, "feature_size": 128}"#);

@@ -8,7 +8,7 @@ use super::error::AudioError;
 use super::log_mel::Filters;
 use super::wav::Wav;
 use crate::checkpoint_directory::Settings;
-use crate::error::TextError;
+use crate::error::Error;
 use crate::limits::Size;
 use realfft::num_complex::Complex;
 use realfft::{RealFftPlanner, RealToComplex};
@@ -57,7 +57,7 @@ impl FeatureExtractor {
     ///
     /// # Errors
     /// Neither file exists; a file is not JSON; or a setting has an unsupported value, which the error names.
-    pub fn from_dir(path: impl AsRef<Path>) -> Result<Self, TextError> {
+    pub fn from_dir(path: impl AsRef<Path>) -> Result<Self, Error> {
         const FILES: [&str; 2] = ["preprocessor_config.json", "processor_config.json"];
         let path = path.as_ref();
         if let Some(settings) = Settings::read(path, FILES[0], LONGEST)? {
@@ -66,20 +66,17 @@ impl FeatureExtractor {
         if let Some(settings) = Settings::read(path, FILES[1], LONGEST)? {
             return Self::from_settings(&settings.inside("feature_extractor")?);
         }
-        Err(TextError::Missing {
-            directory: path.to_owned(),
-            expected: FILES.map(str::to_owned).to_vec(),
-        })
+        Err(Error::not_found(path, FILES.join(" or "), "none"))
     }
 
-    fn from_settings(settings: &Settings) -> Result<Self, TextError> {
+    fn from_settings(settings: &Settings) -> Result<Self, Error> {
         const CLASS: &str = "WhisperFeatureExtractor";
         let kind = settings.text("feature_extractor_type")?;
         if let Some(found) = kind.filter(|&kind| kind != CLASS) {
             let expected = format!("{CLASS:?}");
             return Err(settings.wrong("feature_extractor_type", &expected, &found.into()));
         }
-        let number = |key, least: usize, most: usize| -> Result<Option<usize>, TextError> {
+        let number = |key, least: usize, most: usize| -> Result<Option<usize>, Error> {
             let Some(found) = settings.get(key) else { return Ok(None) };
             let number = found.as_u64().filter(|&n| (least as u64..=most as u64).contains(&n));
             let expected = match least == most {

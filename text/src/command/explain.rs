@@ -5,7 +5,7 @@
 
 use serde::Serialize;
 use simdformer::search::{Observation, Outcome, SampleOptions, SearchOptions, Strategy, Token};
-use simdformer_text::{Direction, TextError, Tokenizer};
+use simdformer_text::{Direction, Error, Tokenizer};
 use std::cmp::Ordering;
 
 /// A token, its probability, and its score: the softmax of all scores are the probabilities. A score of the model is a
@@ -372,7 +372,7 @@ impl Source {
         tokenizer: &Tokenizer,
         text: &str,
         direction: &Direction<'_>,
-    ) -> Result<Self, TextError> {
+    ) -> Result<Self, Error> {
         let (encoded, spans) = tokenizer.encode_text_with_spans(text, direction)?;
         let (mut tokens, mut unknown) = (Vec::new(), Vec::new());
         for (&id, span) in encoded.ids.iter().zip(spans) {

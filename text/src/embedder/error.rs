@@ -1,6 +1,6 @@
 //! Errors of embedders and rerankers, and why a text was not run.
 
-use crate::error::TextError;
+use crate::Error as TextError;
 use core::fmt;
 use simdformer::{Error, SessionError};
 

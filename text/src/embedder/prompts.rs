@@ -3,7 +3,7 @@
 
 use super::EmbedError;
 use crate::checkpoint_directory::Settings;
-use crate::error::TextError;
+use crate::error::Error;
 use crate::limits;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -35,7 +35,7 @@ pub(super) struct SentenceTransformersConfig {
 }
 
 impl SentenceTransformersConfig {
-    pub(super) fn read(directory: &Path) -> Result<Self, TextError> {
+    pub(super) fn read(directory: &Path) -> Result<Self, Error> {
         let Some(settings) = Settings::read(directory, FILE, limits::CONFIG)? else {
             return Ok(Self::default());
         };

@@ -5,7 +5,7 @@ use super::prompts::{Prompt, SentenceTransformersConfig};
 use super::{EmbedError, NotRun};
 use crate::checkpoint_directory::{Settings, tokenizer_folder};
 use crate::encoding::Encoded;
-use crate::error::TextError;
+use crate::error::Error;
 use crate::limits;
 use crate::tokenizer::Tokenizer;
 use core::cmp::Ordering;
@@ -66,7 +66,7 @@ impl ScoreActivation {
 
     /// The activation of a directory: that of `config_sentence_transformers.json`, or of `config.json` as
     /// sentence-transformers 4 and 5 or older versions write it, or a sigmoid.
-    fn of(directory: &Path, settings: Option<&Settings>) -> Result<Self, TextError> {
+    fn of(directory: &Path, settings: Option<&Settings>) -> Result<Self, Error> {
         if let Some(settings) = settings
             && let Some(found) = settings.get("activation_fn")
         {
@@ -88,7 +88,7 @@ impl ScoreActivation {
         }
     }
 
-    fn parse(settings: &Settings, key: &str, found: &Value) -> Result<Self, TextError> {
+    fn parse(settings: &Settings, key: &str, found: &Value) -> Result<Self, Error> {
         let class = found.as_str().and_then(|path| path.strip_prefix("torch."));
         let class = class.and_then(|path| path.rsplit('.').next());
         let known = Self::ALL.into_iter().find(|activation| Some(activation.name()) == class);

@@ -48,7 +48,7 @@
 mod map_file;
 mod pack;
 
-pub use pack::{PackError, PackOptions, Packed, PackedPart, pack};
+pub use pack::{PackOptions, Packed, PackedPart, pack};
 
 use map_file::map_file;
 use simdformer::checkpoint::Checkpoint;

@@ -2,14 +2,13 @@
 
 use super::map_file;
 use crate::checkpoint_directory::tokenizer_folder;
-use crate::error::TextError;
-use core::fmt;
+use crate::error::Error;
 use serde_json::Value;
 use simdformer::atomic_file;
 use simdformer::checkpoint::Checkpoint;
 use simdformer::kernels::Isa;
 use simdformer::task_heads::Classifier;
-use simdformer::{Error, Fingerprint, LoadOptions, Model, WeightDtypes};
+use simdformer::{Fingerprint, LoadOptions, Model, WeightDtypes};
 use std::fs::{self, File};
 use std::io;
 use std::path::{Component, Path, PathBuf};
@@ -61,30 +60,30 @@ pub struct PackedPart {
 /// To have one directory for machines of several kinds, pack on each kind and copy the files `model.*.packed` together.
 ///
 /// # Errors
-/// `directory` is no checkpoint, or a weight cannot be loaded or saved ([`PackError::Model`]); it is already packed; `out` is [not empty](PackError::NotEmpty); a file cannot be
-/// [copied](PackError::File).
+/// `directory` is no checkpoint, or a weight cannot be loaded or saved ([`Error::Model`]); it is already packed, or `out` is
+/// not empty ([`Error::Conflict`]); a file cannot be copied ([`Error::Io`]).
 pub fn pack(
     directory: impl AsRef<Path>,
     out: impl AsRef<Path>,
     options: &PackOptions,
-) -> Result<Packed, PackError> {
+) -> Result<Packed, Error> {
     let (directory, out) = (directory.as_ref(), out.as_ref());
     let checkpoint = Checkpoint::open(directory)?;
     if checkpoint.is_packed() {
-        return Err(PackError::AlreadyPacked { directory: directory.to_owned() });
+        return Err(Error::conflict(directory, "a checkpoint", "packed weights"));
     }
     let (transformer, folders) = folders(directory)?;
-    fs::create_dir_all(out).map_err(in_file(out))?;
-    if fs::read_dir(out).map_err(in_file(out))?.next().is_some() {
-        return Err(PackError::NotEmpty { directory: out.to_owned() });
+    fs::create_dir_all(out).map_err(unwritable(out))?;
+    if fs::read_dir(out).map_err(unwritable(out))?.next().is_some() {
+        return Err(not_empty(out));
     }
     let isas = match &options.isas[..] {
-        [] => vec![Isa::detect().map_err(Error::from)?],
+        [] => vec![Isa::detect().map_err(simdformer::Error::from)?],
         isas => isas.to_vec(),
     };
     let begun = Begun(Some(out));
     let weights = out.join(&transformer);
-    fs::create_dir_all(&weights).map_err(in_file(&weights))?;
+    fs::create_dir_all(&weights).map_err(unwritable(&weights))?;
     let mut parts = Vec::new();
     let mut identity = None;
     for isa in isas {
@@ -102,7 +101,8 @@ pub fn pack(
         // All sets have the same fingerprint unless a file of the checkpoint changed in between.
         let first = *identity.get_or_insert(found);
         if first != found {
-            return Err(PackError::Changed { directory: directory.to_owned() });
+            let expected = "a checkpoint that stays while it is packed";
+            return Err(Error::conflict(directory, expected, "one that changed"));
         }
         parts.push(PackedPart { path, isa, bytes: model.bytes() });
     }
@@ -115,9 +115,13 @@ pub fn pack(
     for name in [transformer.join(CONFIG), PathBuf::from(CONFIG)] {
         copy_file(&directory.join(&name), &out.join(&name))?;
     }
-    let fingerprint = identity.ok_or_else(|| PackError::NotEmpty { directory: out.to_owned() })?;
+    let fingerprint = identity.ok_or_else(|| not_empty(out))?;
     begun.keep();
     Ok(Packed { fingerprint, parts })
+}
+
+fn not_empty(out: &Path) -> Error {
+    Error::conflict(out, "no directory or an empty one", "files")
 }
 
 /// A directory that was empty. What was written to it is deleted unless all of it was.
@@ -140,7 +144,7 @@ impl Drop for Begun<'_> {
 }
 
 /// The folder of the transformer, relative to the directory, and all folders whose files are copied.
-fn folders(directory: &Path) -> Result<(PathBuf, Vec<PathBuf>), PackError> {
+fn folders(directory: &Path) -> Result<(PathBuf, Vec<PathBuf>), Error> {
     let inside = tokenizer_folder(directory)?;
     let transformer = inside.strip_prefix(directory).map(Path::to_owned).unwrap_or_default();
     let mut folders = vec![PathBuf::new()];
@@ -151,10 +155,10 @@ fn folders(directory: &Path) -> Result<(PathBuf, Vec<PathBuf>), PackError> {
     let text = match fs::read_to_string(&file) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok((transformer, folders)),
-        Err(error) => return Err(in_file(&file)(error)),
+        Err(error) => return Err(unreadable(&file)(error)),
     };
     let modules: Value =
-        serde_json::from_str(&text).map_err(|error| in_file(&file)(error.into()))?;
+        serde_json::from_str(&text).map_err(|error| unreadable(&file)(error.into()))?;
     for module in modules.as_array().into_iter().flatten() {
         let path = PathBuf::from(module["path"].as_str().unwrap_or_default());
         let inside = path.components().all(|part| matches!(part, Component::Normal(_)));
@@ -168,19 +172,19 @@ fn folders(directory: &Path) -> Result<(PathBuf, Vec<PathBuf>), PackError> {
 
 /// Copies the files of a folder: of a module all of them, otherwise settings and tokenizers. `config.json` of the model
 /// is left for the end.
-fn copy_files(from: &Path, to: &Path, module: bool) -> Result<(), PackError> {
+fn copy_files(from: &Path, to: &Path, module: bool) -> Result<(), Error> {
     let entries = match fs::read_dir(from) {
         Ok(entries) => entries,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(in_file(from)(error)),
+        Err(error) => return Err(unreadable(from)(error)),
     };
     for entry in entries {
-        let path = entry.map_err(in_file(from))?.path();
+        let path = entry.map_err(unreadable(from))?.path();
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
         let setting = COPIED.contains(&ending) && !name.ends_with(INDICES) && name != CONFIG;
         if path.is_file() && (module || setting) {
-            fs::create_dir_all(to).map_err(in_file(to))?;
+            fs::create_dir_all(to).map_err(unwritable(to))?;
             copy_file(&path, &to.join(name))?;
         }
     }
@@ -188,92 +192,19 @@ fn copy_files(from: &Path, to: &Path, module: bool) -> Result<(), PackError> {
 }
 
 /// Copies a file, if there is one.
-fn copy_file(from: &Path, to: &Path) -> Result<(), PackError> {
+fn copy_file(from: &Path, to: &Path) -> Result<(), Error> {
     let mut file = match File::open(from) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(in_file(from)(error)),
+        Err(error) => return Err(unreadable(from)(error)),
     };
-    atomic_file::replace(to, |copy| io::copy(&mut file, copy).map(|_| ())).map_err(in_file(to))
+    atomic_file::replace(to, |copy| io::copy(&mut file, copy).map(|_| ())).map_err(unwritable(to))
 }
 
-fn in_file(path: &Path) -> impl Fn(io::Error) -> PackError {
-    move |error| PackError::File { path: path.to_owned(), error }
+fn unreadable(path: &Path) -> impl Fn(io::Error) -> Error {
+    move |error| Error::unreadable(path, error)
 }
 
-/// Why a model was not packed.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum PackError {
-    /// The directory of the checkpoint, the weights or the classifier.
-    Model(Error),
-    /// A file of settings.
-    Text(TextError),
-    /// The directory has packed weights already.
-    AlreadyPacked {
-        /// The directory.
-        directory: PathBuf,
-    },
-    /// The output exists and has files.
-    NotEmpty {
-        /// The directory.
-        directory: PathBuf,
-    },
-    /// The checkpoint changed while it was packed.
-    Changed {
-        /// The directory.
-        directory: PathBuf,
-    },
-    /// A file cannot be read or written.
-    File {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        error: io::Error,
-    },
-}
-
-impl fmt::Display for PackError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Model(error) => error.fmt(f),
-            Self::Text(error) => error.fmt(f),
-            Self::AlreadyPacked { directory } => {
-                let directory = directory.display();
-                write!(f, "{directory}: expected a checkpoint, found packed weights")
-            }
-            Self::NotEmpty { directory } => {
-                let directory = directory.display();
-                write!(f, "{directory}: expected no directory or an empty one, found files")
-            }
-            Self::Changed { directory } => {
-                let directory = directory.display();
-                write!(f, "{directory}: the checkpoint changed while it was packed")
-            }
-            Self::File { path, error } => write!(f, "{}: {error}", path.display()),
-        }
-    }
-}
-
-impl core::error::Error for PackError {
-    fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
-        match self {
-            Self::Model(error) => error.source(),
-            Self::Text(error) => error.source(),
-            Self::File { error, .. } => error.source(),
-            Self::AlreadyPacked { .. } | Self::NotEmpty { .. } | Self::Changed { .. } => None,
-        }
-    }
-}
-
-impl From<Error> for PackError {
-    fn from(error: Error) -> Self {
-        Self::Model(error)
-    }
-}
-
-impl From<TextError> for PackError {
-    fn from(error: TextError) -> Self {
-        Self::Text(error)
-    }
+fn unwritable(path: &Path) -> impl Fn(io::Error) -> Error {
+    move |error| Error::unwritable(path, error)
 }

@@ -3,7 +3,7 @@
 //! Only the fields that change ids or text are read. As protobuf specifies, a nested message that occurs twice is
 //! merged, and the last one of repeated numbers is used.
 
-use super::error::SpmError;
+use crate::error::Error;
 use crate::limits;
 
 /// The type of a piece: `SentencePiece.Type`.
@@ -81,7 +81,7 @@ pub(super) struct File {
 }
 
 impl File {
-    pub(super) fn read(bytes: &[u8]) -> Result<Self, SpmError> {
+    pub(super) fn read(bytes: &[u8]) -> Result<Self, Error> {
         let mut file = Self {
             pieces: Pieces::default(),
             algorithm: Algorithm::Unigram,
@@ -103,7 +103,8 @@ impl File {
                     let mut message = Message { bytes: denormalizer };
                     while let Some((field, value)) = message.next()? {
                         if matches!((field, value), (2, Value::Bytes(rules)) if !rules.is_empty()) {
-                            return Err(SpmError::Denormalizer);
+                            let expected = "no rules for the text that comes out";
+                            return Err(Error::unsupported("denormalizer_spec", expected, "some"));
                         }
                     }
                 }
@@ -113,14 +114,14 @@ impl File {
         Ok(file)
     }
 
-    fn piece(&mut self, bytes: &[u8]) -> Result<(), SpmError> {
+    fn piece(&mut self, bytes: &[u8]) -> Result<(), Error> {
         let id = self.pieces.len();
         let (mut text, mut score, mut kind) = ("", 0.0, Kind::Normal);
         let mut message = Message { bytes };
         while let Some((field, value)) = message.next()? {
             match (field, value) {
                 (1, Value::Bytes(bytes)) => {
-                    text = str::from_utf8(bytes).map_err(|_| SpmError::PieceText { id })?;
+                    text = str::from_utf8(bytes).map_err(|_| no_text(id))?;
                 }
                 (2, Value::Word(bits)) => score = f32::from_bits(bits),
                 (3, Value::Varint(number)) => {
@@ -131,25 +132,31 @@ impl File {
                         4 => Kind::UserDefined,
                         5 => Kind::Unused,
                         6 => Kind::Byte,
-                        found => return Err(SpmError::PieceKind { id, found }),
+                        found => {
+                            return Err(Error::corrupt(
+                                piece_name(id),
+                                "a type from 1 to 6",
+                                found,
+                            ));
+                        }
                     }
                 }
                 _ => (),
             }
         }
         if text.is_empty() {
-            return Err(SpmError::PieceText { id });
+            return Err(no_text(id));
         }
         short(text)?;
         if !score.is_finite() {
-            return Err(SpmError::Score { id, found: score });
+            return Err(Error::corrupt(piece_name(id), "a finite score", score));
         }
         // Adding 0.0 converts minus zero to zero, because scores are ordered.
         self.pieces.push(text, score + 0.0, kind);
         Ok(())
     }
 
-    fn trainer(&mut self, bytes: &[u8]) -> Result<(), SpmError> {
+    fn trainer(&mut self, bytes: &[u8]) -> Result<(), Error> {
         let mut message = Message { bytes };
         while let Some((field, value)) = message.next()? {
             match (field, value) {
@@ -157,7 +164,11 @@ impl File {
                     self.algorithm = match number {
                         1 => Algorithm::Unigram,
                         2 => Algorithm::Bpe,
-                        found => return Err(SpmError::Algorithm { found }),
+                        found => {
+                            let found = format_args!("type {found} (3: words, 4: characters)");
+                            let expected = "a unigram (1) or BPE (2) model";
+                            return Err(Error::unsupported("", expected, found));
+                        }
                     }
                 }
                 (24, Value::Varint(flag)) => self.whitespace_as_suffix = flag != 0,
@@ -172,7 +183,7 @@ impl File {
         Ok(())
     }
 
-    fn normalizer(&mut self, bytes: &[u8]) -> Result<(), SpmError> {
+    fn normalizer(&mut self, bytes: &[u8]) -> Result<(), Error> {
         let mut message = Message { bytes };
         while let Some((field, value)) = message.next()? {
             match (field, value) {
@@ -189,9 +200,27 @@ impl File {
 
 /// Rejects a piece whose text is longer than the limit of tokens: it is compared at every position of a text, and
 /// written for every id.
-fn short(text: &str) -> Result<(), SpmError> {
+fn short(text: &str) -> Result<(), Error> {
     let (limit, found) = (limits::TOKEN_BYTES, text.len());
-    if found > limit { Err(SpmError::Long { limit, found }) } else { Ok(()) }
+    if found <= limit {
+        return Ok(());
+    }
+    let expected = format!("pieces of at most {limit} bytes");
+    Err(Error::corrupt("", expected, format_args!("one of {found}")))
+}
+
+/// The piece `id`, as an error names it.
+fn piece_name(id: usize) -> String {
+    format!("piece {id}")
+}
+
+fn no_text(id: usize) -> Error {
+    Error::corrupt(piece_name(id), "text in UTF-8", "none or other bytes")
+}
+
+fn truncated() -> Error {
+    let found = "one that ends inside a field: not a SentencePiece model, or cut short";
+    Error::corrupt("", "a whole file", found)
 }
 
 /// The unread fields of a message.
@@ -209,7 +238,7 @@ enum Value<'b> {
 
 impl<'b> Message<'b> {
     /// The number and value of the next field; `None` at the end.
-    fn next(&mut self) -> Result<Option<(u64, Value<'b>)>, SpmError> {
+    fn next(&mut self) -> Result<Option<(u64, Value<'b>)>, Error> {
         if self.bytes.is_empty() {
             return Ok(None);
         }
@@ -221,7 +250,7 @@ impl<'b> Message<'b> {
                 Value::Long
             }
             2 => {
-                let len = usize::try_from(self.varint()?).map_err(|_| SpmError::Truncated)?;
+                let len = usize::try_from(self.varint()?).map_err(|_| truncated())?;
                 Value::Bytes(self.take(len)?)
             }
             5 => {
@@ -229,27 +258,30 @@ impl<'b> Message<'b> {
                 word.copy_from_slice(self.take(4)?);
                 Value::Word(u32::from_le_bytes(word))
             }
-            found => return Err(SpmError::Wire { found: found as u8 }),
+            found => {
+                let found = format_args!("{found}: not a SentencePiece model");
+                return Err(Error::corrupt("", "a field of wire type 0, 1, 2 or 5", found));
+            }
         };
         Ok(Some((tag >> 3, value)))
     }
 
-    fn take(&mut self, len: usize) -> Result<&'b [u8], SpmError> {
-        let (taken, rest) = self.bytes.split_at_checked(len).ok_or(SpmError::Truncated)?;
+    fn take(&mut self, len: usize) -> Result<&'b [u8], Error> {
+        let (taken, rest) = self.bytes.split_at_checked(len).ok_or_else(truncated)?;
         self.bytes = rest;
         Ok(taken)
     }
 
-    fn varint(&mut self) -> Result<u64, SpmError> {
+    fn varint(&mut self) -> Result<u64, Error> {
         let mut number = 0;
         for shift in (0..64).step_by(7) {
-            let (&byte, rest) = self.bytes.split_first().ok_or(SpmError::Truncated)?;
+            let (&byte, rest) = self.bytes.split_first().ok_or_else(truncated)?;
             self.bytes = rest;
             number |= u64::from(byte & 0x7f) << shift;
             if byte < 0x80 {
                 return Ok(number);
             }
         }
-        Err(SpmError::Truncated)
+        Err(truncated())
     }
 }

@@ -9,7 +9,6 @@
 
 mod bpe;
 mod decode;
-mod error;
 mod file;
 mod model;
 mod normalized;
@@ -18,7 +17,6 @@ mod unigram;
 mod utf8;
 
 pub(crate) use decode::{Decoder, Token};
-pub use error::SpmError;
 pub use model::SentencePiece;
 #[cfg(feature = "json")]
 pub(crate) use normalizer::growth;

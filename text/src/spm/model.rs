@@ -1,10 +1,10 @@
 //! A model that is ready to segment text.
 
-use super::error::SpmError;
 use super::file::{Algorithm, File, Kind, Pieces};
 use super::normalized::{SPACE, Sink, Traced};
 use super::normalizer::Normalizer;
 use super::utf8::byte_of;
+use crate::error::Error;
 use crate::trie::Trie;
 use std::collections::HashMap;
 use std::ops::Range;
@@ -49,6 +49,15 @@ pub(super) struct Segment {
     pub(super) id: u32,
 }
 
+fn twice(piece: &str) -> Error {
+    Error::corrupt("", "each piece once", format_args!("the piece {piece:?} twice"))
+}
+
+fn unknowns(found: &str) -> Error {
+    let found = format_args!("{found}: not a SentencePiece model, or cut short");
+    Error::corrupt("", "exactly one unknown piece", found)
+}
+
 /// Receives a piece, its id and the bytes of the text that became it.
 type OnSpan<'f> = dyn FnMut(&[u8], u32, Range<usize>) + 'f;
 
@@ -58,9 +67,9 @@ impl SentencePiece {
     /// # Errors
     /// The file is invalid, where SentencePiece also fails or its behavior is undefined; or the model is a word or
     /// character model, which no published translation model uses.
-    pub fn from_bytes(bytes: &[u8]) -> Result<Self, SpmError> {
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, Error> {
         if bytes.len() > LARGEST_FILE {
-            return Err(SpmError::Large { limit: LARGEST_FILE, found: bytes.len() });
+            return Err(Error::corrupt("", format!("at most {LARGEST_FILE} bytes"), bytes.len()));
         }
         let file = File::read(bytes)?;
         let mut unknown = None;
@@ -72,21 +81,26 @@ impl SentencePiece {
         for (id, text) in all() {
             let kind = pieces.kind(id);
             if !segmentable(kind) && reserved.insert(text.to_owned(), id).is_some() {
-                return Err(SpmError::Twice { piece: text.to_owned() });
+                return Err(twice(text));
             }
             match kind {
-                Kind::Unknown if unknown.replace(id).is_some() => return Err(SpmError::Unknowns),
+                Kind::Unknown if unknown.replace(id).is_some() => return Err(unknowns("two")),
                 Kind::Byte => {
                     let byte = byte_of(text).filter(|_| file.byte_fallback);
-                    let byte = byte.ok_or_else(|| SpmError::Byte { piece: text.to_owned() })?;
+                    let byte = byte.ok_or_else(|| {
+                        let expected = "<0x00> to <0xFF> in a model with byte fallback";
+                        Error::corrupt("", expected, format_args!("the byte {text:?}"))
+                    })?;
                     byte_ids[usize::from(byte)] = id;
                 }
                 _ => (),
             }
         }
-        let unknown = unknown.ok_or(SpmError::Unknowns)?;
+        let unknown = unknown.ok_or_else(|| unknowns("none"))?;
         if file.byte_fallback && byte_ids.contains(&u32::MAX) {
-            return Err(SpmError::BytesMissing);
+            let found = byte_ids.iter().filter(|&&id| id != u32::MAX).count();
+            let found = format_args!("{found}, some are missing");
+            return Err(Error::corrupt("byte fallback", "256 pieces for bytes", found));
         }
         let of = |wanted: fn(Kind) -> bool| {
             all().filter(move |&(id, _)| wanted(pieces.kind(id))).map(|(id, t)| (t.as_bytes(), id))
@@ -97,7 +111,7 @@ impl SentencePiece {
         for (id, text) in all().filter(|&(id, _)| segmentable(pieces.kind(id))) {
             let found = trie.find(text.as_bytes());
             if found != Some(id) {
-                return Err(SpmError::Twice { piece: text.to_owned() });
+                return Err(twice(text));
             }
         }
         let normalizer = Normalizer::new(&file, Trie::new(of(|kind| kind == Kind::UserDefined)))?;
@@ -153,9 +167,9 @@ impl SentencePiece {
     /// The ids of `text`.
     ///
     /// # Errors
-    /// [`SpmError::Text`] for gigabytes of text, or if the file's rules produce more than 32 bytes for each byte of
+    /// [`Error::InvalidInput`] for gigabytes of text, or if the file's rules produce more than 32 bytes for each byte of
     /// the text.
-    pub fn encode(&self, text: &str) -> Result<Vec<u32>, SpmError> {
+    pub fn encode(&self, text: &str) -> Result<Vec<u32>, Error> {
         let mut ids = Vec::new();
         self.segment(text, &mut |_, id| ids.push(id))?;
         Ok(ids)
@@ -177,7 +191,7 @@ impl SentencePiece {
         &self,
         text: &str,
         each: &mut dyn FnMut(&[u8], u32),
-    ) -> Result<(), SpmError> {
+    ) -> Result<(), Error> {
         let mut normalized = Vec::with_capacity(text.len() + text.len() / 4 + 8);
         self.normalize(text, &mut normalized)?;
         self.split(&normalized, &mut |range, id| each(&normalized[range], id));
@@ -190,7 +204,7 @@ impl SentencePiece {
         &self,
         text: &str,
         each: &mut OnSpan<'_>,
-    ) -> Result<(), SpmError> {
+    ) -> Result<(), Error> {
         let mut normalized = Traced::default();
         self.normalize(text, &mut normalized)?;
         self.split(normalized.bytes(), &mut |range, id| {
@@ -200,14 +214,14 @@ impl SentencePiece {
         Ok(())
     }
 
-    fn normalize(&self, text: &str, normalized: &mut impl Sink) -> Result<(), SpmError> {
+    fn normalize(&self, text: &str, normalized: &mut impl Sink) -> Result<(), Error> {
         if text.len() > LONGEST_TEXT {
-            return Err(SpmError::Text { limit: LONGEST_TEXT, found: text.len() });
+            return Err(Error::too_long(LONGEST_TEXT, text.len()));
         }
         self.normalizer.normalize(text, normalized)?;
         let found = normalized.bytes().len();
         if found > LONGEST_TEXT {
-            return Err(SpmError::Text { limit: LONGEST_TEXT, found });
+            return Err(Error::too_long(LONGEST_TEXT, found));
         }
         Ok(())
     }

@@ -3,8 +3,8 @@
 //! The rules are a Darts double array of `u32` units, followed by the replacements, each terminated by a zero byte.
 //! At each position the longest rule applies. The result is not normalized again.
 
-use super::error::SpmError;
 use super::normalized::{SPACE, Sink};
+use crate::error::Error;
 use crate::limits;
 use crate::trie::{ROOT, Trie};
 
@@ -29,7 +29,7 @@ pub(super) struct Normalizer {
 }
 
 impl Normalizer {
-    pub(super) fn new(file: &super::file::File, symbols: Trie) -> Result<Self, SpmError> {
+    pub(super) fn new(file: &super::file::File, symbols: Trie) -> Result<Self, Error> {
         let (units, replacements) = rules(&file.rules)?;
         let mut normalizer = Self {
             units,
@@ -53,8 +53,8 @@ impl Normalizer {
     /// Writes the normalized text to `out`. It is valid UTF-8 unless the rules are not.
     ///
     /// # Errors
-    /// [`SpmError::Text`] if the result is longer than the limit.
-    pub(super) fn normalize(&self, text: &str, out: &mut impl Sink) -> Result<(), SpmError> {
+    /// [`Error::InvalidInput`] if the result is longer than the limit.
+    pub(super) fn normalize(&self, text: &str, out: &mut impl Sink) -> Result<(), Error> {
         out.truncate(0);
         let limit = limits::normalized(text.len());
         let mut rest = text.as_bytes();
@@ -93,7 +93,8 @@ impl Normalizer {
             }
             // One replacement exceeds the limit by at most `LONGEST_REPLACEMENT` bytes.
             if out.bytes().len() > limit {
-                return Err(SpmError::Text { limit, found: out.bytes().len() });
+                let found = format_args!("at least {}", out.bytes().len());
+                return Err(Error::too_long(limit, found));
             }
             if let Some(last) = written.last() {
                 after_space = self.remove_extra_whitespaces && *last == b' ';
@@ -182,20 +183,24 @@ fn character(text: &[u8]) -> Option<usize> {
 }
 
 /// The units and the replacements of precompiled rules.
-fn rules(bytes: &[u8]) -> Result<(Vec<u32>, Vec<u8>), SpmError> {
+fn rules(bytes: &[u8]) -> Result<(Vec<u32>, Vec<u8>), Error> {
     if bytes.is_empty() {
         return Ok((Vec::new(), Vec::new()));
     }
-    let broken = SpmError::Rules { bytes: bytes.len() };
-    let Some((size, rest)) = bytes.split_first_chunk() else { return Err(broken) };
+    let broken = || {
+        let found = format_args!("{} bytes that are not", bytes.len());
+        Error::corrupt("normalization rules", "units and replacements", found)
+    };
+    let Some((size, rest)) = bytes.split_first_chunk() else { return Err(broken()) };
     let size = u32::from_le_bytes(*size) as usize;
-    let Some((units, replacements)) = rest.split_at_checked(size) else { return Err(broken) };
+    let Some((units, replacements)) = rest.split_at_checked(size) else { return Err(broken()) };
     if !size.is_multiple_of(UNITS) || replacements.is_empty() {
-        return Err(broken);
+        return Err(broken());
     }
     let longest = replacements.split(|&byte| byte == 0).map(<[u8]>::len).max().unwrap_or(0);
     if longest > LONGEST_REPLACEMENT {
-        return Err(SpmError::Replacement { limit: LONGEST_REPLACEMENT, found: longest });
+        let expected = format!("replacements of at most {LONGEST_REPLACEMENT} bytes");
+        return Err(Error::corrupt("", expected, format_args!("one of {longest}")));
     }
     let units = units.as_chunks::<UNITS>().0.iter().map(|unit| u32::from_le_bytes(*unit)).collect();
     Ok((units, replacements.to_vec()))

@@ -1,7 +1,7 @@
 //! Errors that end a call.
 
 use super::translation::Failure;
-use crate::TextError;
+use crate::Error as TextError;
 use crate::document::DocumentError;
 use core::fmt;
 use simdformer::search::SearchError;

@@ -1,5 +1,6 @@
 //! Terms whose translation is required.
 
+use crate::Error;
 use core::fmt;
 use std::collections::HashMap;
 
@@ -16,7 +17,7 @@ const BYTES: usize = 64 << 20;
 ///
 /// let glossary = Glossary::from_tsv("account\tcompte\nsavings account\tlivret d'épargne\n")?;
 /// assert_eq!(glossary.len(), 2);
-/// # Ok::<(), simdformer_text::translator::GlossaryError>(())
+/// # Ok::<(), simdformer_text::Error>(())
 /// ```
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Glossary {
@@ -34,36 +35,16 @@ pub struct Term {
     pub target: String,
 }
 
-/// A line of a glossary that is not a pair of terms, or two lines for one term.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct GlossaryError {
-    /// The line, from 1; 0 for the whole text.
-    pub line: usize,
-    /// What was expected, and what was found.
-    pub reason: String,
-}
-
-impl fmt::Display for GlossaryError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.line {
-            0 => write!(f, "glossary: {}", self.reason),
-            line => write!(f, "glossary, line {line}: {}", self.reason),
-        }
-    }
-}
-
-impl std::error::Error for GlossaryError {}
-
 impl Glossary {
     /// Reads lines of a source term, a tab and a target term. Blank lines are skipped, spaces around terms are removed.
     ///
     /// # Errors
     /// A line has no tab or more than one, or an empty term; a source term has two different translations; more than
     /// 64 MB.
-    pub fn from_tsv(text: &str) -> Result<Self, GlossaryError> {
+    pub fn from_tsv(text: &str) -> Result<Self, Error> {
         if text.len() > BYTES {
-            let reason = format!("expected at most {BYTES} bytes, found {}", text.len());
-            return Err(GlossaryError { line: 0, reason });
+            let expected = format!("at most {BYTES} bytes");
+            return Err(Error::invalid_input("glossary", expected, text.len()));
         }
         let mut glossary = Self::default();
         let mut known: HashMap<String, usize> = HashMap::new();
@@ -71,23 +52,24 @@ impl Glossary {
             if content.trim().is_empty() {
                 continue;
             }
-            let wrong = |reason: String| GlossaryError { line, reason };
+            let wrong = |expected: &str, found: &dyn fmt::Display| {
+                Error::invalid_input(format!("glossary, line {line}"), expected, found)
+            };
             let fields: Vec<&str> = content.split('\t').map(str::trim).collect();
             let [source, target] = fields[..] else {
-                let found = fields.len();
-                return Err(wrong(format!("expected two terms and a tab, found {found} fields")));
+                let found = format_args!("{} fields", fields.len());
+                return Err(wrong("two terms and a tab", &found));
             };
             if source.is_empty() || target.is_empty() {
-                return Err(wrong("expected two terms, found an empty one".to_owned()));
+                return Err(wrong("two terms", &"an empty one"));
             }
             let number = glossary.terms.len();
             let before = *known.entry(source.to_lowercase()).or_insert(number);
             match glossary.terms.get(before) {
                 Some(known) if known.target == target => (),
                 Some(Term { target: other, .. }) => {
-                    return Err(wrong(format!(
-                        "expected one translation of {source:?}, found {other:?} and {target:?}"
-                    )));
+                    let expected = format!("one translation of {source:?}");
+                    return Err(wrong(&expected, &format_args!("{other:?} and {target:?}")));
                 }
                 None => glossary.push(source, target),
             }
@@ -202,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_term_at_a_place_is_found() -> Result<(), GlossaryError> {
+    fn the_longest_term_at_a_place_is_found() -> Result<(), Error> {
         let glossary = Glossary::from_tsv(
             "account\tcompte\r\nsavings account\tlivret\n\n Über\tsur\n銀行\tbanque",
         )?;

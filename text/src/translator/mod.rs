@@ -70,7 +70,7 @@ mod window;
 
 pub use batcher::{BatchRequest, Batcher, Pending, Ticket};
 pub use error::TranslateError;
-pub use glossary::{Glossary, GlossaryError, Term};
+pub use glossary::{Glossary, Term};
 pub use model_and_tokenizer::Translator;
 pub use options::TranslateOptions;
 pub use requests::BatchEvent;

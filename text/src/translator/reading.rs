@@ -4,7 +4,7 @@ use super::capitals::{in_capitals, lower};
 use super::error::TranslateError;
 use super::spellings::{composed, curly, plain, straight, visible};
 use crate::marked_text::{Edit, MarkedText, Rewritten};
-use crate::{Direction, TextError, Tokenizer};
+use crate::{Direction, Error, Tokenizer};
 use std::ops::Range;
 
 /// Reads sentences for a tokenizer.
@@ -126,7 +126,7 @@ impl Reader<'_> {
     pub(super) fn ids(&self, text: &MarkedText) -> Result<Vec<u32>, TranslateError> {
         match self.tokenizer.encode_text(&text.text, &self.direction) {
             Ok(encoded) => Ok(encoded.ids),
-            Err(TextError::Text { .. }) => Ok(Vec::new()),
+            Err(Error::InvalidInput { .. }) => Ok(Vec::new()),
             Err(error) => Err(error.into()),
         }
     }

@@ -5,7 +5,7 @@ use super::error::TranslateError;
 use super::marked_sentences::{MarkedSentence, has_words};
 use super::model_and_tokenizer::Translator;
 use super::translation::{Note, TextTranslation, TranslatedSentence};
-use crate::TextError;
+use crate::Error;
 use crate::marked_text::{Mark, MarkKind, MarkedText, placeholders};
 use crate::sentences::SentenceSplitter;
 use crate::tokenizer::without_byte_order_mark;
@@ -131,7 +131,7 @@ impl Translator {
         let direction = self.options.direction_from(language);
         match self.tokenizer.encode_text(text, &direction) {
             Ok(one) => Ok(one.tokens),
-            Err(TextError::Text { .. }) => Ok(0),
+            Err(Error::InvalidInput { .. }) => Ok(0),
             Err(error) => Err(error.into()),
         }
     }

@@ -7,7 +7,7 @@ use super::options::TranslateOptions;
 use super::translation::{Alternative, Failure, Note, Translation};
 use super::unknown_words::pictures;
 use crate::marked_text::MarkedText;
-use crate::{Direction, Encoded, TextError, Tokenizer};
+use crate::{Direction, Encoded, Error, Tokenizer};
 use simdformer::config::Side;
 use simdformer::search::{Finish, Hooks, SearchOptions};
 use simdformer::{Event, Generated, Model, Source, Stop};
@@ -249,7 +249,7 @@ pub(super) fn encode_unit(
     let direction = Direction { target, ..options.direction_from(unit.source) };
     let one = match tokenizer.encode_text(unit.text, &direction) {
         Ok(one) => one,
-        Err(TextError::Text { .. }) => {
+        Err(Error::InvalidInput { .. }) => {
             translation.failure = Some(Failure::NotSegmented);
             return Ok(Encoding::Settled);
         }

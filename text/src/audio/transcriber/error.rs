@@ -1,6 +1,6 @@
 //! Errors of a transcriber.
 
-use crate::TextError;
+use crate::Error as TextError;
 use crate::audio::AudioError;
 use core::fmt;
 use simdformer::SessionError;

@@ -2,7 +2,7 @@
 
 use super::error::TranscribeError;
 use super::options::{TranscribeOptions, previous_token};
-use crate::{Direction, TextError, Tokenizer};
+use crate::{Direction, Error, Tokenizer};
 use simdformer::config::{Config, Side, Transcription};
 use simdformer::search::Timestamps;
 
@@ -197,7 +197,7 @@ fn language(
     tokenizer: &Tokenizer,
 ) -> Result<u32, TranscribeError> {
     if transcription.languages.is_empty() {
-        return Err(TextError::NoLanguages { code: code.to_owned() }.into());
+        return Err(Error::no_languages(code).into());
     }
     let lower = code.to_lowercase();
     let mut names = NAMES.split(',').filter_map(|pair| pair.trim().split_once(':'));
