@@ -11,9 +11,8 @@ use pyo3::types::PyDict;
 use simdformer::Threads;
 use simdformer::kernels::ThreadPool;
 use simdformer::search::Finish;
-use simdformer_text::translator::{
-    BatchEvent, BatchRequest, Batcher as TextBatcher, Ticket, TranslateError,
-};
+use simdformer_text::Error;
+use simdformer_text::translator::{BatchEvent, BatchRequest, Batcher as TextBatcher, Ticket};
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -103,7 +102,7 @@ impl Batcher {
         let sender = lock(&self.sender).clone();
         let batcher = lock(&self.batcher);
         let (Some(batcher), Some(sender)) = (batcher.as_ref(), sender) else {
-            return Err(Failure::from(TranslateError::Closed).into());
+            return Err(Failure::from(Error::Closed).into());
         };
         let request = BatchRequest { text, source, target, stream };
         // Before the sentence can end, so that `replies` finds it.

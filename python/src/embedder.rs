@@ -8,8 +8,8 @@ use pyo3::prelude::*;
 use simdformer::Threads;
 use simdformer::checkpoint::Checkpoint;
 use simdformer_text::embedder::{
-    EmbedError, EmbedOptions, Embedder as TextEmbedder, EmbedderSetup, Embedding, NotRun,
-    Precision, Prompt, Quantized, Ranges,
+    EmbedOptions, Embedder as TextEmbedder, EmbedderSetup, Embedding, NotRun, Precision, Prompt,
+    Quantized, Ranges,
 };
 use simdformer_text::{Direction, Tokenizer};
 use std::path::{Path, PathBuf};
@@ -283,36 +283,5 @@ impl Codes {
         }
         let is_signed = matches!(precision, Precision::Int8 | Precision::Binary);
         Ok(if is_signed { Self::I8(signed) } else { Self::U8(unsigned) })
-    }
-}
-
-impl From<EmbedError> for Failure {
-    fn from(error: EmbedError) -> Self {
-        let message = error.to_string();
-        match error {
-            EmbedError::Text(error) => error.into(),
-            EmbedError::Model(error) => error.into(),
-            EmbedError::Session(error) => error.into(),
-            EmbedError::Cancelled => Self::new("CancelledError", message),
-            EmbedError::Prompt { found, known } => Self::new("OptionError", message)
-                .with("option", "prompt_name")
-                .with("expected", known)
-                .with("found", found),
-            EmbedError::Dims { most, found } => Self::new("OptionError", message)
-                .with("option", "dim")
-                .with("expected", most)
-                .with("found", found),
-            EmbedError::Width { expected, found } => Self::new("InputError", message)
-                .with("argument", "ranges")
-                .with("expected", expected)
-                .with("found", found),
-            EmbedError::Range { .. } | EmbedError::NoRanges => {
-                Self::new("InputError", message).with("argument", "ranges")
-            }
-            EmbedError::NoClassifier | EmbedError::Labels { .. } => {
-                Self::new("CheckpointError", message)
-            }
-            _ => Self::new("SimdformerError", message),
-        }
     }
 }

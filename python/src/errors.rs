@@ -10,7 +10,8 @@ use simdformer::kernels::ISA_VARIABLE;
 use simdformer::search::SearchError;
 use simdformer::{Error, KernelError, SessionError, SourceError};
 use simdformer_text::Error as TextError;
-use simdformer_text::translator::{Failure as TextFailure, TranslateError};
+use simdformer_text::translator::Failure as TextFailure;
+use std::io::ErrorKind;
 
 /// An error that is not yet an exception.
 #[derive(Clone, Debug)]
@@ -172,11 +173,13 @@ impl From<Error> for Failure {
     }
 }
 
+/// The classes of the text layer's kinds of errors, for a call that reads a model. What a call reads beside it has classes of
+/// its own: [`Failure::of_document`].
 impl From<TextError> for Failure {
     fn from(error: TextError) -> Self {
         let message = error.to_string();
         match error {
-            TextError::Io { path, error, .. } if error.kind() == std::io::ErrorKind::NotFound => {
+            TextError::Io { path, error, .. } if error.kind() == ErrorKind::NotFound => {
                 Self::new("ModelNotFoundError", message).with("path", &*path)
             }
             TextError::NotFound { operand, expected, .. } => {
@@ -184,6 +187,10 @@ impl From<TextError> for Failure {
                     .with("path", &*operand)
                     .with("expected", &*expected)
             }
+            TextError::Unsupported { .. }
+            | TextError::Corrupt { .. }
+            | TextError::Conflict { .. }
+            | TextError::Io { .. } => Self::new("CheckpointError", message),
             TextError::Language { found, nearest, .. } => {
                 let failure = Self::new("LanguageError", message).with("nearest", nearest);
                 found.iter().fold(failure, |failure, code| failure.with("found", &**code))
@@ -200,8 +207,29 @@ impl From<TextError> for Failure {
                     .with("expected", &*expected)
                     .with("found", &*found)
             }
+            TextError::FailedSentence { index, sentence, source, failure } => {
+                let place = Place { text: Some(index), sentence: Some((sentence, &source)) };
+                Self::sentence(failure, place)
+            }
+            // `Workers::run` raises `KeyboardInterrupt` in its place.
+            TextError::Cancelled => Self::new("CancelledError", message),
+            TextError::Closed => {
+                Self::new("ClosedError", "expected an open Batcher, found one that was closed")
+            }
             TextError::Model(error) => error.into(),
-            _ => Self::new("CheckpointError", message),
+            TextError::Session(error) => error.into(),
+            _ => Self::new("SimdformerError", message),
+        }
+    }
+}
+
+impl Failure {
+    /// The class of an error in a call that reads a document.
+    pub(crate) fn of_document(error: TextError) -> Self {
+        match error {
+            TextError::InvalidInput { .. } => Self::new("DocumentError", error.to_string()),
+            TextError::Io { .. } => Self::new("SimdformerError", error.to_string()),
+            error => error.into(),
         }
     }
 }
@@ -351,26 +379,5 @@ impl Failure {
             failed = failed.with("sentence", number).with("source", sentence);
         }
         failed
-    }
-}
-
-impl From<TranslateError> for Failure {
-    fn from(error: TranslateError) -> Self {
-        match error {
-            TranslateError::Text(error) => error.into(),
-            TranslateError::Model(error) => error.into(),
-            TranslateError::Session(error) => error.into(),
-            TranslateError::Search(error) => error.into(),
-            TranslateError::Cancelled => SessionError::Cancelled.into(),
-            TranslateError::Closed => {
-                Self::new("ClosedError", "expected an open Batcher, found one that was closed")
-            }
-            TranslateError::FailedSentence { text, sentence, source, failure } => {
-                let place = Place { text: Some(text), sentence: Some((sentence, &source)) };
-                Self::sentence(failure, place)
-            }
-            TranslateError::Document(error) => Self::new("DocumentError", error.to_string()),
-            error => Self::new("SimdformerError", error.to_string()),
-        }
     }
 }

@@ -19,7 +19,7 @@ use simdformer_text::document::Format;
 use simdformer_text::translator::{
     TextTranslation, TranslateOptions, Translator as TextTranslator,
 };
-use simdformer_text::{Direction, Tokenizer};
+use simdformer_text::{Direction, Error, Tokenizer};
 use std::io::{self, ErrorKind};
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
@@ -306,13 +306,16 @@ impl Translator {
                 translator.translate_reader(text.as_bytes(), format, &mut out, &mut on_text);
             let result = result.and_then(|()| {
                 let text = String::from_utf8(out);
-                text.map_err(|error| io::Error::new(ErrorKind::InvalidData, error).into())
+                text.map_err(|error| {
+                    let error = io::Error::new(ErrorKind::InvalidData, error);
+                    Error::Io { action: "written", path: "the document".into(), error }
+                })
             });
             (translator, result.map(|text| (text, found)))
         })?;
         give_back(&self.shared.texts[0], translator);
         seen?;
-        let (text, found) = result.map_err(Failure::from)?;
+        let (text, found) = result.map_err(Failure::of_document)?;
         Ok((text, found.into_python(py)?))
     }
 

@@ -11,9 +11,9 @@
 
 use simdformer::search::Hooks;
 use simdformer::{Event, Limits, Model, Session, Source};
-use simdformer_text::translator::{TranslateError, TranslateOptions, Translator};
+use simdformer_text::Error;
+use simdformer_text::translator::{TranslateOptions, Translator};
 use simdformer_text::{Direction, Tokenizer};
-use std::error::Error;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -23,17 +23,17 @@ const ROUNDS: usize = 9;
 const SLOTS: usize = 32;
 
 /// The demo model and its sentences.
-fn demo() -> Result<(PathBuf, Vec<String>), Box<dyn Error>> {
+fn demo() -> Result<(PathBuf, Vec<String>), Box<dyn std::error::Error>> {
     let place = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/fr-en");
     let lines = std::fs::read_to_string(place.join("held_out.jsonl"))?;
-    let source = |line: &str| -> Result<String, Box<dyn Error>> {
+    let source = |line: &str| -> Result<String, Box<dyn std::error::Error>> {
         let value: serde_json::Value = serde_json::from_str(line)?;
         Ok(value["source"].as_str().unwrap_or_default().to_owned())
     };
     Ok((place, lines.lines().map(source).collect::<Result<_, _>>()?))
 }
 
-fn main() -> Result<(), Box<dyn Error>> {
+fn main() -> Result<(), Box<dyn std::error::Error>> {
     let arguments: Vec<String> =
         std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
     let (place, lines) = match &arguments[..] {
@@ -71,7 +71,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         })?;
         let alone = start.elapsed().as_secs_f64();
         let start = Instant::now();
-        translator.stream_sentences(lines.iter().map(Ok::<_, TranslateError>), |translation| {
+        translator.stream_sentences(lines.iter().map(Ok::<_, Error>), |translation| {
             tokens[1] += translation.tokens.len();
             targets.push(translation.tokens);
             Ok(())

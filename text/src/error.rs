@@ -68,7 +68,7 @@ pub enum Error {
     },
     /// An argument that does not fit the model or the other arguments, or a call at the wrong time.
     InvalidInput {
-        /// Which text or segment of the call, from 0.
+        /// Which text or segment of the call, from 0. The operand names it, too.
         index: Option<usize>,
         /// The argument, and the line in it.
         operand: Box<str>,
@@ -88,6 +88,18 @@ pub enum Error {
         /// Languages of the model; if a code was asked for, the most similar ones.
         nearest: Vec<String>,
     },
+    /// A sentence has no translation, in a call that gives nothing but text.
+    #[cfg(feature = "translate")]
+    FailedSentence {
+        /// The index of its text, which is a paragraph of a document.
+        index: usize,
+        /// Its index among the sentences of the text that the model read.
+        sentence: usize,
+        /// The sentence.
+        source: String,
+        /// Why it has none.
+        failure: crate::translator::Failure,
+    },
     /// The operating system cannot read or write a file or a stream.
     Io {
         /// `"read"`, `"written"` or another participle.
@@ -97,9 +109,24 @@ pub enum Error {
         /// The error of the operating system.
         error: io::Error,
     },
+    /// A flag of the caller ended the call. What it has handed out stays valid.
+    Cancelled,
+    /// The [`Batcher`](crate::translator::Batcher) accepts no more sentences, or its thread has ended.
+    #[cfg(feature = "translate")]
+    Closed,
+    /// A function of the caller failed.
+    Caller {
+        /// What the function was to do.
+        operand: Box<str>,
+        /// Its error.
+        error: Box<dyn core::error::Error + Send + Sync>,
+    },
     /// What the model layer reports.
     #[cfg(any(feature = "bulk", feature = "models", feature = "vad"))]
     Model(simdformer::Error),
+    /// What a session reports: no memory, a request beyond its plan, or options that are invalid.
+    #[cfg(any(feature = "bulk", feature = "models", feature = "vad"))]
+    Session(simdformer::SessionError),
 }
 
 /// An error is passed on by many calls, so it stays small.
@@ -138,12 +165,13 @@ impl Error {
     }
 
     pub(crate) fn conflict(
-        operand: &Path,
+        operand: impl Into<Box<str>>,
         expected: impl Into<Box<str>>,
         found: impl fmt::Display,
     ) -> Self {
-        let (expected, found) = (expected.into(), found.to_string().into());
-        Self::Conflict { operand: path_text(operand), expected, found }
+        let (operand, expected) = (operand.into(), expected.into());
+        let found = found.to_string().into();
+        Self::Conflict { operand, expected, found }
     }
 
     pub(crate) fn invalid_option(
@@ -208,6 +236,22 @@ impl Error {
         Self::Io { action: "written", path: path_text(path), error }
     }
 
+    /// The stream `name` cannot be read or written.
+    pub(crate) fn of_stream(action: &'static str, name: &str) -> impl Fn(io::Error) -> Self {
+        move |error| Self::Io { action, path: name.into(), error }
+    }
+
+    /// The same error for another sentence. One that cannot be copied keeps its text.
+    #[cfg(feature = "translate")]
+    pub(crate) fn again(&self) -> Self {
+        match self {
+            Self::Session(error) => Self::Session(error.clone()),
+            Self::Cancelled => Self::Cancelled,
+            Self::Closed => Self::Closed,
+            other => Self::Caller { operand: "the batch".into(), error: other.to_string().into() },
+        }
+    }
+
     /// The same error in the file or the part `outer`.
     pub(crate) fn inside(self, outer: impl fmt::Display) -> Self {
         let inside = |operand: Box<str>| match &*operand {
@@ -240,9 +284,6 @@ impl fmt::Display for Error {
             | Self::Conflict { operand, expected, found }
             | Self::InvalidOption { operand, expected, found }
             | Self::InvalidInput { operand, expected, found, .. } => {
-                if let Self::InvalidInput { index: Some(index), .. } = self {
-                    write!(f, "text {index}: ")?;
-                }
                 if !operand.is_empty() {
                     write!(f, "{operand}: ")?;
                 }
@@ -259,9 +300,20 @@ impl fmt::Display for Error {
                     nearest => write!(f, "; {listed}: {}", nearest.join(", ")),
                 }
             }
+            #[cfg(feature = "translate")]
+            Self::FailedSentence { index, sentence, source, failure } => {
+                let short: String = source.chars().take(60).collect();
+                write!(f, "text {index}, sentence {sentence}, {short:?}: {failure}")
+            }
             Self::Io { action, path, error } => write!(f, "{path}: cannot be {action}: {error}"),
+            Self::Cancelled => f.write_str("the call was cancelled"),
+            #[cfg(feature = "translate")]
+            Self::Closed => f.write_str("the batcher is closed"),
+            Self::Caller { operand, error } => write!(f, "{operand}: {error}"),
             #[cfg(any(feature = "bulk", feature = "models", feature = "vad"))]
             Self::Model(error) => error.fmt(f),
+            #[cfg(any(feature = "bulk", feature = "models", feature = "vad"))]
+            Self::Session(error) => error.fmt(f),
         }
     }
 }
@@ -271,8 +323,11 @@ impl core::error::Error for Error {
     fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
         match self {
             Self::Io { error, .. } => error.source(),
+            Self::Caller { error, .. } => error.source(),
             #[cfg(any(feature = "bulk", feature = "models", feature = "vad"))]
             Self::Model(error) => error.source(),
+            #[cfg(any(feature = "bulk", feature = "models", feature = "vad"))]
+            Self::Session(error) => error.source(),
             _ => None,
         }
     }
@@ -282,5 +337,22 @@ impl core::error::Error for Error {
 impl From<simdformer::Error> for Error {
     fn from(error: simdformer::Error) -> Self {
         Self::Model(error)
+    }
+}
+
+#[cfg(any(feature = "bulk", feature = "models", feature = "vad"))]
+impl From<simdformer::SessionError> for Error {
+    fn from(error: simdformer::SessionError) -> Self {
+        match error {
+            simdformer::SessionError::Cancelled => Self::Cancelled,
+            error => Self::Session(error),
+        }
+    }
+}
+
+#[cfg(any(feature = "bulk", feature = "models", feature = "vad"))]
+impl From<simdformer::search::SearchError> for Error {
+    fn from(error: simdformer::search::SearchError) -> Self {
+        Self::Session(simdformer::SessionError::Search(error))
     }
 }

@@ -3,9 +3,10 @@
 use crate::translator::{Demo, sentences};
 use simdformer::search::{BeamOptions, Finish, Strategy};
 use simdformer::{Model, Threads};
+use simdformer_text::Error;
 use simdformer_text::Tokenizer;
 use simdformer_text::translator::{
-    BatchEvent, BatchRequest, Batcher, Failure, TranslateError, TranslateOptions, Translation,
+    BatchEvent, BatchRequest, Batcher, Failure, TranslateOptions, Translation,
 };
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, Barrier};
@@ -157,7 +158,7 @@ fn what_cannot_be_translated_is_said_of_its_sentence() {
     assert_eq!((&spaces.text[..], spaces.finish), ("   ", None));
     let request = BatchRequest { text: "a", target: Some("xx"), ..BatchRequest::default() };
     let error = batcher.submit_with(request, |_| ()).unwrap_err();
-    assert!(matches!(error, TranslateError::Text(_)), "{error}");
+    assert!(matches!(error, Error::Language { .. }), "{error}");
     assert_eq!(batcher.submit("la maison").unwrap().wait().unwrap().finish, Some(Finish::End));
 }
 
@@ -175,7 +176,7 @@ fn nothing_waits_for_a_batcher_that_is_gone() {
             match one.wait() {
                 Ok(whole) if whole.finish.is_none() => assert_eq!(whole.text, *text),
                 Ok(whole) => assert_eq!(whole.finish, Some(Finish::End), "{text}"),
-                Err(TranslateError::Closed) => ended += 1,
+                Err(Error::Closed) => ended += 1,
                 Err(error) => panic!("{text}: {error}"),
             }
         }
@@ -188,7 +189,7 @@ fn nothing_waits_for_a_batcher_that_is_gone() {
         let mut closed = 0;
         for text in &sentences[2..] {
             let found = panicked.submit(text).and_then(simdformer_text::translator::Pending::wait);
-            closed += usize::from(matches!(found, Err(TranslateError::Closed)));
+            closed += usize::from(matches!(found, Err(Error::Closed)));
         }
         assert!(closed > 10, "{closed}");
         panicked.close();

@@ -1,9 +1,8 @@
 //! Tables through a function: which bytes change, and which sources are computed.
 
 use crate::effort::properties;
-use simdformer_text::bulk::{
-    BulkError, ComputeError, Computed, Format, Job, Output, Progress, Table,
-};
+use simdformer_text::Error;
+use simdformer_text::bulk::{ComputeError, Computed, Format, Job, Output, Progress, Table};
 use std::collections::HashSet;
 use std::io::{self, Read};
 
@@ -52,7 +51,7 @@ struct Done {
     rows: (u64, u64),
 }
 
-fn run(job: &Job, input: &mut (dyn Read + Send)) -> Result<Done, BulkError> {
+fn run(job: &Job, input: &mut (dyn Read + Send)) -> Result<Done, Error> {
     let (mut bytes, mut notes) = (Vec::new(), Vec::new());
     let mut report = |progress: Progress<'_>| {
         if let Progress::Row { number, note } = progress {
@@ -230,28 +229,40 @@ fn rows_that_fail_do_not_stop_the_others() {
 #[test]
 fn wrong_tables_are_errors() {
     for (table, input, expected) in [
-        (table(CSV, "c", None), "a,b\n", "there is no column \"c\": the header has \"a\", \"b\""),
-        (table(CSV, "3", None), "a,b\n", "there is no column \"3\": the header has \"a\", \"b\""),
-        (table(CSV, "0", None), "a,b\n", "there is no column \"0\": the header has \"a\", \"b\""),
+        (
+            table(CSV, "c", None),
+            "a,b\n",
+            "column: expected one that the header has (\"a\", \"b\"), found \"c\"",
+        ),
+        (
+            table(CSV, "3", None),
+            "a,b\n",
+            "column: expected one that the header has (\"a\", \"b\"), found \"3\"",
+        ),
+        (
+            table(CSV, "0", None),
+            "a,b\n",
+            "column: expected one that the header has (\"a\", \"b\"), found \"0\"",
+        ),
         (
             Table { header: false, ..table(CSV, "a", None) },
             "a,b\n",
-            "there is no column \"a\": expected a number from 1 to 2",
+            "column: expected a number from 1 to 2, found \"a\"",
         ),
         (
             Table { header: false, ..table(CSV, "1", Some("c")) },
             "a,b\n",
-            "there is no column \"c\": expected a number from 1 to 2",
+            "column: expected a number from 1 to 2, found \"c\"",
         ),
         (
             table(CSV, "a", None),
             "a,b,a\n",
-            "two columns have the name \"a\": choose one by its number",
+            "column: expected the name of one column, found \"a\", which two columns have: choose one by its number",
         ),
         (
             table(CSV, "a", None),
             "a,translation\n",
-            "there is already a column \"translation\"; name it to replace its cells",
+            "column of the output: expected a new name, found \"translation\", which there is already; name it to replace its cells",
         ),
     ] {
         let error = run(&Job::new(table), &mut input.as_bytes()).err().unwrap();
@@ -259,13 +270,12 @@ fn wrong_tables_are_errors() {
     }
     let utf16 = b"\xff\xfea\0\n\0".as_slice();
     let error = run(&Job::new(table(CSV, "a", None)), &mut { utf16 }).err().unwrap();
-    assert_eq!(error.to_string(), "the rows must be UTF-8, found UTF-16");
+    assert_eq!(error.to_string(), "the rows: expected UTF-8, found UTF-16");
     // A quote that is not closed does not fill the memory.
     let mut endless = "a,b\n1,2\n\"x,".as_bytes().chain(io::repeat(b'y'));
     let job = Job { longest_row: 1 << 20, ..Job::new(table(CSV, "a", None)) };
     let error = run(&job, &mut endless).err().unwrap();
-    let expected =
-        "row 3, which begins at byte 8, must have at most 1048576 bytes; is a quote not closed?";
+    let expected = "row 3, which begins at byte 8: expected at most 1048576 bytes, found more; is a quote not closed?";
     assert_eq!(error.to_string(), expected);
 }
 

@@ -69,7 +69,7 @@ fn wrong_tables_are_rejected() {
         ),
         (
             &["--format", "csv", "--column", "a"],
-            "there is no column \"a\": the header has \"x\", \"y\"",
+            "column: expected one that the header has (\"x\", \"y\"), found \"a\"",
             1,
         ),
     ] {
@@ -204,7 +204,7 @@ fn a_full_disk_is_an_error_that_can_be_resumed() {
         limited.args(["-c", &script, "sh"]).arg(plain.get_program()).args(plain.get_args());
         let failed = limited.stdin(Stdio::null()).output().unwrap();
         assert_eq!(failed.status.code(), Some(1), "{limit}: {}", err(&failed));
-        assert!(err(&failed).starts_with("simdformer: cannot write "), "{}", err(&failed));
+        assert!(err(&failed).contains(": cannot be written: "), "{}", err(&failed));
         assert!(err(&failed).contains("--resume continues it"), "{}", err(&failed));
         assert!(!table.output.exists());
         let done = table.command(&["--resume"]).output().unwrap();
@@ -230,10 +230,13 @@ fn another_command_is_not_resumed() {
         assert_eq!(done.status.code(), Some(1), "{}", err(&done));
         assert!(err(&done).contains(message), "{}", err(&done));
     };
-    refused(&[], "out.csv.part has 21 rows of an interrupted run: resume it or delete ");
+    refused(
+        &[],
+        "out.csv.part: expected no such file, found 21 rows of an interrupted run: resume it or delete ",
+    );
     refused(
         &["--resume", "--beams", "3"],
-        "is of another run: --beams was \"not given\", is \"3\"",
+        "expected the journal of this run, found one of another run: --beams was \"not given\", is \"3\"",
     );
     refused(
         &["--resume", "--to-column", "id"],
@@ -241,12 +244,18 @@ fn another_command_is_not_resumed() {
     );
     let sentences = fs::read(&table.input).unwrap();
     fs::write(&table.input, [&sentences[..], b"20,x\n"].concat()).unwrap();
-    refused(&["--resume"], "is of another run: the size of --file was ");
+    refused(
+        &["--resume"],
+        "expected the journal of this run, found one of another run: the size of --file was ",
+    );
     fs::write(&table.input, sentences).unwrap();
     let config = table.place.0.join("generation_config.json");
     let before = fs::read(&config).unwrap();
     fs::write(&config, [&before[..], b"\n"].concat()).unwrap();
-    refused(&["--resume"], "is of another run: the content of --model was ");
+    refused(
+        &["--resume"],
+        "expected the journal of this run, found one of another run: the content of --model was ",
+    );
     fs::write(&config, before).unwrap();
     // Options that change no byte.
     let done = table.command(&["--resume", "--threads", "2", "--slots", "3"]).output().unwrap();

@@ -4,8 +4,9 @@ use crate::bulk::{CSV, Random, shout, table};
 use crate::directories::Temporary;
 use crate::effort::cases;
 use core::time::Duration;
+use simdformer_text::Error;
 use simdformer_text::bulk::{
-    BulkError, ComputeError, Computed, Format, Job, Output, Progress, Summary, Table,
+    ComputeError, Computed, Format, Job, Output, Progress, Summary, Table,
 };
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -39,7 +40,7 @@ fn run(
     path: &Path,
     resume: bool,
     compute: Fake<'_>,
-) -> Result<Summary, BulkError> {
+) -> Result<Summary, Error> {
     job.run(&mut input.as_bytes(), Output::File { path, resume }, compute, &mut |_| ())
 }
 
@@ -81,7 +82,7 @@ impl Files {
         names
     }
 
-    fn resume(&self) -> Result<Summary, BulkError> {
+    fn resume(&self) -> Result<Summary, Error> {
         // Without commits: this run is not interrupted.
         let job = Job { commit_every: Duration::MAX, ..job() };
         run(&job, &input(), &self.output, true, &mut shout)
@@ -95,7 +96,7 @@ impl Files {
 }
 
 /// Runs until the function is called for the time `calls`, from 0.
-fn interrupted(files: &Files, calls: usize) -> BulkError {
+fn interrupted(files: &Files, calls: usize) -> Error {
     let mut called = 0;
     let mut compute = |sources: &[&str]| {
         called += 1;
@@ -122,7 +123,7 @@ fn snapshots() -> Vec<(Vec<u8>, Vec<u8>)> {
 fn an_interrupted_run_continues() {
     for call in 0..snapshots().len() {
         let files = Files::new();
-        assert_eq!(interrupted(&files, call).to_string(), "out of power");
+        assert_eq!(interrupted(&files, call).to_string(), "the texts of the rows: out of power");
         if call == 0 {
             // Nothing was written, so nothing is left.
             assert!(files.names().is_empty());
@@ -163,7 +164,7 @@ fn any_end_of_the_files_is_resumed() {
                 Ok(_) => files.check(),
                 Err(error) => {
                     assert!(len < begin && !part.is_empty(), "{len}: {error}");
-                    assert!(matches!(error, BulkError::NoJournal { .. }), "{error}");
+                    assert!(matches!(error, Error::Corrupt { .. }), "{error}");
                     // Nothing was deleted.
                     assert_eq!(fs::read(files.part()).unwrap(), part);
                 }
@@ -201,7 +202,8 @@ fn a_journal_of_another_version_is_named() {
     fs::write(files.part(), part).unwrap();
     fs::write(files.journal(), journal).unwrap();
     let error = files.resume().unwrap_err().to_string();
-    let expected = format!("is of another run: the version of the journal was \"1\", is \"{now}\"");
+    let expected =
+        format!("found one of another run: the version of the journal was \"1\", is \"{now}\"");
     assert!(error.contains(&expected), "{error}");
     // Without rows there is nothing to lose.
     fs::write(files.part(), "").unwrap();
@@ -228,8 +230,8 @@ fn damage_of_any_byte_of_the_journal_is_found() {
                 }
                 Err(error) => {
                     assert!(at < begin, "{at}: {error}");
-                    let is_version = at == VERSION && matches!(error, BulkError::OtherRun { .. });
-                    assert!(is_version || matches!(error, BulkError::NoJournal { .. }), "{error}");
+                    let is_version = at == VERSION && matches!(error, Error::Conflict { .. });
+                    assert!(is_version || matches!(error, Error::Corrupt { .. }), "{error}");
                 }
             }
         }
@@ -244,7 +246,7 @@ fn a_complete_part_is_only_renamed() {
     fs::create_dir(&files.output).unwrap();
     fs::write(files.output.join("file"), "").unwrap();
     let error = run(&job(), &input(), &files.output, false, &mut shout).unwrap_err();
-    assert!(matches!(error, BulkError::Write { .. }), "{error}");
+    assert!(matches!(error, Error::Io { .. }), "{error}");
     fs::remove_dir_all(&files.output).unwrap();
     let journal = fs::read(files.journal()).unwrap();
     let mut never = |_: &[&str]| Err("computed again".into());
@@ -261,8 +263,8 @@ fn a_complete_part_is_only_renamed() {
     // It is of another input, also if that only goes on, and the output stays.
     for (input, expected) in [
         (input().replace("1", "2"), "are different"),
-        (input() + "x\n", "this input has"),
-        (input()[..input().len() - 1].to_owned(), "this input has"),
+        (input() + "x\n", "another input, which has"),
+        (input()[..input().len() - 1].to_owned(), "another input, which has"),
     ] {
         fs::write(files.journal(), &journal).unwrap();
         let error = run(&job(), &input, &files.output, true, &mut never).unwrap_err().to_string();
@@ -298,7 +300,7 @@ fn another_run_is_refused() {
     for (job, expected) in [
         (
             changed(&|job| job.identity[0].1 = "2".to_owned()),
-            "is of another run: --beams was \"4\", is \"2\"",
+            "found one of another run: --beams was \"4\", is \"2\"",
         ),
         (changed(&|job| job.identity[1].1 = "n".to_owned()), "model was \"m\", is \"n\""),
         (
@@ -313,14 +315,24 @@ fn another_run_is_refused() {
         (
             changed(&|job| job.table.format = Format::Csv { delimiter: b';' }),
             // The header has one column.
-            "there is no column \"text\"",
+            "found \"text\"",
         ),
     ] {
         refused(&job, &text, true, expected);
     }
     let other = text.replacen("id,text", "no,text", 1);
-    refused(&job(), &other, true, "bytes that the interrupted run has read are different");
-    refused(&job(), &text[..30], true, " bytes, this input has 30");
+    refused(
+        &job(),
+        &other,
+        true,
+        " bytes that the interrupted run has read, found another input, whose bytes are different",
+    );
+    refused(
+        &job(),
+        &text[..30],
+        true,
+        " bytes that the interrupted run has read, found another input, which has 30",
+    );
     // Rows that were not read yet may change.
     run(&job(), &text, &files.output, true, &mut shout).unwrap();
     files.check();
@@ -333,7 +345,7 @@ fn a_file_without_a_journal_is_not_replaced() {
     for resume in [false, true] {
         let error = run(&job(), &input(), &files.output, resume, &mut shout).unwrap_err();
         assert!(
-            error.to_string().contains("out.csv.journal is not readable: delete both"),
+            error.to_string().contains("out.csv.part, found one that is not readable: delete both"),
             "{error}"
         );
         assert_eq!(fs::read(files.part()).unwrap(), b"of another program");
@@ -347,7 +359,7 @@ fn two_runs_of_one_output_are_refused() {
     let mut compute = |sources: &[&str]| {
         for resume in [false, true] {
             let error = run(&job(), &input(), &files.output, resume, &mut shout).unwrap_err();
-            assert!(matches!(error, BulkError::Locked { .. }), "{error}");
+            assert!(matches!(error, Error::Conflict { .. }), "{error}");
             assert!(error.to_string().ends_with("is locked: another process writes this output"));
             refused += 1;
         }
@@ -377,8 +389,8 @@ fn a_wrong_column_leaves_no_files() {
     assert!(files.names().is_empty());
     let output = files.place.0.join("none").join("out.csv");
     let error = run(&job(), &input(), &output, false, &mut shout).unwrap_err().to_string();
-    assert!(error.starts_with("cannot write ") && error.contains("out.csv.journal: "), "{error}");
+    assert!(error.contains("out.csv.journal: cannot be written: "), "{error}");
     let mut none = |_: &[&str]| Ok(Vec::new());
     let error = run(&job(), &input(), &files.output, false, &mut none).unwrap_err().to_string();
-    assert!(error.starts_with("expected ") && error.ends_with(" answers, found 0"), "{error}");
+    assert!(error.starts_with("answers: expected ") && error.ends_with(", found 0"), "{error}");
 }

@@ -7,10 +7,11 @@ use crate::translator::{Demo, sentences};
 use simdformer::kernels::ThreadPool;
 use simdformer::search::{SampleOptions, Strategy};
 use simdformer::{Cancel, Threads};
-use simdformer_text::bulk::{BulkError, Computed, Format, Job, Output, Table};
+use simdformer_text::Error;
+use simdformer_text::bulk::{Computed, Format, Job, Output, Table};
 use simdformer_text::document::Format as DocumentFormat;
-use simdformer_text::embedder::{EmbedError, Embedder, Reranker};
-use simdformer_text::translator::{TranslateError, Translation};
+use simdformer_text::embedder::{Embedder, Reranker};
+use simdformer_text::translator::Translation;
 use std::fs;
 use std::sync::Arc;
 
@@ -35,12 +36,12 @@ fn a_cancelled_translation_comes_again() {
         }
     });
     let mut emitted: Vec<Translation> = Vec::new();
-    let input = || sentences.iter().copied().map(Ok::<_, TranslateError>);
+    let input = || sentences.iter().copied().map(Ok::<_, Error>);
     let done = translator.stream_sentences(input(), |translation| {
         emitted.push(translation);
         Ok(())
     });
-    assert!(matches!(done, Err(TranslateError::Cancelled)), "{done:?}");
+    assert!(matches!(done, Err(Error::Cancelled)), "{done:?}");
     assert_eq!(emitted, expected[..32]);
     let again = translator.translate_sentences(&["quel mois"]).unwrap_err();
     assert_eq!(again.to_string(), "the call was cancelled");
@@ -74,7 +75,7 @@ fn a_cancelled_document_comes_again() {
         let done = translator.translate_document(&page, DocumentFormat::Markdown);
         // The flag may be set after the last step.
         match done {
-            Err(TranslateError::Cancelled) => {}
+            Err(Error::Cancelled) => {}
             done => assert_eq!((done.unwrap(), at), (expected.clone(), 3)),
         }
         translator.set_cancel(Cancel::new());
@@ -105,10 +106,10 @@ fn a_clone_of_an_embedder_has_its_own_flag() {
             cancel.cancel();
         }
     });
-    assert!(matches!(cancelled, Err(EmbedError::Cancelled)), "{cancelled:?}");
+    assert!(matches!(cancelled, Err(Error::Cancelled)), "{cancelled:?}");
     // The batch that was run is handed out.
     assert_eq!(done, 16);
-    assert!(matches!(own.embed(&texts[..1]), Err(EmbedError::Cancelled)));
+    assert!(matches!(own.embed(&texts[..1]), Err(Error::Cancelled)));
     assert_eq!(embedder.embed(&texts).unwrap(), expected);
     cancel.reset();
     assert_eq!(own.embed(&texts).unwrap(), expected);
@@ -154,7 +155,7 @@ fn sessions_of_encoders_give_the_same_bits() {
                 }
             });
             if cancels && found.is_err() {
-                assert!(matches!(found, Err(EmbedError::Cancelled)) && done >= 3, "{done}");
+                assert!(matches!(found, Err(Error::Cancelled)) && done >= 3, "{done}");
             } else {
                 assert_eq!((found.unwrap(), done), (expected.0.clone(), 50), "{sessions}");
                 // A flag that is set in the last batches of all sessions is not seen.
@@ -193,7 +194,7 @@ fn a_cancelled_run_is_resumed() {
         };
         let output = Output::File { path: &path, resume };
         let done = job.run(&mut input.as_bytes(), output, &mut compute, &mut |_| ());
-        assert!(matches!(done, Err(BulkError::Cancelled)), "{done:?}");
+        assert!(matches!(done, Err(Error::Cancelled)), "{done:?}");
         (resume, cancelled) = (true, cancelled + 1);
     }
     let job = Job::new(table);

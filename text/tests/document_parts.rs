@@ -1,7 +1,7 @@
 //! Parts of documents that are texts in other texts: attributes, titles, ICU messages, plural forms; and white space, times
 //! and escapes that must stay. The segments are changed and read again, for every combination.
 
-use simdformer_text::document::{Document, DocumentError, Format, ParseOptions};
+use simdformer_text::document::{Document, Format, ParseOptions};
 use simdformer_text::marked_text::MarkedText;
 
 fn parse(text: &str, format: Format) -> Document {
@@ -203,10 +203,9 @@ fn front_matter_is_at_the_begin_alone() {
     let deep =
         |signs: &str| Document::parse(&format!("a\n\n{} b\n", signs), Format::Markdown).err();
     for signs in ["> ".repeat(101), ">".repeat(101), "- ".repeat(101), "1. ".repeat(101)] {
-        let expected = "at most 100 quotations and lists in each other";
-        let error = DocumentError::Syntax { format: Format::Markdown, line: 3, expected };
-        assert_eq!(deep(&signs), Some(error), "{signs}");
-        assert_eq!(deep(&signs[..signs.len() / 101 * 100]), None);
+        let text = "line 3 of the markdown document: expected at most 100 quotations and lists in each other, found 101";
+        assert_eq!(deep(&signs).map(|error| error.to_string()).as_deref(), Some(text), "{signs}");
+        assert!(deep(&signs[..signs.len() / 101 * 100]).is_none());
     }
     for line in ["-".repeat(500), "- ".repeat(500), "*".repeat(500), "= ".repeat(300)] {
         assert!(Document::parse(&format!("a\n\n{line}\nb\n"), Format::Markdown).is_ok(), "{line}");
@@ -345,11 +344,8 @@ fn catalogs_keep_white_space_and_escapes() {
     ];
     for (text, line, expected) in errors {
         let error = Document::parse(text, Format::Gettext).unwrap_err();
-        assert_eq!(
-            error,
-            DocumentError::Syntax { format: Format::Gettext, line, expected },
-            "{text}"
-        );
+        let begin = format!("line {line} of the po document: expected {expected}, found \"");
+        assert!(error.to_string().starts_with(&begin), "{text}: {error}");
     }
     let many: String = (0..17).map(|form| format!("msgstr[{form}] \"\"\n")).collect();
     assert!(Document::parse(&format!("msgid \"a\"\n{many}"), Format::Gettext).is_err());
@@ -376,11 +372,8 @@ fn escapes_of_json_that_stand_for_no_character_are_errors() {
             for place in places {
                 let text = format!("\n{}", place.replace('@', escape));
                 let error = Document::parse(&text, Format::Json).unwrap_err();
-                assert_eq!(
-                    error,
-                    DocumentError::Syntax { format: Format::Json, line: 2, expected },
-                    "{text}"
-                );
+                let begin = format!("line 2 of the json document: expected {expected}, found \\");
+                assert!(error.to_string().starts_with(&begin), "{text}: {error}");
             }
         }
     }

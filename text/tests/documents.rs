@@ -1,6 +1,7 @@
 //! Documents of all formats: what their segments are, and that everything else stays.
 
-use simdformer_text::document::{Blocks, Document, DocumentError, DocumentWriter, Format};
+use simdformer_text::Error;
+use simdformer_text::document::{Blocks, Document, DocumentWriter, Format};
 use simdformer_text::marked_text::{Mark, MarkKind, MarkedText};
 use std::fs;
 use std::path::Path;
@@ -396,7 +397,7 @@ fn strings_of_json() {
         let error = Document::parse(&text, Format::Json).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "line 2 of the json document: expected the quotation mark that ends the string"
+            "line 2 of the json document: expected the quotation mark that ends the string, found none"
         );
     }
 }
@@ -428,7 +429,7 @@ fn messages_of_gettext() {
     let error = Document::parse("msgid \"a\nmsgstr \"\"\n", format).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "line 1 of the po document: expected the quotation mark that ends the string"
+        "line 1 of the po document: expected the quotation mark that ends the string, found \"msgid \\\"a\""
     );
 }
 
@@ -464,32 +465,35 @@ fn emphasis_stays_readable() {
 fn wrong_segments_are_errors() {
     let document = parse("one\n\ntwo\n", Format::Plain);
     let one = plain("one");
-    assert_eq!(
-        document.render(std::slice::from_ref(&one)),
-        Err(DocumentError::Segments { expected: 2, found: 1 })
-    );
+    let wrong = |found: Result<String, Error>, number: usize| {
+        let text = format!("segments: expected 2, as the document has, found {number}");
+        assert_eq!(found.map_err(|error| error.to_string()), Err(text));
+    };
+    wrong(document.render(std::slice::from_ref(&one)), 1);
     let mut writer = DocumentWriter::new(document.clone());
     let mut out = String::new();
     let missing = writer.clone().finish(&mut out);
-    assert_eq!(missing, Err(DocumentError::Segments { expected: 2, found: 0 }));
+    wrong(missing.map(|()| String::new()), 0);
     writer.write(&one, &mut out).unwrap();
     writer.write(&one, &mut out).unwrap();
     let more = writer.write(&one, &mut out);
-    assert_eq!(more, Err(DocumentError::Segments { expected: 2, found: 3 }));
+    wrong(more.map(|()| String::new()), 3);
     for (marks, reason) in [
-        (vec![wrap(2..9, "<", ">")], "a mark is not in the text or splits a character"),
+        (vec![wrap(2..9, "<", ">")], "a mark that is not in the text or splits a character"),
         (
             vec![wrap(0..1, "<", ">"), wrap(1..2, "<", ">")],
-            "a mark is not in the text or splits a character",
+            "a mark that is not in the text or splits a character",
         ),
         (
             vec![wrap(0..3, "<", ">"), wrap(2..4, "<", ">")],
-            "a mark begins inside another and ends after it",
+            "a mark that begins inside another and ends after it",
         ),
     ] {
         let broken = MarkedText { text: "\u{e9}ab".to_string(), marks };
         let error = document.render(&[one.clone(), broken]).unwrap_err();
-        assert_eq!(error, DocumentError::Marks { segment: 1, reason });
+        assert!(matches!(error, Error::InvalidInput { index: Some(1), .. }), "{error:?}");
+        let text = format!("segment 1: expected marks that fit its text, found {reason}");
+        assert_eq!(error.to_string(), text);
     }
     let kept = Mark { range: 0..3, kind: MarkKind::Keep { source: Some("k".to_string()) }, id: 0 };
     let broken = MarkedText { text: "abcd".to_string(), marks: vec![kept, wrap(1..2, "<", ">")] };

@@ -129,11 +129,14 @@ fn codes_are_those_of_sentence_transformers() {
             }
         }
         let error = Precision::Int8.apply(vectors[0].clone(), None).unwrap_err().to_string();
-        assert_eq!(error, "int8 and uint8 need the range of each dimension");
+        assert_eq!(
+            error,
+            "ranges: expected the range of each dimension, which int8 and uint8 need, found none"
+        );
     }
     assert!(compared >= 600, "{compared}");
     let error = Ranges::new(vec![0.0, 2.0], vec![1.0, 1.0]).unwrap_err().to_string();
-    assert_eq!(error, "dimension 1: expected a range, found 2 to 1");
+    assert_eq!(error, "ranges: expected a range in dimension 1, found 2 to 1");
 }
 
 #[test]
@@ -257,12 +260,12 @@ fn what_a_directory_asks_for_and_is_not_done_is_named() {
         (
             json!({}),
             &["--prompt", "query"][..],
-            "the directory has no prompts, asked for was \"query\"",
+            "prompt_name: expected none, as the directory has no prompts, found query",
         ),
         (
             json!({config: {"prompts": {"document": "", "query": "q: "}}}),
             &["--prompt", "passage"],
-            "the directory has the prompts document, query, asked for was \"passage\"",
+            "prompt_name: expected one of the prompts that the directory has (document, query), found passage",
         ),
         (
             json!({config: {"prompts": {"a": "b"}, "default_prompt_name": "c"}}),
@@ -278,12 +281,12 @@ fn what_a_directory_asks_for_and_is_not_done_is_named() {
         (
             json!({config: {"truncate_dim": 0}}),
             &[],
-            "expected from 1 to 6 dimensions, as the vectors have, found 0",
+            "dim: expected from 1 to 6 dimensions, as the vectors have, found 0",
         ),
         (
             json!({}),
             &["--dims", "7"],
-            "expected from 1 to 6 dimensions, as the vectors have, found 7",
+            "dim: expected from 1 to 6 dimensions, as the vectors have, found 7",
         ),
         (
             json!({settings: {"transformer_task": "text-generation"}}),

@@ -5,10 +5,9 @@ use crate::command::french;
 use crate::directories::Temporary;
 use simdformer::search::Hooks;
 use simdformer::{Model, Threads};
+use simdformer_text::Error;
 use simdformer_text::document::Format;
-use simdformer_text::translator::{
-    Batcher, Failure, TranslateError, TranslateOptions, Translation, Translator,
-};
+use simdformer_text::translator::{Batcher, Failure, TranslateOptions, Translation, Translator};
 use simdformer_text::{Direction, Tokenizer};
 use std::sync::Arc;
 
@@ -202,7 +201,7 @@ fn every_method_reports_a_failed_sentence_in_its_place() {
             assert_eq!(alone.failure.is_some(), case.expected(fault_of_model).is_some());
             match (new().translate_document(&case.text, Format::Plain), expected) {
                 (Ok(text), None) => assert_eq!(text, found.text(), "{what}"),
-                (Err(TranslateError::FailedSentence { failure, .. }), Some(expected)) => {
+                (Err(Error::FailedSentence { failure, .. }), Some(expected)) => {
                     assert_eq!(fault(Some(failure)), Some(expected), "{what}");
                 }
                 (other, _) => panic!("{what}: {other:?}"),

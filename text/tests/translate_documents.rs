@@ -6,12 +6,11 @@ use crate::documents::files;
 use crate::effort::cases;
 use crate::translator::Demo;
 use simdformer::{Model, Threads};
+use simdformer_text::Error;
 use simdformer_text::Tokenizer;
 use simdformer_text::document::{Document, Format};
 use simdformer_text::marked_text::MarkedText;
-use simdformer_text::translator::{
-    Glossary, Note, TextTranslation, TranslateError, TranslateOptions, Translator,
-};
+use simdformer_text::translator::{Glossary, Note, TextTranslation, TranslateOptions, Translator};
 use std::cell::Cell;
 use std::io::{BufReader, Read, Write};
 use std::path::Path;
@@ -330,11 +329,11 @@ fn errors_of_a_document_are_those_of_its_format() {
     let demo = Demo::new();
     let mut translator = demo.translator(demo.options());
     let error = translator.translate_document("{\"a\": \"quel", Format::Json).unwrap_err();
-    assert!(matches!(error, TranslateError::Document(_)), "{error}");
+    assert!(matches!(error, Error::InvalidInput { .. }), "{error}");
     let mut sink = Vec::new();
     let input = BufReader::new(&b"quel mois\n\n\xff\n"[..]);
     let error = translator.translate_reader(input, Format::Plain, &mut sink, &mut |_| Ok(()));
-    assert!(matches!(error, Err(TranslateError::Io(_))), "{error:?}");
+    assert!(matches!(error, Err(Error::Io { action: "read", .. })), "{error:?}");
 }
 
 fn translate(place: &Temporary, more: &[&str], input: &str) -> std::process::Output {

@@ -5,10 +5,9 @@ use crate::directories::Temporary;
 use simdformer::config::{Config, TiedWeights};
 use simdformer::search::{BeamOptions, SampleOptions, Strategy};
 use simdformer::{Model, Threads};
+use simdformer_text::Error;
 use simdformer_text::Tokenizer;
-use simdformer_text::translator::{
-    Failure, Glossary, TranslateError, TranslateOptions, Translation, Translator,
-};
+use simdformer_text::translator::{Failure, Glossary, TranslateOptions, Translation, Translator};
 use std::cell::Cell;
 use std::sync::Arc;
 
@@ -150,7 +149,7 @@ fn a_stream_holds_one_window() {
     let input = (0..1000).map(|i| {
         read.set(read.get() + 1);
         assert!(read.get() - emitted.get() <= 64, "{} read, {}", read.get(), emitted.get());
-        Ok::<_, TranslateError>(texts[i % 3])
+        Ok::<_, Error>(texts[i % 3])
     });
     let done = translator.stream_sentences(input, |translation| {
         assert_eq!(translation.text, expected[emitted.get() % 3]);
@@ -171,8 +170,8 @@ fn errors_end_a_stream_in_order() {
         Output,
         Other,
     }
-    impl From<TranslateError> for Stop {
-        fn from(_: TranslateError) -> Self {
+    impl From<Error> for Stop {
+        fn from(_: Error) -> Self {
             Self::Other
         }
     }
@@ -292,10 +291,10 @@ fn wrong_options_are_rejected_at_once() {
         |options| Translator::new(&demo.model, Arc::clone(&demo.tokenizer), options).unwrap_err();
     let mut options = demo.options();
     options.target = Some("fr".to_owned());
-    assert!(matches!(error(options), TranslateError::Text(_)));
+    assert!(matches!(error(options), Error::Language { .. }));
     let mut options = demo.options();
     options.search.repetition_penalty = -1.0;
-    assert!(matches!(error(options), TranslateError::Search(_)));
+    assert!(matches!(error(options), Error::Session(_)));
 }
 
 /// The characters of each token are found again on both sides.

@@ -1,7 +1,7 @@
 //! Rows of CSV and TSV. The bytes of the other cells are never decoded and written again: they stay as they are.
 
-use super::error::BulkError;
 use super::table::{APPENDED, Place, Row, Source, Table, line};
+use crate::error::Error;
 use core::ops::Range;
 use csv_core::{ReadFieldResult, Reader, ReaderBuilder};
 
@@ -45,7 +45,7 @@ impl Delimited {
         delimiter: u8,
         quoting: bool,
         first: &[u8],
-    ) -> Result<Self, BulkError> {
+    ) -> Result<Self, Error> {
         let mut rows = Self {
             delimiter,
             quoting,
@@ -62,18 +62,20 @@ impl Delimited {
         if !table.header {
             names.clear();
         }
-        rows.source = column(&names, rows.columns, &table.source)?;
+        let source = column(&names, rows.columns, &table.source)?;
+        rows.source = source.ok_or_else(|| no_column(&names, rows.columns, &table.source))?;
         match &table.output {
-            Some(name) => match column(&names, rows.columns, name) {
-                Ok(index) => rows.output = Output::Replaced(index),
+            Some(name) => match column(&names, rows.columns, name)? {
+                Some(index) => rows.output = Output::Replaced(index),
                 // Without a header there is no name to append.
-                Err(BulkError::NoColumn { .. }) if table.header => {
-                    rows.output = Output::Appended(name.clone());
-                }
-                Err(error) => return Err(error),
+                None if table.header => rows.output = Output::Appended(name.clone()),
+                None => return Err(no_column(&names, rows.columns, name)),
             },
             None if names.iter().any(|name| name == APPENDED) => {
-                return Err(BulkError::OutputExists { column: APPENDED.to_owned() });
+                let found = format_args!(
+                    "{APPENDED:?}, which there is already; name it to replace its cells"
+                );
+                return Err(Error::invalid_option("column of the output", "a new name", found));
             }
             None => (),
         }
@@ -306,20 +308,29 @@ fn line_end(bytes: &[u8], at: usize, ended: bool) -> Option<Option<usize>> {
     }
 }
 
-/// The index of a column that is given by its name, or by its number from 1.
-fn column(names: &[String], columns: usize, wanted: &str) -> Result<usize, BulkError> {
+/// The index of a column that is given by its name, or by its number from 1, if there is one.
+fn column(names: &[String], columns: usize, wanted: &str) -> Result<Option<usize>, Error> {
     let mut same = names.iter().enumerate().filter(|(_, name)| *name == wanted);
     match (same.next(), same.next()) {
-        (Some((index, _)), None) => return Ok(index),
-        (Some(_), Some(_)) => return Err(BulkError::ColumnTwice { column: wanted.to_owned() }),
+        (Some((index, _)), None) => return Ok(Some(index)),
+        (Some(_), Some(_)) => {
+            let found =
+                format_args!("{wanted:?}, which two columns have: choose one by its number");
+            return Err(Error::invalid_option("column", "the name of one column", found));
+        }
         (None, _) => (),
     }
-    match wanted.parse::<usize>() {
-        Ok(number) if (1..=columns).contains(&number) => Ok(number - 1),
-        _ => Err(BulkError::NoColumn {
-            column: wanted.to_owned(),
-            header: names.iter().take(LISTED).cloned().collect(),
-            columns,
-        }),
-    }
+    let number = wanted.parse().ok().filter(|number| (1..=columns).contains(number));
+    Ok(number.map(|number| number - 1))
+}
+
+/// The error of a column that the table does not have.
+fn no_column(names: &[String], columns: usize, wanted: &str) -> Error {
+    let listed: Vec<String> = names.iter().take(LISTED).map(|name| format!("{name:?}")).collect();
+    let more = if listed.len() < columns { ", ..." } else { "" };
+    let expected = match listed.is_empty() {
+        true => format!("a number from 1 to {columns}"),
+        false => format!("one that the header has ({}{more})", listed.join(", ")),
+    };
+    Error::invalid_option("column", expected, format_args!("{wanted:?}"))
 }

@@ -5,8 +5,8 @@
 //! bytes that a crash can take away. At the end the part is renamed and the journal is deleted. The journal is locked
 //! while a run uses it; only the process that has the lock deletes it.
 
-use super::error::BulkError;
 use super::journal::{Identity, Journal, Record};
+use crate::error::{Error, path_text};
 use simdformer::atomic_file::{self, Destination};
 use std::ffi::OsString;
 use std::fs::{self, File, TryLockError};
@@ -44,7 +44,7 @@ pub(super) struct CompleteOutput {
 
 impl CompleteOutput {
     /// Puts the output in its place.
-    pub(super) fn finish(self) -> Result<(), BulkError> {
+    pub(super) fn finish(self) -> Result<(), Error> {
         if let Some((part, file)) = self.part {
             file.sync_all().map_err(about(&part))?;
             // Some systems cannot rename an open file.
@@ -67,11 +67,7 @@ impl DurableOutput {
     }
 
     /// Locks and opens the files of `path`.
-    pub(super) fn open(
-        path: &Path,
-        resume: bool,
-        identity: &Identity,
-    ) -> Result<Opened, BulkError> {
+    pub(super) fn open(path: &Path, resume: bool, identity: &Identity) -> Result<Opened, Error> {
         let Destination { path: real, is_direct } = Destination::of(path).map_err(about(path))?;
         if is_direct {
             let reason = "expected a file, found a device or a pipe, which is a stream";
@@ -85,12 +81,12 @@ impl DurableOutput {
     }
 
     /// Appends rows.
-    pub(super) fn append(&mut self, bytes: &[u8]) -> Result<(), BulkError> {
+    pub(super) fn append(&mut self, bytes: &[u8]) -> Result<(), Error> {
         self.part.1.write_all(bytes).map_err(about(&self.part.0))
     }
 
     /// From now on an interrupted run continues after `record`.
-    pub(super) fn commit(&mut self, record: &Record) -> Result<(), BulkError> {
+    pub(super) fn commit(&mut self, record: &Record) -> Result<(), Error> {
         self.part.1.sync_data().map_err(about(&self.part.0))?;
         let (path, file) = &mut self.journal_file;
         let written = self.journal.record(file, record).and_then(|()| file.sync_data());
@@ -106,7 +102,7 @@ impl DurableOutput {
     }
 
     /// Puts the output in its place.
-    pub(super) fn finish(mut self, record: &Record) -> Result<(), BulkError> {
+    pub(super) fn finish(mut self, record: &Record) -> Result<(), Error> {
         self.commit(record)?;
         // Some systems cannot rename an open file.
         drop(self.part.1);
@@ -124,21 +120,24 @@ struct Files<'f> {
 }
 
 impl Files<'_> {
-    fn open(mut self, resume: bool, identity: &Identity) -> Result<Opened, BulkError> {
+    fn open(mut self, resume: bool, identity: &Identity) -> Result<Opened, Error> {
         let rows = length(&self.part)?;
         let other = Journal::other_version(&mut self.file).map_err(about(&self.journal))?;
         if let Some([expected, found]) = other.filter(|_| rows.is_some_and(|rows| rows > 0)) {
-            let (journal, what) = (self.journal, "the version of the journal".to_owned());
             // As for other settings: what the interrupted run had, and what this one has.
-            let (expected, found) = (found.to_string(), expected.to_string());
-            return Err(BulkError::OtherRun { journal, what, expected, found });
+            let (before, now) = (found.to_string(), expected.to_string());
+            return Err(other_run(&self.journal, "the version of the journal", &before, &now));
         }
         let found = Journal::read(&mut self.file, rows.unwrap_or(u64::MAX));
         let Some(found) = found.map_err(about(&self.journal))? else {
             // The journal is written before the part is created.
             return match rows {
                 None | Some(0) => self.begin(identity),
-                Some(_) => Err(BulkError::NoJournal { path: self.part, journal: self.journal }),
+                Some(_) => {
+                    let expected = format!("the journal of the rows in {}", self.part.display());
+                    let found = "one that is not readable: delete both";
+                    Err(Error::corrupt(path_text(&self.journal), expected, found))
+                }
             };
         };
         let Some(record) = found.last else { return self.begin(identity) };
@@ -153,7 +152,12 @@ impl Files<'_> {
                 Ok(Opened::Complete(self.complete(None), record))
             }
             (_, None) => self.begin(identity),
-            (false, Some(_)) => Err(BulkError::Unfinished { path: self.part, rows: record.rows }),
+            (false, Some(_)) => {
+                let (part, rows) = (path_text(&self.part), record.rows);
+                let found =
+                    format!("{rows} rows of an interrupted run: resume it or delete {part}");
+                Err(Error::conflict(part, "no such file", found))
+            }
             (true, Some(_)) => {
                 check(&self.journal, &found.identity, identity)?;
                 if record.complete {
@@ -165,7 +169,7 @@ impl Files<'_> {
         }
     }
 
-    fn begin(self, identity: &Identity) -> Result<Opened, BulkError> {
+    fn begin(self, identity: &Identity) -> Result<Opened, Error> {
         let files = [self.part.clone(), self.journal.clone()];
         let begun = self.begin_files(identity);
         if begun.is_err() {
@@ -175,7 +179,7 @@ impl Files<'_> {
         begun
     }
 
-    fn begin_files(mut self, identity: &Identity) -> Result<Opened, BulkError> {
+    fn begin_files(mut self, identity: &Identity) -> Result<Opened, Error> {
         let begun = self.file.set_len(0).and_then(|()| {
             self.file.seek(SeekFrom::Start(0))?;
             let journal = Journal::create(&mut self.file, identity)?;
@@ -187,7 +191,7 @@ impl Files<'_> {
         Ok(Opened::Run(self.run(part, journal), None))
     }
 
-    fn resume(mut self, journal: Journal, record: Record) -> Result<Opened, BulkError> {
+    fn resume(mut self, journal: Journal, record: Record) -> Result<Opened, Error> {
         let part = self.part(record.output)?;
         let cut = self.file.set_len(journal.len);
         let cut = cut.and_then(|()| self.file.seek(SeekFrom::Start(journal.len)));
@@ -196,7 +200,7 @@ impl Files<'_> {
     }
 
     /// The part, cut to its first `len` bytes, at its end.
-    fn part(&self, len: u64) -> Result<File, BulkError> {
+    fn part(&self, len: u64) -> Result<File, Error> {
         let opened = || {
             let file = File::options().write(true).create(true).truncate(false).open(&self.part);
             let mut file = file?;
@@ -226,7 +230,7 @@ impl Files<'_> {
 }
 
 /// Opens and locks a file, which is created if it is missing.
-fn locked(path: &Path) -> Result<File, BulkError> {
+fn locked(path: &Path) -> Result<File, Error> {
     for _ in 0..ATTEMPTS {
         let file = File::options().read(true).write(true).create(true).truncate(false).open(path);
         let file = file.map_err(about(path))?;
@@ -238,7 +242,8 @@ fn locked(path: &Path) -> Result<File, BulkError> {
             Err(TryLockError::Error(error)) => return Err(about(path)(error)),
         }
     }
-    Err(BulkError::Locked { path: path.to_owned() })
+    let found = "one that is locked: another process writes this output";
+    Err(Error::conflict(path_text(path), "a journal of its own", found))
 }
 
 /// Whether `file` is what `path` names now.
@@ -263,7 +268,7 @@ fn same(_: &fs::Metadata, _: &fs::Metadata) -> io::Result<bool> {
 }
 
 /// Returns an error if the interrupted run is not `run`.
-fn check(journal: &Path, expected: &Identity, run: &Identity) -> Result<(), BulkError> {
+fn check(journal: &Path, expected: &Identity, run: &Identity) -> Result<(), Error> {
     let value = |identity: &Identity, name: &str| {
         let found = identity.iter().find(|(known, _)| known == name);
         found.map_or_else(|| "not given".to_owned(), |(_, value)| value.clone())
@@ -272,15 +277,20 @@ fn check(journal: &Path, expected: &Identity, run: &Identity) -> Result<(), Bulk
     for name in names {
         let (expected, found) = (value(expected, name), value(run, name));
         if expected != found {
-            let (journal, what) = (journal.to_owned(), name.clone());
-            return Err(BulkError::OtherRun { journal, what, expected, found });
+            return Err(other_run(journal, name, &expected, &found));
         }
     }
     Ok(())
 }
 
+/// The error of a journal of which the setting `what` had the value `before`, and has `now`.
+fn other_run(journal: &Path, what: &str, before: &str, now: &str) -> Error {
+    let found = format_args!("one of another run: {what} was {before:?}, is {now:?}");
+    Error::conflict(path_text(journal), "the journal of this run", found)
+}
+
 /// The length of a file, if it exists.
-fn length(path: &Path) -> Result<Option<u64>, BulkError> {
+fn length(path: &Path) -> Result<Option<u64>, Error> {
     match fs::metadata(path) {
         Ok(about) => Ok(Some(about.len())),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -288,11 +298,11 @@ fn length(path: &Path) -> Result<Option<u64>, BulkError> {
     }
 }
 
-fn rename(from: &Path, to: &Path) -> Result<(), BulkError> {
+fn rename(from: &Path, to: &Path) -> Result<(), Error> {
     atomic_file::rename(from, to).map_err(about(to))
 }
 
-fn delete(journal: &Path) -> Result<(), BulkError> {
+fn delete(journal: &Path) -> Result<(), Error> {
     let deleted = fs::remove_file(journal).and_then(|()| sync(journal));
     deleted.map_err(about(journal))
 }
@@ -309,7 +319,7 @@ fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     name.into()
 }
 
-fn about(path: &Path) -> impl FnOnce(io::Error) -> BulkError {
+fn about(path: &Path) -> impl FnOnce(io::Error) -> Error {
     let path = path.to_owned();
-    move |error| BulkError::Write { path, error }
+    move |error| Error::unwritable(&path, error)
 }

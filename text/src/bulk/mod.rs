@@ -6,7 +6,6 @@
 
 mod delimited;
 mod durable_output;
-mod error;
 mod journal;
 mod json_lines;
 mod known_texts;
@@ -15,6 +14,8 @@ mod rows;
 mod run;
 mod table;
 
-pub use error::BulkError;
 pub use run::{Compute, ComputeError, Computed, Job, Output, Progress, Summary};
 pub use table::{APPENDED, Format, Table};
+
+/// The input or the output in an error.
+const ROWS: &str = "the rows";

@@ -1,9 +1,10 @@
 //! Reads the rows of an input in windows, with the position and the checksum of what was read.
 
-use super::error::BulkError;
+use super::ROWS;
 use super::journal::Record;
 use super::rows::Rows;
 use super::table::{Format, Row, Source, Table};
+use crate::error::Error;
 use simdformer::Cancel;
 use std::io::{ErrorKind, Read};
 use xxhash_rust::xxh3::Xxh3;
@@ -64,7 +65,7 @@ impl<'i> RowReader<'i> {
         table: &Table,
         longest_row: usize,
         header: &mut Vec<u8>,
-    ) -> Result<Self, BulkError> {
+    ) -> Result<Self, Error> {
         let mut reader = Self {
             input,
             format: table.format,
@@ -81,7 +82,7 @@ impl<'i> RowReader<'i> {
         };
         while reader.buffer.len() < BYTE_ORDER_MARK.len() && reader.fill()? {}
         if reader.buffer.starts_with(b"\xff\xfe") || reader.buffer.starts_with(b"\xfe\xff") {
-            return Err(BulkError::Utf16);
+            return Err(Error::unsupported(ROWS, "UTF-8", "UTF-16"));
         }
         let mark = reader.mark();
         let first = loop {
@@ -114,22 +115,21 @@ impl<'i> RowReader<'i> {
     }
 
     /// Passes over the rows up to `expected`, which must be those that were read before.
-    pub(super) fn skip_to(&mut self, expected: &Record, cancel: &Cancel) -> Result<(), BulkError> {
+    pub(super) fn skip_to(&mut self, expected: &Record, cancel: &Cancel) -> Result<(), Error> {
         let bytes = expected.input;
         while self.position.bytes < bytes {
             if cancel.is_cancelled() {
-                return Err(BulkError::Cancelled);
+                return Err(Error::Cancelled);
             }
             self.forget();
             if self.buffer.is_empty() && !self.fill()? {
-                let found = Some(self.position.bytes);
-                return Err(BulkError::OtherInput { bytes, found });
+                return Err(other_input(bytes, Some(self.position.bytes)));
             }
             let rest = usize::try_from(bytes - self.position.bytes).unwrap_or(usize::MAX);
             self.consume(rest.min(self.buffer.len()));
         }
         if self.position.bytes != bytes || self.checksum.digest() != expected.checksum {
-            return Err(BulkError::OtherInput { bytes, found: None });
+            return Err(other_input(bytes, None));
         }
         self.position.rows = expected.rows;
         self.rows.clear();
@@ -137,7 +137,7 @@ impl<'i> RowReader<'i> {
     }
 
     /// The input must end after what was passed over.
-    pub(super) fn expect_end(&mut self) -> Result<(), BulkError> {
+    pub(super) fn expect_end(&mut self) -> Result<(), Error> {
         self.forget();
         let bytes = self.position.bytes;
         let mut found = bytes + self.buffer.len() as u64;
@@ -146,15 +146,11 @@ impl<'i> RowReader<'i> {
             found += self.buffer.len() as u64;
             self.buffer.clear();
         }
-        if found == bytes {
-            Ok(())
-        } else {
-            Err(BulkError::OtherInput { bytes, found: Some(found) })
-        }
+        if found == bytes { Ok(()) } else { Err(other_input(bytes, Some(found))) }
     }
 
     /// The next window, of at most `most` rows; `None` at the end.
-    pub(super) fn window(&mut self, most: usize) -> Result<Option<Window<'_>>, BulkError> {
+    pub(super) fn window(&mut self, most: usize) -> Result<Option<Window<'_>>, Error> {
         self.forget();
         self.rows.clear();
         self.texts.clear();
@@ -203,14 +199,16 @@ impl<'i> RowReader<'i> {
     }
 
     /// Reads as many bytes as the row at `at` has so far, so that a long row is scanned a few times only.
-    fn more(&mut self, at: usize) -> Result<(), BulkError> {
+    fn more(&mut self, at: usize) -> Result<(), Error> {
         let known = self.buffer.len() - at;
         if known >= self.longest_row {
-            return Err(BulkError::RowTooLong {
-                row: self.position.rows + self.rows.len() as u64 + 1,
-                offset: self.position.bytes + at as u64,
-                limit: self.longest_row,
-            });
+            let row = self.position.rows + self.rows.len() as u64 + 1;
+            let offset = self.position.bytes + at as u64;
+            return Err(Error::invalid_input(
+                format!("row {row}, which begins at byte {offset}"),
+                format!("at most {} bytes", self.longest_row),
+                "more; is a quote not closed?",
+            ));
         }
         let wanted = self.buffer.len() + known.max(CHUNK);
         while self.buffer.len() < wanted && self.fill()? {}
@@ -218,17 +216,28 @@ impl<'i> RowReader<'i> {
     }
 
     /// Reads some bytes; `false` at the end.
-    fn fill(&mut self) -> Result<bool, BulkError> {
+    fn fill(&mut self) -> Result<bool, Error> {
         let read = loop {
             match self.input.read(&mut self.chunk) {
                 Err(error) if error.kind() == ErrorKind::Interrupted => (),
-                read => break read.map_err(BulkError::Read)?,
+                read => break read.map_err(Error::of_stream("read", ROWS))?,
             }
         };
         self.buffer.extend_from_slice(&self.chunk[..read]);
         self.ended |= read == 0;
         Ok(read > 0)
     }
+}
+
+/// The error of an input that is not the one of which the interrupted run has read `bytes`. `found`: its bytes, if they are
+/// fewer, or if the interrupted run had read all.
+fn other_input(bytes: u64, found: Option<u64>) -> Error {
+    let expected = format!("the {bytes} bytes that the interrupted run has read");
+    let found = match found {
+        Some(found) => format!("another input, which has {found}"),
+        None => "another input, whose bytes are different".to_owned(),
+    };
+    Error::conflict("input", expected, found)
 }
 
 /// The row with `mark` bytes before it.

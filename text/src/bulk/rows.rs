@@ -1,9 +1,9 @@
 //! Reads and writes the rows of a table in its format.
 
 use super::delimited::Delimited;
-use super::error::BulkError;
 use super::json_lines::JsonLines;
 use super::table::{Format, Place, Row, Table, line};
+use crate::error::Error;
 
 /// A reader and writer of rows whose columns are known.
 #[derive(Debug)]
@@ -14,7 +14,7 @@ pub(super) enum Rows {
 
 impl Rows {
     /// `first` is the first row with its line end, without a byte order mark; nothing if the input is empty.
-    pub(super) fn new(table: &Table, first: &[u8]) -> Result<Self, BulkError> {
+    pub(super) fn new(table: &Table, first: &[u8]) -> Result<Self, Error> {
         Ok(match table.format {
             Format::Csv { delimiter } => {
                 Self::Delimited(Box::new(Delimited::new(table, delimiter, true, first)?))

@@ -1,16 +1,16 @@
 //! Runs a table through a function, window by window.
 
+use super::ROWS;
 use super::durable_output::{DurableOutput, Opened};
-use super::error::BulkError;
 use super::journal::{Identity, Record};
 use super::known_texts::KnownTexts;
 use super::row_reader::{InputPosition, RowReader, Window};
 use super::table::{APPENDED, Source, Table};
+use crate::error::Error;
 use core::fmt;
 use core::time::Duration;
 use simdformer::Cancel;
 use std::collections::HashMap;
-use std::error::Error;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -34,7 +34,7 @@ pub struct Computed {
 }
 
 /// The error of a function.
-pub type ComputeError = Box<dyn Error + Send + Sync>;
+pub type ComputeError = Box<dyn core::error::Error + Send + Sync>;
 
 /// Turns sources, of which no two are equal and none is blank, into answers, one for each, in order. An answer depends
 /// on its source alone: the answer to a source that comes again may be that of its first time.
@@ -119,7 +119,7 @@ impl From<Record> for Summary {
 /// ```
 /// use simdformer_text::bulk::{Computed, Format, Job, Output, Table};
 ///
-/// # fn main() -> Result<(), simdformer_text::bulk::BulkError> {
+/// # fn main() -> Result<(), simdformer_text::Error> {
 /// let format = Format::Csv { delimiter: b',' };
 /// let job = Job::new(Table { format, header: true, source: "fr".to_owned(), output: None });
 /// let input = "id,fr\r\n1,\"oui, non\"\r\n2,\r\n";
@@ -149,7 +149,7 @@ pub struct Job {
     pub longest_row: usize,
     /// The time between two commits: what is lost at most, beside the window, if the process is killed.
     pub commit_every: Duration,
-    /// Ends a run with [`BulkError::Cancelled`] before its next window, or when the function fails while the flag is set:
+    /// Ends a run with [`Error::Cancelled`] before its next window, or when the function fails while the flag is set:
     /// give a translator of the function the same flag. What was written stays and can be resumed.
     pub cancel: Cancel,
 }
@@ -185,7 +185,7 @@ impl Job {
         output: Output<'_>,
         compute: &mut Compute<'_>,
         report: &mut dyn FnMut(Progress<'_>),
-    ) -> Result<Summary, BulkError> {
+    ) -> Result<Summary, Error> {
         let mut written = Vec::new();
         // First, so that a wrong column leaves no files.
         let mut rows = RowReader::open(input, &self.table, self.longest_row, &mut written)?;
@@ -243,9 +243,9 @@ impl Job {
 }
 
 /// The error of a function that a cancellation ended.
-fn cancelled(error: BulkError, cancel: &Cancel) -> BulkError {
+fn cancelled(error: Error, cancel: &Cancel) -> Error {
     match error {
-        BulkError::Compute(_) if cancel.is_cancelled() => BulkError::Cancelled,
+        Error::Caller { .. } if cancel.is_cancelled() => Error::Cancelled,
         error => error,
     }
 }
@@ -273,16 +273,12 @@ struct Run<'r, 'i, 'c> {
 }
 
 impl Run<'_, '_, '_> {
-    fn windows(
-        &mut self,
-        job: &Job,
-        report: &mut dyn FnMut(Progress<'_>),
-    ) -> Result<(), BulkError> {
+    fn windows(&mut self, job: &Job, report: &mut dyn FnMut(Progress<'_>)) -> Result<(), Error> {
         let mut most = SMALLEST_WINDOW.min(job.window).max(1);
         let mut committed = Instant::now();
         loop {
             if job.cancel.is_cancelled() {
-                return Err(BulkError::Cancelled);
+                return Err(Error::Cancelled);
             }
             let begun = Instant::now();
             let (more, failed) = match self.rows.window(most)? {
@@ -316,11 +312,11 @@ impl Run<'_, '_, '_> {
     }
 
     /// After an error: keeps what was appended.
-    fn end(self, error: &BulkError) {
+    fn end(self, error: &Error) {
         let Target::File { mut files, .. } = self.target else { return };
         if self.record.rows == 0 {
             files.discard();
-        } else if !matches!(error, BulkError::Write { .. }) {
+        } else if !matches!(error, Error::Io { action: "written", .. }) {
             // An error here costs the rows since the last commit. After a failed write, a later sync may succeed
             // without the bytes.
             let _ = files.commit(&self.record);
@@ -335,23 +331,24 @@ enum Target<'t> {
 }
 
 impl Target<'_> {
-    fn append(&mut self, bytes: &[u8]) -> Result<(), BulkError> {
+    fn append(&mut self, bytes: &[u8]) -> Result<(), Error> {
         match self {
-            Self::Stream(stream) => {
-                stream.write_all(bytes).and_then(|()| stream.flush()).map_err(BulkError::Stream)
-            }
+            Self::Stream(stream) => stream
+                .write_all(bytes)
+                .and_then(|()| stream.flush())
+                .map_err(Error::of_stream("written", ROWS)),
             Self::File { files, .. } => files.append(bytes),
         }
     }
 
-    fn commit(&mut self, record: &Record) -> Result<(), BulkError> {
+    fn commit(&mut self, record: &Record) -> Result<(), Error> {
         match self {
             Self::Stream(_) => Ok(()),
             Self::File { files, .. } => files.commit(record),
         }
     }
 
-    fn finish(self, record: &Record) -> Result<(), BulkError> {
+    fn finish(self, record: &Record) -> Result<(), Error> {
         match self {
             Self::Stream(_) => Ok(()),
             Self::File { files, .. } => files.finish(record),
@@ -372,7 +369,7 @@ impl Texts<'_, '_> {
         window: &Window<'_>,
         out: &mut Vec<u8>,
         report: &mut dyn FnMut(Progress<'_>),
-    ) -> Result<u64, BulkError> {
+    ) -> Result<u64, Error> {
         // The sources without those that come again, and the number of the source of each row.
         let mut sources: Vec<&str> = Vec::new();
         let mut numbers: HashMap<&str, usize> = HashMap::with_capacity(window.rows.len());
@@ -414,7 +411,7 @@ impl Texts<'_, '_> {
         Ok(failed)
     }
 
-    fn answers(&mut self, sources: &[&str]) -> Result<Vec<Computed>, BulkError> {
+    fn answers(&mut self, sources: &[&str]) -> Result<Vec<Computed>, Error> {
         let known = |source: &&str| Computed {
             text: self.known.get(source).map(str::to_owned),
             note: None,
@@ -426,10 +423,14 @@ impl Texts<'_, '_> {
             return Ok(answers);
         }
         let asked: Vec<&str> = unknown.iter().map(|&i| sources[i]).collect();
-        let computed = (self.compute)(&asked).map_err(BulkError::Compute)?;
+        let computed = (self.compute)(&asked).map_err(|error| {
+            let operand = "the texts of the rows".into();
+            Error::Caller { operand, error }
+        })?;
         if computed.len() != asked.len() {
             let (expected, found) = (asked.len(), computed.len());
-            return Err(BulkError::Answers { expected, found });
+            let expected = format!("{expected}, one for each source");
+            return Err(Error::invalid_input("answers", expected, found));
         }
         for ((i, source), answer) in unknown.into_iter().zip(asked).zip(computed) {
             // A note is reported for each row.

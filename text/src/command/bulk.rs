@@ -9,8 +9,9 @@ use crate::translate_documents::is_told;
 use crate::{Failure, Streams, progress, translate, translate_documents};
 use clap::ValueHint;
 use simdformer::atomic_file::AtomicFile;
+use simdformer_text::Error;
 use simdformer_text::bulk::{
-    BulkError, ComputeError, Computed, Format, Job, Output, Progress, Summary, Table,
+    ComputeError, Computed, Format, Job, Output, Progress, Summary, Table,
 };
 use simdformer_text::model_files;
 use simdformer_text::translator::{self, Note, TextTranslation, Translation, Translator};
@@ -114,9 +115,10 @@ pub(crate) fn run(
             Progress::Window(Summary { rows, .. }) => bar.set_position(rows),
             _ => (),
         };
+        let is_file = matches!(output, Output::File { .. });
         let done = job.run(input, output, &mut compute, &mut report);
         bar.finish_and_clear();
-        let Summary { rows, failed, .. } = done.map_err(failure)?;
+        let Summary { rows, failed, .. } = done.map_err(|error| failure(error, is_file))?;
         if let Some(file) = direct {
             file.finish()?;
         }
@@ -177,14 +179,16 @@ fn sentence(translation: Translation) -> Computed {
 }
 
 /// The error with what to do.
-fn failure(error: BulkError) -> Failure {
+fn failure(error: Error, is_file: bool) -> Failure {
     match error {
-        BulkError::Stream(error) => error.into(),
-        BulkError::Compute(error) => error,
-        BulkError::Write { .. } => {
+        Error::Caller { error, .. } => error,
+        Error::Io { action: "written", .. } if is_file => {
             format!("{error}; what was written stays, and --resume continues it").into()
         }
-        BulkError::Unfinished { .. } => format!("{error} (--resume)").into(),
+        // The output of an interrupted run.
+        Error::Conflict { ref operand, .. } if operand.ends_with(".part") => {
+            format!("{error} (--resume)").into()
+        }
         error => error.into(),
     }
 }

@@ -115,6 +115,9 @@ fn main() -> ExitCode {
 }
 
 fn is_broken_pipe(error: &(dyn Error + Send + Sync + 'static)) -> bool {
-    let error = error.downcast_ref::<io::Error>();
-    error.is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+    let of_stream = match error.downcast_ref() {
+        Some(simdformer_text::Error::Io { error, .. }) => Some(error),
+        _ => error.downcast_ref::<io::Error>(),
+    };
+    of_stream.is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
 }

@@ -1,5 +1,6 @@
 //! The formats, and how to tell which one a text has.
 
+use crate::error::Error;
 use core::fmt;
 use std::path::Path;
 
@@ -112,6 +113,13 @@ pub struct ParseOptions {
 impl Default for ParseOptions {
     fn default() -> Self {
         Self { attributes: true }
+    }
+}
+
+impl Format {
+    /// The error of a text that is not of its format, at a line from 1.
+    pub(super) fn error(self, line: usize, expected: &str, found: impl fmt::Display) -> Error {
+        Error::invalid_input(format!("line {line} of the {self} document"), expected, found)
     }
 }
 

@@ -4,9 +4,10 @@
 //! first form is translated from `msgid` and the others from `msgid_plural`. A line end within a message is a point, so that
 //! the translation has as many. White space at both ends is that of the message.
 
+use super::Format;
 use super::inline::{Found, Inline, WhiteSpace};
 use super::places::{Places, Writing, lines};
-use super::{DocumentError, Format};
+use crate::error::Error;
 use std::mem;
 use std::ops::Range;
 
@@ -31,13 +32,14 @@ enum Part {
 }
 
 /// Finds the messages.
-pub(super) fn parse(source: &str, start: usize, places: &mut Places) -> Result<(), DocumentError> {
+pub(super) fn parse(source: &str, start: usize, places: &mut Places) -> Result<(), Error> {
     let mut message = Message::default();
     let mut part = None;
     let mut inline = Inline::new(source);
     for (number, line) in lines(source, start).into_iter().enumerate() {
         let wrong = |expected| {
-            Err(DocumentError::Syntax { format: Format::Gettext, line: number + 1, expected })
+            let found: String = source[line.clone()].trim().chars().take(40).collect();
+            Err(Format::Gettext.error(number + 1, expected, format_args!("{found:?}")))
         };
         let text = source[line.clone()].trim_end();
         if text.is_empty() || text.trim_start().starts_with('#') {

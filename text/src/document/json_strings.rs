@@ -1,14 +1,15 @@
 //! Reads the strings of JSON that are values. A line of a string is a segment; of an ICU message, its texts are.
 
+use super::Format;
 use super::icu;
 use super::inline::{Inline, WhiteSpace};
 use super::json_escapes::{check, decode};
 use super::places::{Places, Writing};
-use super::{DocumentError, Format};
+use crate::error::Error;
 use std::ops::Range;
 
 /// Finds the strings. Nothing else of the syntax is checked: what is between strings is not changed.
-pub(super) fn parse(source: &str, start: usize, places: &mut Places) -> Result<(), DocumentError> {
+pub(super) fn parse(source: &str, start: usize, places: &mut Places) -> Result<(), Error> {
     let bytes = source.as_bytes();
     let ascii = source.is_ascii() && source.contains("\\u");
     let mut inline = Inline::new(source);
@@ -18,13 +19,14 @@ pub(super) fn parse(source: &str, start: usize, places: &mut Places) -> Result<(
         let Some(end) = string_end(bytes, begin) else {
             let line = 1 + bytes[..begin].iter().filter(|&&byte| byte == b'\n').count();
             let expected = "the quotation mark that ends the string";
-            return Err(DocumentError::Syntax { format: Format::Json, line, expected });
+            return Err(Format::Json.error(line, expected, "none"));
         };
         at = end + 1;
         check(&source[begin..end]).map_err(|(escape, expected)| {
             let before = &bytes[..begin + escape];
             let line = 1 + before.iter().filter(|&&byte| byte == b'\n').count();
-            DocumentError::Syntax { format: Format::Json, line, expected }
+            let found = source[begin + escape..end].chars().take(6);
+            Format::Json.error(line, expected, found.collect::<String>())
         })?;
         let is_key = bytes[at..].iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b':');
         if !is_key {

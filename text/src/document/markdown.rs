@@ -5,7 +5,8 @@ use super::markdown_titles::{definitions, title};
 use super::markdown_writer::{Context, heading_attributes};
 use super::places::{Aside, Places, Writing};
 use super::tags::{self, Element, Markup};
-use super::{DocumentError, Format, ParseOptions, html};
+use super::{Format, ParseOptions, html};
+use crate::error::Error;
 use pulldown_cmark::{Event, LinkType, Options, Parser, Tag, TagEnd};
 use std::collections::VecDeque;
 use std::mem;
@@ -31,11 +32,12 @@ pub(super) fn parse(
     start: usize,
     options: ParseOptions,
     places: &mut Places,
-) -> Result<(), DocumentError> {
+) -> Result<(), Error> {
     let start = front_matter_end(source, start);
-    if let Some(at) = source.lines().position(|line| containers(line) > DEEPEST) {
+    let deep = source.lines().map(containers).enumerate().find(|&(_, found)| found > DEEPEST);
+    if let Some((at, found)) = deep {
         let expected = "at most 100 quotations and lists in each other";
-        return Err(DocumentError::Syntax { format: Format::Markdown, line: at + 1, expected });
+        return Err(Format::Markdown.error(at + 1, expected, found));
     }
     let parser = Parser::new_ext(&source[start..], OPTIONS);
     let definitions = match options.attributes {

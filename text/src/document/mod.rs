@@ -56,7 +56,6 @@
 //! has them.
 
 mod blocks;
-mod error;
 mod format;
 mod gettext;
 mod html;
@@ -78,7 +77,6 @@ mod writer;
 mod writing;
 
 pub use blocks::Blocks;
-pub use error::DocumentError;
 pub use format::{Format, ParseOptions};
 pub use parsed::Document;
 pub use places::Cue;

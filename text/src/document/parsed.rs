@@ -2,8 +2,9 @@
 
 use super::inline::LONGEST;
 use super::places::{Cue, Place, Places, Writing};
-use super::{DocumentError, Format, ParseOptions};
+use super::{Format, ParseOptions};
 use super::{gettext, html, json_strings, markdown, plain, subtitles};
+use crate::error::Error;
 use crate::marked_text::MarkedText;
 
 /// A text of some [`Format`], divided into segments that are to be translated and what lies between them.
@@ -20,10 +21,10 @@ impl Document {
     ///
     /// # Errors
     ///
-    /// [`DocumentError::Syntax`] if JSON or a message catalog cannot be read: a string without an end, half a surrogate pair
+    /// [`Error::InvalidInput`] if JSON or a message catalog cannot be read: a string without an end, half a surrogate pair
     /// in an escape, a line of a catalog that is neither a comment nor a keyword with a string; if Markdown has too many
     /// quotations and lists in each other; if the text has 4 GiB or more; if a text has no place of its own after the text before it. All other formats accept every other text.
-    pub fn parse(source: &str, format: Format) -> Result<Self, DocumentError> {
+    pub fn parse(source: &str, format: Format) -> Result<Self, Error> {
         Self::parse_with(source, format, ParseOptions::default())
     }
 
@@ -32,14 +33,10 @@ impl Document {
     /// # Errors
     ///
     /// As [`parse`](Self::parse).
-    pub fn parse_with(
-        source: &str,
-        format: Format,
-        options: ParseOptions,
-    ) -> Result<Self, DocumentError> {
+    pub fn parse_with(source: &str, format: Format, options: ParseOptions) -> Result<Self, Error> {
         if source.len() >= LONGEST {
             let expected = "less than 4 GiB of text";
-            return Err(DocumentError::Syntax { format, line: 1, expected });
+            return Err(format.error(1, expected, format_args!("{} bytes", source.len())));
         }
         // A byte order mark belongs to no segment, and a parser would not see a heading after it.
         let start = if source.starts_with('\u{feff}') { '\u{feff}'.len_utf8() } else { 0 };
@@ -54,8 +51,7 @@ impl Document {
             Format::Gettext => gettext::parse(source, start, &mut places)?,
         }
         let (segments, places) = places.into_parts().map_err(|line| {
-            let expected = "a text after the one before it";
-            DocumentError::Syntax { format, line, expected }
+            format.error(line, "a text after the one before it", "one inside or before it")
         })?;
         let newline = match source.find('\n') {
             Some(at) if source.as_bytes()[..at].ends_with(b"\r") => "\r\n",

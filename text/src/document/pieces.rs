@@ -36,7 +36,7 @@ pub(super) fn pieces<'m>(text: &'m str, marks: &'m [Mark]) -> Result<Vec<Piece<'
     for index in order {
         let Mark { range, kind, .. } = &marks[index];
         if text.get(range.clone()).is_none() {
-            return Err("a mark is not in the text or splits a character");
+            return Err("a mark that is not in the text or splits a character");
         }
         if matches!(kind, MarkKind::Keep { source: None }) {
             continue;
@@ -52,7 +52,7 @@ pub(super) fn pieces<'m>(text: &'m str, marks: &'m [Mark]) -> Result<Vec<Piece<'
         push_text(text, at, range.start, &mut pieces)?;
         at = range.start;
         if open.last().is_some_and(|&(end, _, _)| range.end > end) {
-            return Err("a mark begins inside another and ends after it");
+            return Err("a mark that begins inside another and ends after it");
         }
         match kind {
             MarkKind::Wrap { open: begin, close } => {
@@ -92,7 +92,7 @@ fn push_text<'m>(
     match text.get(from..to) {
         Some("") => {}
         Some(part) => pieces.push(Piece::Text(part)),
-        None => return Err("a mark begins inside a kept piece"),
+        None => return Err("a mark that begins inside a kept piece"),
     }
     Ok(())
 }

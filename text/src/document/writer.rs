@@ -1,7 +1,8 @@
 //! Writes a document step by step.
 
 use super::places::Place;
-use super::{Document, DocumentError, writing};
+use super::{Document, writing};
+use crate::error::Error;
 use crate::marked_text::{Mark, MarkKind, MarkedText};
 use std::collections::HashMap;
 use std::ops::Range;
@@ -52,13 +53,8 @@ impl DocumentWriter {
     ///
     /// # Errors
     ///
-    /// [`DocumentError::Segments`] after the last segment; [`DocumentError::Marks`] as in
-    /// [`render`](Document::render).
-    pub fn write(
-        &mut self,
-        translated: &MarkedText,
-        out: &mut String,
-    ) -> Result<(), DocumentError> {
+    /// [`Error::InvalidInput`] after the last segment, and as in [`render`](Document::render).
+    pub fn write(&mut self, translated: &MarkedText, out: &mut String) -> Result<(), Error> {
         self.state.write(&self.document, translated, out)
     }
 
@@ -66,8 +62,8 @@ impl DocumentWriter {
     ///
     /// # Errors
     ///
-    /// [`DocumentError::Segments`] if segments were not written.
-    pub fn finish(self, out: &mut String) -> Result<(), DocumentError> {
+    /// [`Error::InvalidInput`] if segments were not written.
+    pub fn finish(self, out: &mut String) -> Result<(), Error> {
         self.state.finish(&self.document, out)
     }
 }
@@ -77,14 +73,11 @@ impl Document {
     ///
     /// # Errors
     ///
-    /// [`DocumentError::Segments`] if there are more or fewer; [`DocumentError::Marks`] if the ranges of a segment's marks
-    /// are not in its text, or wraps are neither nested nor disjoint.
-    pub fn render(&self, translated: &[MarkedText]) -> Result<String, DocumentError> {
+    /// [`Error::InvalidInput`] if there are more or fewer; with the index of a segment if the ranges of its marks are not in
+    /// its text, or wraps are neither nested nor disjoint.
+    pub fn render(&self, translated: &[MarkedText]) -> Result<String, Error> {
         if translated.len() != self.segments.len() {
-            return Err(DocumentError::Segments {
-                expected: self.segments.len(),
-                found: translated.len(),
-            });
+            return Err(other_segments(self, translated.len()));
         }
         let mut out = String::with_capacity(self.source.len());
         let mut state = State::default();
@@ -94,6 +87,12 @@ impl Document {
         state.finish(self, &mut out)?;
         Ok(out)
     }
+}
+
+/// The error of `found` segments for those of a document.
+fn other_segments(document: &Document, found: usize) -> Error {
+    let expected = format!("{}, as the document has", document.segments.len());
+    Error::invalid_input("segments", expected, found)
 }
 
 /// How much of a document is written.
@@ -113,22 +112,25 @@ impl State {
         document: &Document,
         translated: &MarkedText,
         out: &mut String,
-    ) -> Result<(), DocumentError> {
+    ) -> Result<(), Error> {
         let source = document.source.as_str();
         let index = self.next;
         let (Some(place), Some(segment)) =
             (document.places.get(index), document.segments.get(index))
         else {
-            return Err(DocumentError::Segments {
-                expected: document.segments.len(),
-                found: index + 1,
-            });
+            return Err(other_segments(document, index + 1));
         };
         let unchanged = same(segment, translated);
         let prefix = place.writing.prefix(source);
         let write = |text: &MarkedText, out: &mut String| {
-            writing::write(text, &place.writing, document.newline, prefix, out)
-                .map_err(|reason| DocumentError::Marks { segment: index, reason })
+            writing::write(text, &place.writing, document.newline, prefix, out).map_err(|found| {
+                Error::InvalidInput {
+                    index: Some(index),
+                    operand: format!("segment {index}").into(),
+                    expected: "marks that fit its text".into(),
+                    found: found.into(),
+                }
+            })
         };
         if place.nested {
             if !unchanged {
@@ -154,12 +156,9 @@ impl State {
         Ok(())
     }
 
-    pub(super) fn finish(self, document: &Document, out: &mut String) -> Result<(), DocumentError> {
+    pub(super) fn finish(self, document: &Document, out: &mut String) -> Result<(), Error> {
         if self.next < document.segments.len() {
-            return Err(DocumentError::Segments {
-                expected: document.segments.len(),
-                found: self.next,
-            });
+            return Err(other_segments(document, self.next));
         }
         out.push_str(&document.source[self.done..]);
         Ok(())

@@ -1,7 +1,8 @@
 //! Runs texts through an encoder, many at a time; each result has the same bits as alone.
 
-use super::{EmbedError, NotRun};
+use super::NotRun;
 use crate::encoding::Encoded;
+use crate::error::Error;
 use crate::packed;
 use crate::tokenizer::Tokenizer;
 use core::ops::ControlFlow;
@@ -25,14 +26,14 @@ pub(super) fn rejected(one: &Encoded, positions: Option<usize>, cut: bool) -> Op
 }
 
 /// Makes a result of the hidden states of a text, `[tokens, d_model]`.
-pub(super) type Compute<'c, R> = &'c (dyn Fn(&[f32]) -> Result<R, EmbedError> + Sync);
+pub(super) type Compute<'c, R> = &'c (dyn Fn(&[f32]) -> Result<R, Error> + Sync);
 
 /// The model of a published directory, and what `read` makes of its path, tokenizer and checkpoint before gigabytes of
 /// weights are read.
 pub(super) fn open<S>(
     directory: &Path,
-    read: impl FnOnce(&Path, Tokenizer, &Checkpoint<'_>) -> Result<S, EmbedError>,
-) -> Result<(Engine, S), EmbedError> {
+    read: impl FnOnce(&Path, Tokenizer, &Checkpoint<'_>) -> Result<S, Error>,
+) -> Result<(Engine, S), Error> {
     let tokenizer = Tokenizer::from_dir(directory)?;
     let checkpoint = Checkpoint::open(directory)?;
     let setup = read(directory, tokenizer, &checkpoint)?;
@@ -41,8 +42,8 @@ pub(super) fn open<S>(
 }
 
 /// An error if the calls of `engine` are cancelled.
-pub(super) fn check_cancel(engine: &Engine) -> Result<(), EmbedError> {
-    if engine.cancel().is_cancelled() { Err(EmbedError::Cancelled) } else { Ok(()) }
+pub(super) fn check_cancel(engine: &Engine) -> Result<(), Error> {
+    if engine.cancel().is_cancelled() { Err(Error::Cancelled) } else { Ok(()) }
 }
 
 /// Computes a result for every text on the threads of the engine, and calls `each` with the number that stands with the text,
@@ -52,14 +53,14 @@ pub(super) fn run<R: Send>(
     texts: &[(usize, Encoded)],
     compute: Compute<'_, R>,
     each: &mut (dyn FnMut(usize, R) + Send),
-) -> Result<(), EmbedError> {
+) -> Result<(), Error> {
     let sources: Vec<Source<'_>> = texts.iter().map(|(_, one)| Source::new(&one.ids)).collect();
     let types: Vec<&[u32]> = match engine.model().config().token_types {
         0 | 1 => Vec::new(),
         _ => texts.iter().map(|(_, one)| &one.types[..]).collect(),
     };
     let each = Mutex::new(each);
-    let failed: Mutex<Option<EmbedError>> = Mutex::new(None);
+    let failed: Mutex<Option<Error>> = Mutex::new(None);
     engine.stream_hidden(
         &sources,
         &types,

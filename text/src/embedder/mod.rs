@@ -17,21 +17,22 @@
 //!         Err(why) => println!("not run: {why}"),
 //!     }
 //! }
-//! # Ok::<(), simdformer_text::embedder::EmbedError>(())
+//! # Ok::<(), simdformer_text::Error>(())
 //! ```
 
 mod encoder_batches;
-mod error;
+mod not_run;
 mod prompts;
 mod quantize;
 mod reranker;
 
-pub use error::{EmbedError, NotRun};
+pub use not_run::NotRun;
 pub use prompts::Prompt;
 pub use quantize::{Precision, Quantized, Ranges};
 pub use reranker::{PairScore, RerankOptions, Reranker, RerankerSetup, Score, ScoreActivation};
 
 use crate::encoding::Encoded;
+use crate::error::Error;
 use crate::languages::Direction;
 use crate::tokenizer::Tokenizer;
 use core::fmt;
@@ -87,13 +88,15 @@ impl EmbedderSetup {
         tokenizer: Tokenizer,
         checkpoint: &Checkpoint<'_>,
         options: &EmbedOptions,
-    ) -> Result<Self, EmbedError> {
+    ) -> Result<Self, Error> {
         let directory = directory.as_ref();
         let head = SentenceHead::open(directory, checkpoint.config().d_model)?;
         let config = SentenceTransformersConfig::read(directory)?;
         let dims = match (options.dims, config.truncate_dim) {
             (Some(found), _) | (None, Some(found @ 0)) if !(1..=head.width()).contains(&found) => {
-                return Err(EmbedError::Dims { most: head.width(), found });
+                let expected =
+                    format!("from 1 to {} dimensions, as the vectors have", head.width());
+                return Err(Error::invalid_option("dim", expected, found));
             }
             (Some(dims), _) => Some((dims, true)),
             // As sentence-transformers: no more than there are, and not scaled.
@@ -149,7 +152,7 @@ impl EmbedderSetup {
     }
 
     /// Writes the vector of a text with these hidden states, `[tokens, d_model]`.
-    fn vector(&self, hidden: &[f32], scratch: &mut [f32]) -> Result<Vec<f32>, EmbedError> {
+    fn vector(&self, hidden: &[f32], scratch: &mut [f32]) -> Result<Vec<f32>, Error> {
         let mut vector = vec![0.0; self.head.width()];
         self.head.apply_after_prompt(hidden, self.prompt_tokens, scratch, &mut vector)?;
         if let Some((dims, scaled)) = self.dims {
@@ -173,7 +176,7 @@ impl EmbedderSetup {
 }
 
 /// The tokens that a prompt takes at the start of a text: all of it alone, without the special token at its end.
-fn prompt_tokens(tokenizer: &Tokenizer, prompt: &str) -> Result<usize, EmbedError> {
+fn prompt_tokens(tokenizer: &Tokenizer, prompt: &str) -> Result<usize, Error> {
     if prompt.is_empty() {
         return Ok(0);
     }
@@ -214,7 +217,7 @@ impl Embedder {
     ///
     /// # Errors
     /// As [`EmbedderSetup::read`]; the tokenizer or the weights cannot be read.
-    pub fn open(directory: impl AsRef<Path>) -> Result<Self, EmbedError> {
+    pub fn open(directory: impl AsRef<Path>) -> Result<Self, Error> {
         let read = |directory: &Path, tokenizer: Tokenizer, checkpoint: &Checkpoint<'_>| {
             // Does the model encode single texts?
             tokenizer.encode("", &Direction::default())?;
@@ -252,7 +255,7 @@ impl Embedder {
         self.engine.set_threads(threads);
     }
 
-    /// Ends later calls with [`EmbedError::Cancelled`] some milliseconds after `cancel` is set. Calls of a clone of this
+    /// Ends later calls with [`Error::Cancelled`] some milliseconds after `cancel` is set. Calls of a clone of this
     /// embedder can have a flag of their own.
     pub fn set_cancel(&mut self, cancel: Cancel) {
         self.engine.set_cancel(cancel);
@@ -269,7 +272,7 @@ impl Embedder {
     /// # Errors
     /// A text cannot be tokenized, or the model cannot run. A text that alone is not run is no error; see
     /// [`Embedding::vector`].
-    pub fn embed(&self, texts: &[impl AsRef<str>]) -> Result<Vec<Embedding>, EmbedError> {
+    pub fn embed(&self, texts: &[impl AsRef<str>]) -> Result<Vec<Embedding>, Error> {
         self.embed_with(texts, &mut || ())
     }
 
@@ -281,7 +284,7 @@ impl Embedder {
         &self,
         texts: &[impl AsRef<str>],
         each: &mut (dyn FnMut() + Send),
-    ) -> Result<Vec<Embedding>, EmbedError> {
+    ) -> Result<Vec<Embedding>, Error> {
         let setup = &self.setup;
         let mut embeddings = Vec::with_capacity(texts.len());
         let mut encoded: Vec<(usize, Encoded)> = Vec::new();

@@ -1,7 +1,6 @@
 //! `config_sentence_transformers.json`: the prompts of a model, the width of its vectors, and the activation of its
 //! scores.
 
-use super::EmbedError;
 use crate::checkpoint_directory::Settings;
 use crate::error::Error;
 use crate::limits;
@@ -66,16 +65,22 @@ impl SentenceTransformersConfig {
     }
 
     /// The text of a prompt; empty for none.
-    pub(super) fn prompt(&self, prompt: &Prompt) -> Result<String, EmbedError> {
+    pub(super) fn prompt(&self, prompt: &Prompt) -> Result<String, Error> {
         let name = match prompt {
             Prompt::Text(text) => return Ok(text.clone()),
             Prompt::Named(name) => Some(name),
             Prompt::Default => self.default_prompt.as_ref(),
         };
         let Some(name) = name else { return Ok(String::new()) };
-        self.prompts.get(name).cloned().ok_or_else(|| EmbedError::Prompt {
-            found: name.clone(),
-            known: self.prompts.keys().cloned().collect(),
+        self.prompts.get(name).cloned().ok_or_else(|| {
+            let known: Vec<&str> = self.prompts.keys().map(String::as_str).collect();
+            let expected = match known.is_empty() {
+                true => "none, as the directory has no prompts".to_owned(),
+                false => {
+                    format!("one of the prompts that the directory has ({})", known.join(", "))
+                }
+            };
+            Error::invalid_option("prompt_name", expected, name)
         })
     }
 }

@@ -1,6 +1,6 @@
 //! Vectors in fewer bits, as `quantize_embeddings` of sentence-transformers 5.7 makes them.
 
-use super::EmbedError;
+use crate::error::Error;
 
 /// The form of the numbers of a vector.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -78,13 +78,13 @@ impl Precision {
     /// assert_eq!(int8, Quantized::I8(vec![-1, -49]));
     /// let bits = Precision::Ubinary.apply(vectors[1].to_vec(), None)?;
     /// assert_eq!(bits, Quantized::U8(vec![0b1100_0000]));
-    /// # Ok::<(), simdformer_text::embedder::EmbedError>(())
+    /// # Ok::<(), simdformer_text::Error>(())
     /// ```
     ///
     /// # Errors
     /// The precision needs ranges and there are none; the ranges have another width.
-    pub fn apply(self, vector: Vec<f32>, ranges: Option<&Ranges>) -> Result<Quantized, EmbedError> {
-        let steps = || ranges.ok_or(EmbedError::NoRanges)?.steps(&vector);
+    pub fn apply(self, vector: Vec<f32>, ranges: Option<&Ranges>) -> Result<Quantized, Error> {
+        let steps = || ranges.ok_or_else(no_ranges)?.steps(&vector);
         Ok(match self {
             Self::F32 => Quantized::F32(vector),
             Self::Int8 => Quantized::I8(steps()?.map(below_128).collect()),
@@ -122,14 +122,14 @@ impl Ranges {
     ///
     /// # Errors
     /// The widths differ; a number is not finite; a least value is above the greatest.
-    pub fn new(least: Vec<f32>, most: Vec<f32>) -> Result<Self, EmbedError> {
+    pub fn new(least: Vec<f32>, most: Vec<f32>) -> Result<Self, Error> {
         let (expected, found) = (least.len(), most.len());
         if expected != found {
-            return Err(EmbedError::Width { expected, found });
+            return Err(other_width(expected, found));
         }
         for (dimension, (&least, &most)) in least.iter().zip(&most).enumerate() {
             if !(least.is_finite() && most.is_finite() && least <= most) {
-                return Err(EmbedError::Range { dimension, found: [least, most] });
+                return Err(no_range(dimension, [least, most]));
             }
         }
         Ok(Self { least, most })
@@ -139,9 +139,7 @@ impl Ranges {
     ///
     /// # Errors
     /// As [`Ranges::include`].
-    pub fn of<'v>(
-        vectors: impl IntoIterator<Item = &'v [f32]>,
-    ) -> Result<Option<Self>, EmbedError> {
+    pub fn of<'v>(vectors: impl IntoIterator<Item = &'v [f32]>) -> Result<Option<Self>, Error> {
         let mut ranges: Option<Self> = None;
         for vector in vectors {
             match &mut ranges {
@@ -156,11 +154,11 @@ impl Ranges {
     ///
     /// # Errors
     /// The vector has another width, or a number that is not finite.
-    pub fn include(&mut self, vector: &[f32]) -> Result<(), EmbedError> {
+    pub fn include(&mut self, vector: &[f32]) -> Result<(), Error> {
         self.same_width(vector)?;
         for (dimension, &x) in vector.iter().enumerate() {
             if !x.is_finite() {
-                return Err(EmbedError::Range { dimension, found: [x, x] });
+                return Err(no_range(dimension, [x, x]));
             }
             self.least[dimension] = self.least[dimension].min(x);
             self.most[dimension] = self.most[dimension].max(x);
@@ -180,13 +178,13 @@ impl Ranges {
         &self.most
     }
 
-    fn same_width(&self, vector: &[f32]) -> Result<(), EmbedError> {
+    fn same_width(&self, vector: &[f32]) -> Result<(), Error> {
         let (expected, found) = (self.least.len(), vector.len());
-        if expected == found { Ok(()) } else { Err(EmbedError::Width { expected, found }) }
+        if expected == found { Ok(()) } else { Err(other_width(expected, found)) }
     }
 
     /// The step of each number in its range, from 0 to 255. In f32, in the order of operations of NumPy.
-    fn steps<'s>(&'s self, vector: &'s [f32]) -> Result<impl Iterator<Item = u8> + 's, EmbedError> {
+    fn steps<'s>(&'s self, vector: &'s [f32]) -> Result<impl Iterator<Item = u8> + 's, Error> {
         self.same_width(vector)?;
         let step = |(&x, (&least, &most)): (&f32, (&f32, &f32))| {
             let size = (most - least) / 255.0;
@@ -195,4 +193,19 @@ impl Ranges {
         };
         Ok(vector.iter().zip(self.least.iter().zip(&self.most)).map(step))
     }
+}
+
+/// Why a vector has no code, or ranges are none.
+fn no_ranges() -> Error {
+    let expected = "the range of each dimension, which int8 and uint8 need";
+    Error::invalid_input("ranges", expected, "none")
+}
+
+fn other_width(expected: usize, found: usize) -> Error {
+    Error::invalid_input("ranges", format!("{expected} dimensions"), found)
+}
+
+fn no_range(dimension: usize, [least, most]: [f32; 2]) -> Error {
+    let expected = format!("a range in dimension {dimension}");
+    Error::invalid_input("ranges", expected, format_args!("{least} to {most}"))
 }

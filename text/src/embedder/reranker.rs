@@ -1,8 +1,8 @@
 //! Scores of texts together with a query: cross-encoders.
 
+use super::NotRun;
 use super::encoder_batches::{check_cancel, open, rejected, run};
 use super::prompts::{Prompt, SentenceTransformersConfig};
-use super::{EmbedError, NotRun};
 use crate::checkpoint_directory::{Settings, tokenizer_folder};
 use crate::encoding::Encoded;
 use crate::error::Error;
@@ -121,11 +121,15 @@ impl RerankerSetup {
         tokenizer: Tokenizer,
         checkpoint: &Checkpoint<'_>,
         options: &RerankOptions,
-    ) -> Result<Self, EmbedError> {
+    ) -> Result<Self, Error> {
         let directory = directory.as_ref();
-        let head = Classifier::read(checkpoint)?.ok_or(EmbedError::NoClassifier)?;
+        let head = Classifier::read(checkpoint)?.ok_or_else(|| {
+            let expected = "a model with a classifier, as cross-encoders have";
+            Error::unsupported("", expected, "none")
+        })?;
         if head.labels() != 1 {
-            return Err(EmbedError::Labels { found: head.labels() });
+            let expected = "a classifier of one score to sort by";
+            return Err(Error::unsupported("", expected, head.labels()));
         }
         let transformer = TransformerSettings::of_classifier(directory)?;
         let config = SentenceTransformersConfig::read(directory)?;
@@ -203,7 +207,7 @@ pub struct PairScore {
 /// for (text, pair) in texts.iter().zip(reranker.score("how many people live in Berlin?", &texts)?) {
 ///     println!("{:?} {text}", pair.score);
 /// }
-/// # Ok::<(), simdformer_text::embedder::EmbedError>(())
+/// # Ok::<(), simdformer_text::Error>(())
 /// ```
 #[derive(Clone)]
 pub struct Reranker {
@@ -216,7 +220,7 @@ impl Reranker {
     ///
     /// # Errors
     /// As [`RerankerSetup::read`]; the tokenizer encodes single texts only; the tokenizer or the weights cannot be read.
-    pub fn open(directory: impl AsRef<Path>) -> Result<Self, EmbedError> {
+    pub fn open(directory: impl AsRef<Path>) -> Result<Self, Error> {
         let read = |directory: &Path, tokenizer: Tokenizer, checkpoint: &Checkpoint<'_>| {
             // Does the model encode pairs?
             tokenizer.encode_pair("", "")?;
@@ -254,7 +258,7 @@ impl Reranker {
         self.engine.set_threads(threads);
     }
 
-    /// Ends later calls with [`EmbedError::Cancelled`] some milliseconds after `cancel` is set. Calls of a clone of this
+    /// Ends later calls with [`Error::Cancelled`] some milliseconds after `cancel` is set. Calls of a clone of this
     /// reranker can have a flag of their own.
     pub fn set_cancel(&mut self, cancel: Cancel) {
         self.engine.set_cancel(cancel);
@@ -271,11 +275,7 @@ impl Reranker {
     /// # Errors
     /// A text cannot be tokenized, or the model cannot run. A pair that alone is not run is no error; see
     /// [`PairScore::score`].
-    pub fn score(
-        &self,
-        query: &str,
-        texts: &[impl AsRef<str>],
-    ) -> Result<Vec<PairScore>, EmbedError> {
+    pub fn score(&self, query: &str, texts: &[impl AsRef<str>]) -> Result<Vec<PairScore>, Error> {
         self.score_with(query, texts, &mut || ())
     }
 
@@ -288,7 +288,7 @@ impl Reranker {
         query: &str,
         texts: &[impl AsRef<str>],
         each: &mut (dyn FnMut() + Send),
-    ) -> Result<Vec<PairScore>, EmbedError> {
+    ) -> Result<Vec<PairScore>, Error> {
         let setup = &self.setup;
         let query = [setup.prompt.as_str(), query].concat();
         let mut pairs = Vec::with_capacity(texts.len());

@@ -2,7 +2,7 @@
 
 use super::map_file;
 use crate::checkpoint_directory::tokenizer_folder;
-use crate::error::Error;
+use crate::error::{Error, path_text};
 use serde_json::Value;
 use simdformer::atomic_file;
 use simdformer::checkpoint::Checkpoint;
@@ -70,7 +70,7 @@ pub fn pack(
     let (directory, out) = (directory.as_ref(), out.as_ref());
     let checkpoint = Checkpoint::open(directory)?;
     if checkpoint.is_packed() {
-        return Err(Error::conflict(directory, "a checkpoint", "packed weights"));
+        return Err(Error::conflict(path_text(directory), "a checkpoint", "packed weights"));
     }
     let (transformer, folders) = folders(directory)?;
     fs::create_dir_all(out).map_err(unwritable(out))?;
@@ -102,7 +102,7 @@ pub fn pack(
         let first = *identity.get_or_insert(found);
         if first != found {
             let expected = "a checkpoint that stays while it is packed";
-            return Err(Error::conflict(directory, expected, "one that changed"));
+            return Err(Error::conflict(path_text(directory), expected, "one that changed"));
         }
         parts.push(PackedPart { path, isa, bytes: model.bytes() });
     }
@@ -121,7 +121,7 @@ pub fn pack(
 }
 
 fn not_empty(out: &Path) -> Error {
-    Error::conflict(out, "no directory or an empty one", "files")
+    Error::conflict(path_text(out), "no directory or an empty one", "files")
 }
 
 /// A directory that was empty. What was written to it is deleted unless all of it was.

@@ -1,6 +1,5 @@
 //! Continuous batching of translations: sentences that arrive from any threads join the running batch.
 
-use super::error::TranslateError;
 use super::languages::language_of;
 use super::model_and_tokenizer::Translator;
 use super::options::TranslateOptions;
@@ -8,6 +7,7 @@ use super::requests::{BatchEvent, MarkedRequest, Request, RequestState, Requests
 use super::translation::Translation;
 use super::window::{Encoding, Reads, Unit, encode_unit};
 use crate::Tokenizer;
+use crate::error::Error;
 use simdformer::search::Hooks;
 use simdformer::{Cancel, Model, Threads};
 use std::sync::Arc;
@@ -44,7 +44,7 @@ pub struct BatchRequest<'r> {
 /// arrives, after those before it are done. Memory grows with the sentences that wait: [`Batcher::len`] counts them, and
 /// who submits more than [`Batcher::set_capacity`] allows waits until one is done.
 ///
-/// Dropping it ends all sentences at the next step with [`TranslateError::Closed`]; [`Batcher::close`] waits until they are
+/// Dropping it ends all sentences at the next step with [`Error::Closed`]; [`Batcher::close`] waits until they are
 /// done.
 ///
 /// ```no_run
@@ -81,14 +81,14 @@ impl Batcher {
         tokenizer: Arc<Tokenizer>,
         options: TranslateOptions,
         threads: Threads<'static>,
-    ) -> Result<Self, TranslateError> {
+    ) -> Result<Self, Error> {
         let new = || {
             let (model, tokenizer) = (Arc::clone(&model), Arc::clone(&tokenizer));
             let mut translator = Translator::new(model, tokenizer, options.clone())?;
             translator.set_threads(threads.clone());
             // The sentences of a batch are decoded in one session.
             translator.set_sessions(1);
-            Ok::<_, TranslateError>(translator)
+            Ok::<_, Error>(translator)
         };
         let (mut translator, mut others) = (new()?, new()?);
         let tokenizer = match &options.prefix {
@@ -104,7 +104,8 @@ impl Batcher {
         let shared = Arc::new(shared);
         let decoding = DecodingThread { shared: Arc::clone(&shared) };
         let thread = std::thread::Builder::new().name("simdformer-batcher".to_owned());
-        let thread = thread.spawn(move || decoding.run(&mut translator, others))?;
+        let thread = thread.spawn(move || decoding.run(&mut translator, others));
+        let thread = thread.map_err(Error::of_stream("started", "the decoding thread"))?;
         Ok(Self { shared, thread: Some(thread) })
     }
 
@@ -119,7 +120,7 @@ impl Batcher {
     ///
     /// # Errors
     /// As [`Batcher::submit_with`].
-    pub fn submit(&self, text: &str) -> Result<Pending, TranslateError> {
+    pub fn submit(&self, text: &str) -> Result<Pending, Error> {
         let (sender, events) = channel();
         let request = BatchRequest { text, ..BatchRequest::default() };
         // An event that is not received is not wanted.
@@ -134,12 +135,12 @@ impl Batcher {
     /// function returns. Waits while [`set_capacity`](Self::set_capacity) sentences are not done.
     ///
     /// # Errors
-    /// The batcher is [closed](TranslateError::Closed); the tokenizer rejects the languages or the text (of gigabytes).
+    /// The batcher is [closed](Error::Closed); the tokenizer rejects the languages or the text (of gigabytes).
     pub fn submit_with(
         &self,
         request: BatchRequest<'_>,
         mut on_event: impl FnMut(BatchEvent) + Send + 'static,
-    ) -> Result<Ticket, TranslateError> {
+    ) -> Result<Ticket, Error> {
         let Shared { model, tokenizer, options, .. } = &*self.shared;
         let cancelled = Arc::new(AtomicBool::new(false));
         let ticket = Ticket { cancelled: Arc::clone(&cancelled) };
@@ -165,7 +166,7 @@ impl Batcher {
             state = self.shared.wait(state);
         }
         if state.closed {
-            return Err(TranslateError::Closed);
+            return Err(Error::Closed);
         }
         let shared = Arc::clone(&self.shared);
         match encoding {
@@ -262,13 +263,13 @@ impl Pending {
     /// # Errors
     /// The model cannot run; the batcher was dropped before the sentence was done. What concerns the sentence alone is a
     /// [`failure`](Translation::failure) of the translation.
-    pub fn wait(self) -> Result<Translation, TranslateError> {
+    pub fn wait(self) -> Result<Translation, Error> {
         loop {
             match self.next_event() {
                 Some(BatchEvent::Done(translation)) => return Ok(translation),
                 Some(BatchEvent::Failed(error)) => return Err(error),
                 Some(BatchEvent::Text(_)) => (),
-                None => return Err(TranslateError::Closed),
+                None => return Err(Error::Closed),
             }
         }
     }

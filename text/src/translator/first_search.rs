@@ -1,12 +1,12 @@
 //! Sentences that are translated as those of a text, with symbols copied to their places and capitals restored, and whose first
 //! search the caller may run: in the batch of a batcher, or with hooks.
 
-use super::error::TranslateError;
 use super::marked_sentences::MarkedSentence;
 use super::model_and_tokenizer::Translator;
 use super::translation::Translation;
 use super::unknown_words::PreparedSentence;
 use super::window::{Encoding, Reads, Unit, encode_unit};
+use crate::error::Error;
 use crate::marked_text::MarkedText;
 
 /// Such a sentence, before its first search.
@@ -52,7 +52,7 @@ impl Translator {
     ///
     /// # Errors
     /// The tokenizer rejects the text (of gigabytes).
-    pub fn first_reading(&self, sentence: &str) -> Result<Option<String>, TranslateError> {
+    pub fn first_reading(&self, sentence: &str) -> Result<Option<String>, Error> {
         let language = self.language_of(sentence).0;
         let source = language.as_deref();
         let reads = Reads::WholeSentence;
@@ -67,7 +67,7 @@ impl Translator {
     }
 
     /// Prepares a sentence.
-    pub(super) fn begin_sentence(&self, unit: &Unit<'_>) -> Result<Begun, TranslateError> {
+    pub(super) fn begin_sentence(&self, unit: &Unit<'_>) -> Result<Begun, Error> {
         let marked = MarkedText::plain(unit.text.trim());
         let prepared = self.prepare_sentence(&marked, unit.source)?;
         let (text, language) = (unit.text.to_owned(), unit.source.map(str::to_owned));
@@ -85,7 +85,7 @@ impl Translator {
         &mut self,
         begun: &[Begun],
         found: Option<Vec<Translation>>,
-    ) -> Result<Vec<Translation>, TranslateError> {
+    ) -> Result<Vec<Translation>, Error> {
         let sentences: Vec<MarkedSentence<'_>> = begun.iter().map(Begun::sentence).collect();
         let prepared: Vec<&PreparedSentence> = begun.iter().map(|one| &one.prepared).collect();
         let mut all = Vec::with_capacity(begun.len());

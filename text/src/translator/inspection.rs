@@ -1,8 +1,8 @@
 //! A second look at finished translations: one teacher-forced pass of the decoder gives the cross-attention of each
 //! target token and, for beams, its log-probability.
 
-use super::error::TranslateError;
 use super::model_and_tokenizer::Translator;
+use crate::error::Error;
 use simdformer::search::{SearchError, score_targets};
 use simdformer::trace::{Block, Probe, Stage, View};
 use simdformer::{Session, SessionError, SourceId};
@@ -32,8 +32,8 @@ impl Translator {
     pub(super) fn inspect(
         &mut self,
         jobs: &[Job<'_>],
-        each: &mut dyn FnMut(usize, Inspected) -> Result<(), TranslateError>,
-    ) -> Result<(), TranslateError> {
+        each: &mut dyn FnMut(usize, Inspected) -> Result<(), Error>,
+    ) -> Result<(), Error> {
         let Some(longest) = jobs.iter().map(|job| job.source.len()).max() else { return Ok(()) };
         let work = self.work.with_sources(jobs.len(), longest);
         self.engine.with_session(&work, |session| inspect_in(session, jobs, each))??;
@@ -46,8 +46,8 @@ impl Translator {
 fn inspect_in(
     session: &mut Session<'_>,
     jobs: &[Job<'_>],
-    each: &mut dyn FnMut(usize, Inspected) -> Result<(), TranslateError>,
-) -> Result<(), TranslateError> {
+    each: &mut dyn FnMut(usize, Inspected) -> Result<(), Error>,
+) -> Result<(), Error> {
     let config = session.model().config();
     let vocabulary = config.target_vocab;
     let (layers, heads) = config.decoder.map_or((0, 0), |decoder| (decoder.layers, decoder.heads));

@@ -1,7 +1,6 @@
 //! Sentences with marks: what the model is given for a kept piece, and where the marks go in its translation.
 
 use super::capitals;
-use super::error::TranslateError;
 use super::inspection::Job;
 use super::model_and_tokenizer::Translator;
 use super::reading::Capitals;
@@ -9,6 +8,7 @@ use super::translation::{AlignedWords, Note, SentenceCounts, Translation};
 use super::unknown_words::{Givens, PreparedSentence};
 use super::window::{Reads, Unit};
 use crate::Encoded;
+use crate::error::Error;
 use crate::marked_text::{Alignment, MarkedText, Placement, StandIn, WordAlignment, check};
 use std::ops::Range;
 
@@ -93,7 +93,7 @@ impl Translator {
     pub(super) fn translate_marked(
         &mut self,
         sentences: &[MarkedSentence<'_>],
-    ) -> Result<Vec<(MarkedText, Translation)>, TranslateError> {
+    ) -> Result<Vec<(MarkedText, Translation)>, Error> {
         let mut prepared = Vec::with_capacity(sentences.len());
         for MarkedSentence { marked, language, .. } in sentences {
             self.check_cancel()?;
@@ -109,7 +109,7 @@ impl Translator {
         sentences: &[MarkedSentence<'_>],
         prepared: &[&PreparedSentence],
         found: Option<Vec<Translation>>,
-    ) -> Result<Vec<(MarkedText, Translation)>, TranslateError> {
+    ) -> Result<Vec<(MarkedText, Translation)>, Error> {
         let pairs = || sentences.iter().zip(prepared).filter(|(_, one)| !one.without_known_words);
         let read: Vec<&PreparedSentence> = pairs().map(|(_, prepared)| *prepared).collect();
         let given: Vec<GivenSentence<'_>> =
@@ -144,7 +144,7 @@ impl Translator {
         given: &[GivenSentence<'_>],
         prepared: &[&PreparedSentence],
         results: &mut [Placed],
-    ) -> Result<(), TranslateError> {
+    ) -> Result<(), Error> {
         let both = given.iter().zip(prepared).enumerate();
         let both = both.filter_map(|(i, (given, prepared))| match &prepared.capitals {
             Capitals::Both(small) => {
@@ -175,7 +175,7 @@ impl Translator {
         &mut self,
         sentences: &[GivenSentence<'_>],
         found: Option<Vec<Translation>>,
-    ) -> Result<Vec<Placed>, TranslateError> {
+    ) -> Result<Vec<Placed>, Error> {
         let mut results = self.translate_way(sentences, WAYS[0], found)?;
         let failed = |one: &Placed| one.translation.failure.is_some();
         let lost = |sentence: &GivenSentence<'_>, one: &Placed| {
@@ -224,7 +224,7 @@ impl Translator {
     fn translate_between_keeps(
         &mut self,
         sentences: &[GivenSentence<'_>],
-    ) -> Result<Vec<Placed>, TranslateError> {
+    ) -> Result<Vec<Placed>, Error> {
         let parts: Vec<_> = sentences.iter().map(|one| parts_between_keeps(one.marked)).collect();
         let between = sentences.iter().zip(&parts).flat_map(|(sentence, (parts, words))| {
             let given = |&i: &usize| GivenSentence { marked: &parts[i], first: None, ..*sentence };
@@ -256,7 +256,7 @@ impl Translator {
         &self,
         sentence: &MarkedSentence<'_>,
         prepared: &PreparedSentence,
-    ) -> Result<MarkedText, TranslateError> {
+    ) -> Result<MarkedText, Error> {
         self.given_text(&GivenSentence::new(sentence, prepared), WAYS[0])
     }
 
@@ -266,7 +266,7 @@ impl Translator {
         sentences: &[GivenSentence<'_>],
         way: StandIn<'_>,
         found: Option<Vec<Translation>>,
-    ) -> Result<Vec<Placed>, TranslateError> {
+    ) -> Result<Vec<Placed>, Error> {
         let mut given: Vec<MarkedText> = Vec::with_capacity(sentences.len());
         for sentence in sentences {
             given.push(self.given_text(sentence, way)?);
@@ -349,7 +349,7 @@ impl Translator {
         &self,
         sentence: &GivenSentence<'_>,
         way: StandIn<'_>,
-    ) -> Result<MarkedText, TranslateError> {
+    ) -> Result<MarkedText, Error> {
         if let Some(first) = sentence.first.filter(|_| way == WAYS[0]) {
             return Ok(first.clone());
         }
@@ -372,7 +372,7 @@ impl Translator {
         units: &[Unit<'_>],
         translations: &mut [Translation],
         targets: &mut [MarkedText],
-    ) -> Result<Vec<Option<f32>>, TranslateError> {
+    ) -> Result<Vec<Option<f32>>, Error> {
         let (alignment, token_scores) = (self.options.alignment, self.options.token_scores);
         let mut jobs: Vec<Sequence> = Vec::new();
         for (i, (unit, one)) in units.iter().zip(&*translations).enumerate() {

@@ -48,7 +48,6 @@
 mod batcher;
 mod capitals;
 mod cues;
-mod error;
 mod first_search;
 mod glossary;
 mod inspection;
@@ -69,7 +68,6 @@ mod unknown_words;
 mod window;
 
 pub use batcher::{BatchRequest, Batcher, Pending, Ticket};
-pub use error::TranslateError;
 pub use glossary::{Glossary, Term};
 pub use model_and_tokenizer::Translator;
 pub use options::TranslateOptions;

@@ -1,8 +1,8 @@
 //! The translator: what it holds, and the session that it plans.
 
-use super::error::TranslateError;
 use super::options::TranslateOptions;
 use super::translation::Report;
+use crate::error::Error;
 use crate::{Tokenizer, packed};
 use core::fmt;
 use simdformer::config::Side;
@@ -62,7 +62,7 @@ impl Translator {
     /// assert_eq!(translator.translate("je suis étudiant")?, "i am a student");
     /// # Ok(()) }
     /// ```
-    pub fn open(directory: impl AsRef<Path>) -> Result<Self, TranslateError> {
+    pub fn open(directory: impl AsRef<Path>) -> Result<Self, Error> {
         let directory = directory.as_ref();
         let tokenizer = Tokenizer::from_dir(directory)?;
         let model = packed::open(directory, LoadOptions::default())?;
@@ -81,7 +81,7 @@ impl Translator {
         engine: impl Into<Engine>,
         tokenizer: impl Into<Arc<Tokenizer>>,
         options: TranslateOptions,
-    ) -> Result<Self, TranslateError> {
+    ) -> Result<Self, Error> {
         let (mut engine, mut tokenizer) = (engine.into(), tokenizer.into());
         if let Some(prefix) = &options.prefix {
             tokenizer = Arc::new(tokenizer.prefixed(prefix));
@@ -94,10 +94,7 @@ impl Translator {
         let prefix = tokenizer.encode("", &options.direction())?.prefix;
         let mut search = options.search.clone();
         search.start = prefix.first().copied().unwrap_or(search.start);
-        engine.check_options(&search, prefix.len()).map_err(|error| match error {
-            SessionError::Search(error) => error.into(),
-            error => TranslateError::from(error),
-        })?;
+        engine.check_options(&search, prefix.len())?;
         let (fitted, work) = engine.fit(&search, prefix.len());
         let fitted = fitted.into_owned();
         Ok(Self {
@@ -131,15 +128,15 @@ impl Translator {
         self.engine.slots()
     }
 
-    /// Ends later calls with [`TranslateError::Cancelled`] when `cancel` is set: during the model's work within some
+    /// Ends later calls with [`Error::Cancelled`] when `cancel` is set: during the model's work within some
     /// milliseconds, otherwise before the next sentence is divided or tokenized. What a streaming form has emitted stays
     /// valid, and the next sentence draws from the random stream after the last emitted window. The translator can be used
     /// again, with the same bits, once the flag is cleared or replaced.
     ///
     /// ```no_run
     /// use simdformer::{Cancel, Model};
-    /// use simdformer_text::Tokenizer;
-    /// use simdformer_text::translator::{TranslateError, TranslateOptions, Translator};
+    /// use simdformer_text::{Error, Tokenizer};
+    /// use simdformer_text::translator::{TranslateOptions, Translator};
     /// use std::time::Duration;
     ///
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -153,7 +150,7 @@ impl Translator {
     ///     cancel.cancel();
     /// });
     /// match translator.translate_texts(&["A very long text."]) {
-    ///     Err(TranslateError::Cancelled) => println!("more than five seconds"),
+    ///     Err(Error::Cancelled) => println!("more than five seconds"),
     ///     translations => println!("{}", translations?[0].text()),
     /// }
     /// # Ok(()) }
@@ -163,8 +160,8 @@ impl Translator {
     }
 
     /// An error if the flag of [`set_cancel`](Self::set_cancel) is set.
-    pub(super) fn check_cancel(&self) -> Result<(), TranslateError> {
-        if self.engine.cancel().is_cancelled() { Err(TranslateError::Cancelled) } else { Ok(()) }
+    pub(super) fn check_cancel(&self) -> Result<(), Error> {
+        if self.engine.cancel().is_cancelled() { Err(Error::Cancelled) } else { Ok(()) }
     }
 
     /// Calls `on_done` during later calls, each time the model finishes a sentence, with the number of sentences that

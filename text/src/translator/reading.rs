@@ -1,7 +1,6 @@
 //! What the model reads: a sentence in the spelling that its vocabulary knows.
 
 use super::capitals::{in_capitals, lower};
-use super::error::TranslateError;
 use super::spellings::{composed, curly, plain, straight, visible};
 use crate::marked_text::{Edit, MarkedText, Rewritten};
 use crate::{Direction, Error, Tokenizer};
@@ -54,14 +53,14 @@ impl Reader<'_> {
     /// Reads a sentence of a text: white space is one space, and soft hyphens and the like are left out; if the vocabulary
     /// does not have a part of it, it is spelled otherwise where that helps, in small letters, too, if it is in capitals and
     /// `capitals` says so.
-    pub(super) fn read(&self, given: Rewritten, capitals: bool) -> Result<Reading, TranslateError> {
+    pub(super) fn read(&self, given: Rewritten, capitals: bool) -> Result<Reading, Error> {
         let step = given.marked.replace(plain(&given.marked));
         self.spell(vec![given, step], capitals)
     }
 
     /// How a sentence in capitals is read: in small letters, if the model knows these better. What the vocabulary does not have
     /// of its capitals, but has in small letters, is in these already.
-    pub(super) fn read_capitals(&self, reading: &Reading) -> Result<Capitals, TranslateError> {
+    pub(super) fn read_capitals(&self, reading: &Reading) -> Result<Capitals, Error> {
         let given = &reading.marked;
         if reading.small {
             return Ok(Capitals::Small);
@@ -79,7 +78,7 @@ impl Reader<'_> {
         })
     }
 
-    fn spell(&self, steps: Vec<Rewritten>, capitals: bool) -> Result<Reading, TranslateError> {
+    fn spell(&self, steps: Vec<Rewritten>, capitals: bool) -> Result<Reading, Error> {
         let marked = steps.last().map(|step| step.marked.clone()).unwrap_or_default();
         let unknown = self.unknown(&marked)?;
         let mut reading = Reading { marked, steps, unknown, small: false };
@@ -98,7 +97,7 @@ impl Reader<'_> {
         &self,
         reading: &mut Reading,
         spelling: impl Fn(&MarkedText) -> Vec<Edit>,
-    ) -> Result<bool, TranslateError> {
+    ) -> Result<bool, Error> {
         if reading.unknown.is_empty() {
             return Ok(false);
         }
@@ -118,21 +117,21 @@ impl Reader<'_> {
     }
 
     /// The bytes of a text outside of its kept pieces that the vocabulary does not have.
-    pub(super) fn unknown_bytes(&self, text: &MarkedText) -> Result<usize, TranslateError> {
+    pub(super) fn unknown_bytes(&self, text: &MarkedText) -> Result<usize, Error> {
         Ok(total(&self.unknown(text)?))
     }
 
     /// The ids of a text; none if it cannot be segmented, which is the failure of its translation.
-    pub(super) fn ids(&self, text: &MarkedText) -> Result<Vec<u32>, TranslateError> {
+    pub(super) fn ids(&self, text: &MarkedText) -> Result<Vec<u32>, Error> {
         match self.tokenizer.encode_text(&text.text, &self.direction) {
             Ok(encoded) => Ok(encoded.ids),
             Err(Error::InvalidInput { .. }) => Ok(Vec::new()),
-            Err(error) => Err(error.into()),
+            Err(error) => Err(error),
         }
     }
 
     /// The parts of a text outside of its kept pieces that the vocabulary does not have, cut at white space.
-    pub(super) fn unknown(&self, text: &MarkedText) -> Result<Vec<Range<usize>>, TranslateError> {
+    pub(super) fn unknown(&self, text: &MarkedText) -> Result<Vec<Range<usize>>, Error> {
         let ids = self.ids(text)?;
         if !ids.iter().any(|&id| self.tokenizer.is_unknown(id)) {
             return Ok(Vec::new());

@@ -1,10 +1,10 @@
 //! Runaway repetition: a translation that repeats itself is made again under rules against it.
 
-use super::error::TranslateError;
 use super::model_and_tokenizer::Translator;
 use super::translation::{Note, SentenceCounts, Translation};
 use super::window::Unit;
 use crate::Repetition;
+use crate::error::Error;
 use simdformer::search::SearchOptions;
 
 /// The rules of the attempts: `no_repeat_ngram` and the least `repetition_penalty`. Each is stronger than the one before:
@@ -19,7 +19,7 @@ impl Translator {
         units: &[Unit<'_>],
         translations: &mut [Translation],
         counts: &mut [SentenceCounts],
-    ) -> Result<(), TranslateError> {
+    ) -> Result<(), Error> {
         let mut left = Vec::new();
         for (i, (unit, one)) in units.iter().zip(&*translations).enumerate() {
             if self.repeats(unit, one)? {
@@ -62,7 +62,7 @@ impl Translator {
         &self,
         unit: &Unit<'_>,
         translation: &Translation,
-    ) -> Result<bool, TranslateError> {
+    ) -> Result<bool, Error> {
         let ids = |tokens: &[u32]| -> Vec<u32> {
             let ends = &self.search.eos;
             tokens.iter().copied().filter(|id| !ends.contains(id)).collect()

@@ -1,11 +1,11 @@
 //! The sentences of a batcher: those that wait, and those in the slots of its session.
 
-use super::error::TranslateError;
 use super::first_search::Begun;
 use super::model_and_tokenizer::Translator;
 use super::options::TranslateOptions;
 use super::translation::{Failure, Translation};
 use super::window::{Encoding, Reads, Unit, encode_unit, finish_translation};
+use crate::error::Error;
 use crate::{DecodeStream, Encoded, Tokenizer};
 use core::fmt;
 use core::ops::ControlFlow;
@@ -34,9 +34,9 @@ pub enum BatchEvent {
     Text(String),
     /// The translation. That of a cancelled sentence has the tokens so far and [`Finish::Stopped`].
     Done(Translation),
-    /// There is none: [`TranslateError::Closed`] if the batcher was dropped before the sentence was done. The sentence gets
+    /// There is none: [`Error::Closed`] if the batcher was dropped before the sentence was done. The sentence gets
     /// no further event.
-    Failed(TranslateError),
+    Failed(Error),
 }
 
 /// What the callers and the decoding thread share.
@@ -175,7 +175,7 @@ impl RequestState {
         let dropped = self.shared.abort.load(Ordering::Relaxed);
         self.end(match translation.finish {
             // The sentence was not cancelled, so a part of it is not expected.
-            Some(Finish::Stopped) if dropped => BatchEvent::Failed(TranslateError::Closed),
+            Some(Finish::Stopped) if dropped => BatchEvent::Failed(Error::Closed),
             _ => BatchEvent::Done(translation),
         });
     }
@@ -190,10 +190,10 @@ impl RequestState {
     }
 
     /// Ends with an error.
-    fn fail(mut self, error: &TranslateError) {
+    fn fail(mut self, error: &Error) {
         self.end(BatchEvent::Failed(match error {
             // Only the end of the batcher cancels it.
-            TranslateError::Cancelled => TranslateError::Closed,
+            Error::Cancelled => Error::Closed,
             error => error.again(),
         }));
     }
@@ -208,7 +208,7 @@ impl RequestState {
 impl Drop for RequestState {
     /// A sentence that is dropped without a result, because the decoding thread ended, gets an error.
     fn drop(&mut self) {
-        let mut end = || self.end(BatchEvent::Failed(TranslateError::Closed));
+        let mut end = || self.end(BatchEvent::Failed(Error::Closed));
         if std::thread::panicking() {
             // A second panic would end the process.
             drop(catch_unwind(AssertUnwindSafe(end)));
@@ -370,7 +370,7 @@ impl<'t> Requests<'t> {
     }
 
     /// Ends the sentences that are decoded, or if there are none those that wait.
-    pub(super) fn fail(&mut self, error: &TranslateError) {
+    pub(super) fn fail(&mut self, error: &Error) {
         let active: Vec<Active<'_>> = self.slots.iter_mut().filter_map(Option::take).collect();
         let none = active.is_empty();
         active.into_iter().for_each(|(state, _)| state.fail(error));

@@ -2,12 +2,12 @@
 //! the term forced where its source words are attended to. Each attempt is one batch of all sentences that need it, each
 //! with its own options.
 
-use super::error::TranslateError;
 use super::glossary::{Term, occurrences};
 use super::inspection::Job;
 use super::model_and_tokenizer::Translator;
 use super::translation::{Note, SentenceCounts, Translation};
 use super::window::Unit;
+use crate::error::Error;
 use simdformer::search::SearchOptions;
 use std::ops::Range;
 
@@ -34,7 +34,7 @@ impl Translator {
         units: &[Unit<'_>],
         translations: &mut [Translation],
         counts: &mut [SentenceCounts],
-    ) -> Result<(), TranslateError> {
+    ) -> Result<(), Error> {
         let Some(glossary) = self.options.glossary.clone() else { return Ok(()) };
         let mut left = Vec::new();
         for (index, (unit, translation)) in units.iter().zip(&*translations).enumerate() {
@@ -107,7 +107,7 @@ impl Translator {
         units: &[Unit<'_>],
         translations: &mut [Translation],
         mut new: Translation,
-    ) -> Result<(), TranslateError> {
+    ) -> Result<(), Error> {
         let old = &mut translations[one.index];
         old.retries += 1;
         if new.failure.is_some() {
@@ -128,11 +128,7 @@ impl Translator {
     }
 
     /// The search options with a bias towards `terms`.
-    fn biased(
-        &self,
-        terms: &[(&Term, Range<usize>)],
-        bias: f32,
-    ) -> Result<SearchOptions, TranslateError> {
+    fn biased(&self, terms: &[(&Term, Range<usize>)], bias: f32) -> Result<SearchOptions, Error> {
         let mut search = self.search.clone();
         for (term, _) in terms {
             let tokens = self.tokenizer.encode_target_text(&term.target)?;
@@ -155,7 +151,7 @@ impl Translator {
         left: &[Missing<'_>],
         units: &[Unit<'_>],
         translations: &[Translation],
-    ) -> Result<Vec<Option<Vec<u32>>>, TranslateError> {
+    ) -> Result<Vec<Option<Vec<u32>>>, Error> {
         let mut read = Vec::with_capacity(left.len());
         for one in left {
             let unit = &units[one.index];

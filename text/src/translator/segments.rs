@@ -1,7 +1,6 @@
 //! Texts of several sentences, with marks: divided, translated, and put together again.
 
 use super::cues::{Boundaries, divide};
-use super::error::TranslateError;
 use super::marked_sentences::{MarkedSentence, has_words};
 use super::model_and_tokenizer::Translator;
 use super::translation::{Note, TextTranslation, TranslatedSentence};
@@ -49,7 +48,7 @@ impl Prepared {
 
 impl Translator {
     /// Divides a text into sentences, and sentences that are too long into parts.
-    pub(super) fn prepare(&mut self, text: &MarkedText) -> Result<Prepared, TranslateError> {
+    pub(super) fn prepare(&mut self, text: &MarkedText) -> Result<Prepared, Error> {
         self.prepare_joined(text, Boundaries::default())
     }
 
@@ -58,7 +57,7 @@ impl Translator {
         &mut self,
         text: &MarkedText,
         mut boundaries: Boundaries,
-    ) -> Result<Prepared, TranslateError> {
+    ) -> Result<Prepared, Error> {
         self.report.texts += 1;
         let mut marked = placeholders(text, &self.options.keep);
         let keeps = marked.marks.iter().filter(|mark| matches!(mark.kind, MarkKind::Keep { .. }));
@@ -127,12 +126,12 @@ impl Translator {
     }
 
     /// The number of tokens of a sentence; 0 if it cannot be segmented, which is said of its translation.
-    fn count_tokens(&self, text: &str, language: Option<&str>) -> Result<usize, TranslateError> {
+    fn count_tokens(&self, text: &str, language: Option<&str>) -> Result<usize, Error> {
         let direction = self.options.direction_from(language);
         match self.tokenizer.encode_text(text, &direction) {
             Ok(one) => Ok(one.tokens),
             Err(Error::InvalidInput { .. }) => Ok(0),
-            Err(error) => Err(error.into()),
+            Err(error) => Err(error),
         }
     }
 
@@ -140,7 +139,7 @@ impl Translator {
     pub(super) fn translate_prepared(
         &mut self,
         texts: &[Prepared],
-    ) -> Result<Vec<Translated>, TranslateError> {
+    ) -> Result<Vec<Translated>, Error> {
         let (mut sentences, first) = (Vec::new(), self.next_stream);
         for text in texts {
             for part in text.parts.iter().filter(|part| part.translated) {

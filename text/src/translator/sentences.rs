@@ -1,9 +1,9 @@
 //! Sentences in, translations out: all at once, as a stream, or one with the events of its search.
 
-use super::error::TranslateError;
 use super::model_and_tokenizer::Translator;
 use super::translation::Translation;
 use super::window::{Observed, Reads, Unit};
+use crate::error::Error;
 use simdformer::Event;
 use simdformer::search::Hooks;
 
@@ -21,12 +21,9 @@ impl Translator {
     ///
     /// # Errors
     /// The tokenizer rejects a text (of gigabytes); there is no memory.
-    pub fn translate_sentences(
-        &mut self,
-        sentences: &[&str],
-    ) -> Result<Vec<Translation>, TranslateError> {
+    pub fn translate_sentences(&mut self, sentences: &[&str]) -> Result<Vec<Translation>, Error> {
         let mut translations = Vec::with_capacity(sentences.len());
-        let sentences = sentences.iter().map(Ok::<_, TranslateError>);
+        let sentences = sentences.iter().map(Ok::<_, Error>);
         self.stream_sentences(sentences, |translation| {
             translations.push(translation);
             Ok(())
@@ -42,7 +39,7 @@ impl Translator {
     ///
     /// # Errors
     /// As [`translate_sentences`](Self::translate_sentences); the first error of the iterator or of `emit`.
-    pub fn stream_sentences<S: AsRef<str>, E: From<TranslateError>>(
+    pub fn stream_sentences<S: AsRef<str>, E: From<Error>>(
         &mut self,
         sentences: impl IntoIterator<Item = Result<S, E>>,
         mut emit: impl FnMut(Translation) -> Result<(), E>,
@@ -96,10 +93,7 @@ impl Translator {
     }
 
     /// Translates sentences as those of texts, in their order.
-    fn translate_as_marked(
-        &mut self,
-        units: &[Unit<'_>],
-    ) -> Result<Vec<Translation>, TranslateError> {
+    fn translate_as_marked(&mut self, units: &[Unit<'_>]) -> Result<Vec<Translation>, Error> {
         if units.is_empty() {
             return Ok(Vec::new());
         }
@@ -122,7 +116,7 @@ impl Translator {
         sentence: &str,
         hooks: &mut Hooks<'_>,
         on_event: &mut dyn FnMut(&Event<'_>),
-    ) -> Result<Translation, TranslateError> {
+    ) -> Result<Translation, Error> {
         let (language, search) = (self.language_of(sentence).0, self.search.clone());
         let unit = whole_sentence(sentence, language.as_deref(), self.next_stream);
         let observed: Observed<'_, '_> = (&mut *hooks, &mut *on_event);
@@ -153,7 +147,7 @@ impl Translator {
         &mut self,
         sentence: &str,
         on_text: &mut dyn FnMut(&str),
-    ) -> Result<Translation, TranslateError> {
+    ) -> Result<Translation, Error> {
         let (language, search) = (self.language_of(sentence).0, self.search.clone());
         let unit = whole_sentence(sentence, language.as_deref(), self.next_stream);
         let (mut marked, mut hooks, tokenizer) =

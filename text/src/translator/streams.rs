@@ -1,15 +1,15 @@
 //! Texts and documents in, translations out, a window at a time.
 
 use super::cues::{Boundaries, Runs};
-use super::error::TranslateError;
 use super::model_and_tokenizer::Translator;
 use super::segments::{Prepared, Translated};
 use super::translation::TextTranslation;
 use crate::document::{Blocks, Document, DocumentWriter, Format, ParseOptions};
+use crate::error::Error;
 use crate::marked_text::MarkedText;
 use crate::sentences::SentenceSplitter;
 use std::collections::VecDeque;
-use std::io::{self, BufRead, ErrorKind, Write};
+use std::io::{BufRead, ErrorKind, Write};
 
 /// The least bytes of a block that is read.
 const BLOCK: usize = 16 << 10;
@@ -47,12 +47,9 @@ impl Translator {
     ///
     /// # Errors
     /// As [`translate_sentences`](Self::translate_sentences).
-    pub fn translate_texts(
-        &mut self,
-        texts: &[&str],
-    ) -> Result<Vec<TextTranslation>, TranslateError> {
+    pub fn translate_texts(&mut self, texts: &[&str]) -> Result<Vec<TextTranslation>, Error> {
         let mut translations = Vec::with_capacity(texts.len());
-        self.stream_texts(texts.iter().map(Ok::<_, TranslateError>), |translation| {
+        self.stream_texts(texts.iter().map(Ok::<_, Error>), |translation| {
             translations.push(translation);
             Ok(())
         })?;
@@ -63,14 +60,14 @@ impl Translator {
     /// the translation is wanted.
     ///
     /// # Errors
-    /// [`TranslateError::FailedSentence`] for the first sentence without a translation; as
+    /// [`Error::FailedSentence`] for the first sentence without a translation; as
     /// [`translate_sentences`](Self::translate_sentences).
-    pub fn translate(&mut self, text: &str) -> Result<String, TranslateError> {
+    pub fn translate(&mut self, text: &str) -> Result<String, Error> {
         let mut translated = String::new();
-        self.stream_texts([Ok::<_, TranslateError>(text)], |found| {
+        self.stream_texts([Ok::<_, Error>(text)], |found| {
             if let Some((sentence, one, failure)) = found.failure() {
                 let source = one.source.clone();
-                return Err(TranslateError::FailedSentence { text: 0, sentence, source, failure });
+                return Err(Error::FailedSentence { index: 0, sentence, source, failure });
             }
             translated = found.target.text;
             Ok(())
@@ -83,7 +80,7 @@ impl Translator {
     ///
     /// # Errors
     /// As [`translate_sentences`](Self::translate_sentences); the first error of the iterator or of `emit`.
-    pub fn stream_texts<S: AsRef<str>, E: From<TranslateError>>(
+    pub fn stream_texts<S: AsRef<str>, E: From<Error>>(
         &mut self,
         texts: impl IntoIterator<Item = Result<S, E>>,
         emit: impl FnMut(TextTranslation) -> Result<(), E>,
@@ -99,7 +96,7 @@ impl Translator {
     ///
     /// # Errors
     /// As [`stream_texts`](Self::stream_texts).
-    pub fn stream_marked<E: From<TranslateError>>(
+    pub fn stream_marked<E: From<Error>>(
         &mut self,
         texts: impl IntoIterator<Item = Result<MarkedText, E>>,
         mut emit: impl FnMut(TextTranslation) -> Result<(), E>,
@@ -129,25 +126,21 @@ impl Translator {
     /// Translates a document. Its structure stays: what is no text of it is copied.
     ///
     /// # Errors
-    /// The document is not of its format; [`TranslateError::FailedSentence`] for the first sentence without a translation
+    /// The document is not of its format; [`Error::FailedSentence`] for the first sentence without a translation
     /// ([`translate_reader`](Self::translate_reader) copies it, and says so of its text); as
     /// [`translate_sentences`](Self::translate_sentences).
-    pub fn translate_document(
-        &mut self,
-        source: &str,
-        format: Format,
-    ) -> Result<String, TranslateError> {
+    pub fn translate_document(&mut self, source: &str, format: Format) -> Result<String, Error> {
         let mut out = Vec::with_capacity(source.len());
         let documents = std::iter::once(Ok(source.to_owned()));
-        let (mut text, mut failed) = (0, None);
+        let (mut index, mut failed) = (0, None);
         let mut on_text = |translation: &TextTranslation| {
             if let Some((sentence, one, failure)) = translation.failure() {
                 let source = one.source.clone();
-                failed = Some(TranslateError::FailedSentence { text, sentence, source, failure });
+                failed = Some(Error::FailedSentence { index, sentence, source, failure });
                 // Ends the call.
                 return Err(ErrorKind::Other.into());
             }
-            text += 1;
+            index += 1;
             Ok(())
         };
         let done = self.translate_blocks(documents, format, &mut out, &mut on_text);
@@ -155,7 +148,8 @@ impl Translator {
             return Err(failed);
         }
         done?;
-        String::from_utf8(out).map_err(|error| io::Error::new(ErrorKind::InvalidData, error).into())
+        String::from_utf8(out)
+            .map_err(|error| Error::invalid_input("document", "UTF-8", format_args!("an {error}")))
     }
 
     /// Translates the document that `input` reads, and writes it to `output`, part by part. Calls `on_text` with each
@@ -172,19 +166,20 @@ impl Translator {
         format: Format,
         output: &mut dyn Write,
         on_text: &mut dyn FnMut(&TextTranslation) -> std::io::Result<()>,
-    ) -> Result<(), TranslateError> {
-        let blocks =
-            Blocks::new(input, format, BLOCK).map(|block| block.map_err(TranslateError::from));
+    ) -> Result<(), Error> {
+        let blocks = Blocks::new(input, format, BLOCK)
+            .map(|block| block.map_err(Error::of_stream("read", "the input")));
         self.translate_blocks(blocks, format, output, on_text)
     }
 
     fn translate_blocks(
         &mut self,
-        mut blocks: impl Iterator<Item = Result<String, TranslateError>>,
+        mut blocks: impl Iterator<Item = Result<String, Error>>,
         format: Format,
         output: &mut dyn Write,
         on_text: &mut dyn FnMut(&TextTranslation) -> std::io::Result<()>,
-    ) -> Result<(), TranslateError> {
+    ) -> Result<(), Error> {
+        let written = &Error::of_stream("written", "the output");
         let parse = ParseOptions { attributes: self.options.attributes };
         // The first document is partly written; `next` is the first segment of the last one that is not in the window.
         let mut documents: VecDeque<DocumentWriter> = VecDeque::new();
@@ -221,8 +216,8 @@ impl Translator {
                     let Some(first) = documents.front_mut() else { break };
                     first.write(piece, &mut out)?;
                 }
-                on_text(&text)?;
-                output.write_all(out.as_bytes())?;
+                on_text(&text).map_err(written)?;
+                output.write_all(out.as_bytes()).map_err(written)?;
                 out.clear();
             }
             // The last document may still have segments that were not in the window.
@@ -230,8 +225,7 @@ impl Translator {
             if documents.is_empty() {
                 next = 0;
             }
-            output.write_all(out.as_bytes())?;
-            output.flush()?;
+            output.write_all(out.as_bytes()).and_then(|()| output.flush()).map_err(written)?;
             if ended {
                 return Ok(());
             }
@@ -240,10 +234,7 @@ impl Translator {
 }
 
 /// Writes the ends of the first documents that have no segment left.
-fn finish_written(
-    documents: &mut VecDeque<DocumentWriter>,
-    out: &mut String,
-) -> Result<(), TranslateError> {
+fn finish_written(documents: &mut VecDeque<DocumentWriter>, out: &mut String) -> Result<(), Error> {
     let is_written = |one: &mut DocumentWriter| one.next_segment().is_none();
     while let Some(first) = documents.pop_front_if(is_written) {
         first.finish(out)?;

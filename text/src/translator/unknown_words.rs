@@ -1,10 +1,10 @@
 //! What a sentence has that the model does not know: symbols, which are copied, and words, which are named.
 
-use super::error::TranslateError;
 use super::model_and_tokenizer::Translator;
 use super::reading::{Capitals, Reader, Reading};
 use super::spellings::is_invisible;
 use super::translation::{Note, Translation, UnknownWord};
+use crate::error::Error;
 use crate::marked_text::{
     Mark, MarkKind, MarkedText, StandIn, add_keeps, is_combining, is_spaceless, words,
 };
@@ -79,7 +79,7 @@ impl Translator {
         &self,
         source: &MarkedText,
         language: Option<&str>,
-    ) -> Result<PreparedSentence, TranslateError> {
+    ) -> Result<PreparedSentence, Error> {
         let reader = self.reader(language);
         let first = source.marks.iter().map(|mark| mark.id.saturating_add(1)).max().unwrap_or(0);
         let (mut marked, mut givens) = (source.clone(), Givens::default());
@@ -170,7 +170,7 @@ impl Reading {
 
 impl Reader<'_> {
     /// Whether the vocabulary has all of a word, as it would be read.
-    fn knows(&self, word: &str, capitals: bool) -> Result<bool, TranslateError> {
+    fn knows(&self, word: &str, capitals: bool) -> Result<bool, Error> {
         let word = MarkedText { text: word.to_owned(), marks: Vec::new() };
         Ok(self.read(word.replace([]), capitals)?.unknown.is_empty())
     }
@@ -287,8 +287,8 @@ pub(super) fn pictures(text: &str) -> Vec<Range<usize>> {
 fn symbols_of(
     text: &str,
     part: Range<usize>,
-    known: impl Fn(&str) -> Result<bool, TranslateError>,
-) -> Result<Vec<Range<usize>>, TranslateError> {
+    known: impl Fn(&str) -> Result<bool, Error>,
+) -> Result<Vec<Range<usize>>, Error> {
     let whole = text.get(part.clone()).unwrap_or_default();
     if !whole.chars().any(char::is_alphabetic) {
         return Ok(vec![part]);

@@ -1,7 +1,6 @@
 //! Translates a window of sentences: longest first, so that no slot is left over with a long sentence at the end.
 
 use super::capitals::in_capitals;
-use super::error::TranslateError;
 use super::model_and_tokenizer::{OnDone, Translator};
 use super::options::TranslateOptions;
 use super::translation::{Alternative, Failure, Note, Translation};
@@ -98,7 +97,7 @@ impl Translator {
         units: &[Unit<'_>],
         search: &SearchOptions,
         observed: Option<Observed<'_, '_>>,
-    ) -> Result<Vec<Translation>, TranslateError> {
+    ) -> Result<Vec<Translation>, Error> {
         self.run_sentences(units, search, observed, &mut Vec::new())
     }
 
@@ -110,7 +109,7 @@ impl Translator {
         search: &SearchOptions,
         observed: Option<Observed<'_, '_>>,
         marked: &mut Vec<usize>,
-    ) -> Result<Vec<Translation>, TranslateError> {
+    ) -> Result<Vec<Translation>, Error> {
         let mut translations = vec![Translation::default(); units.len()];
         let mut encoded: Vec<(usize, Encoded)> = Vec::with_capacity(units.len());
         for (i, (unit, translation)) in units.iter().zip(&mut translations).enumerate() {
@@ -138,7 +137,7 @@ impl Translator {
         call: &Call<'_>,
         translations: &mut [Translation],
         observed: Option<Observed<'_, '_>>,
-    ) -> Result<(), TranslateError> {
+    ) -> Result<(), Error> {
         let Call { units, encoded, search } = *call;
         let given = |(i, one): &(usize, Encoded)| {
             [one.prefix.get(1..).unwrap_or_default(), units[*i].force].concat()
@@ -244,7 +243,7 @@ pub(super) fn encode_unit(
     target: Option<&str>,
     unit: &Unit<'_>,
     translation: &mut Translation,
-) -> Result<Encoding, TranslateError> {
+) -> Result<Encoding, Error> {
     let positions = model.config().max_positions(Side::Encoder).unwrap_or(usize::MAX);
     let direction = Direction { target, ..options.direction_from(unit.source) };
     let one = match tokenizer.encode_text(unit.text, &direction) {
@@ -253,7 +252,7 @@ pub(super) fn encode_unit(
             translation.failure = Some(Failure::NotSegmented);
             return Ok(Encoding::Settled);
         }
-        Err(error) => return Err(error.into()),
+        Err(error) => return Err(error),
     };
     translation.source_tokens = one.tokens;
     if one.blank || !unit.text.chars().any(char::is_alphabetic) {
