@@ -14,7 +14,7 @@ mod counting;
 mod vocabulary;
 
 use simdformer::search::{Finish, Hooks, SearchOptions};
-use simdformer::{Engine, Event, Model, Session, SessionError, Source};
+use simdformer::{Engine, Event, Model, Session, Source};
 use std::error::Error;
 use std::io::{self, IsTerminal, Read, Write};
 use std::path::Path;
@@ -195,7 +195,7 @@ pub(crate) fn translate(
                 outputs[done.source].extend_from_slice(best.tokens);
             }
         })?;
-        Ok::<_, SessionError>((start.elapsed(), counting::allocations() - allocated))
+        Ok::<_, simdformer::Error>((start.elapsed(), counting::allocations() - allocated))
     };
     let (elapsed, allocations) = engine.with_session_for(&sources, &options, run)??;
     let report = Report {

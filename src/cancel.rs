@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 ///
 /// [`Session::set_cancel`](crate::Session::set_cancel) gives a session its clone. The session reads the flag between the
 /// blocks of a layer, for groups of a few hundred tokens, so a call ends some milliseconds after the flag was set, with
-/// [`SessionError::Cancelled`](crate::SessionError::Cancelled). What the call reported before stays valid. The session can
+/// [`Error::Cancelled`](crate::Error::Cancelled). What the call reported before stays valid. The session can
 /// be used again, with the same bits.
 ///
 /// The flag stays set until [`Cancel::reset`]: a call that begins while it is set ends at once, so a cancellation between
@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 ///
 /// ```
 /// use simdformer::search::Hooks;
-/// use simdformer::{Cancel, Event, Limits, Model, Session, SessionError, Source};
+/// use simdformer::{Cancel, Error, Event, Limits, Model, Session, Source};
 ///
 /// # if !std::path::Path::new("models/fr-en").exists() { return Ok(()) } // not in the published package
 /// let model = Model::open("models/fr-en")?;
@@ -39,7 +39,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 ///     (stats, finished)
 /// };
 /// // The four sources that ended in the same step are reported; the others are not run.
-/// assert_eq!(translate(true), (Err(SessionError::Cancelled), 4));
+/// assert_eq!(translate(true), (Err(Error::CANCELLED), 4));
 /// cancel.reset();
 /// assert_eq!(translate(false).1, 40);
 /// # Ok::<(), Box<dyn std::error::Error>>(())

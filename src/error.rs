@@ -6,12 +6,16 @@ use core::fmt;
 use simdformer_kernels::{Error as KernelError, ISA_VARIABLE};
 use std::borrow::Cow;
 use std::io;
+use std::sync::Arc;
 
 /// Why a call failed. Nothing has been written, unless the function documents something else.
 ///
-/// Each text is one sentence: the operand, what was expected and what was found. The operand of an error in a file
-/// begins with the path of the file (`"memory"` for bytes and tensors in memory). Long names from a file are shortened,
-/// and their control characters are escaped.
+/// Each text is one sentence: the operand, what was expected and what was found, after the source of a request if it is
+/// about one ([`Error::index`]). The operand of an error in a file begins with the path of the file (`"memory"` for bytes
+/// and tensors in memory). Long names from a file are shortened, and their control characters are escaped.
+///
+/// The errors of a running session or search are made and cloned without an allocation. Two errors are equal if they are of
+/// the same kind and have the same text.
 ///
 /// ```
 /// use simdformer::{Error, Model};
@@ -21,83 +25,127 @@ use std::io;
 /// let text = "no/such/directory: expected a checkpoint directory, found no such directory";
 /// assert_eq!(error.to_string(), text);
 /// ```
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Error {
     /// A file or a directory does not exist, or is of another kind, for example a file where a directory is needed.
     NotFound {
         /// Its path.
-        operand: Box<str>,
+        operand: Cow<'static, str>,
         /// What should be there.
-        expected: Box<str>,
+        expected: Cow<'static, str>,
         /// What is there.
-        found: Box<str>,
+        found: Cow<'static, str>,
     },
-    /// A valid file, architecture, dtype or instruction set that this build or this machine does not support.
+    /// A valid file, architecture, dtype or instruction set that this build, this machine or this model does not support.
     Unsupported {
         /// The file, the tensor or the setting.
-        operand: Box<str>,
+        operand: Cow<'static, str>,
         /// What is supported.
-        expected: Box<str>,
+        expected: Cow<'static, str>,
         /// What was found, and how to get something supported.
-        found: Box<str>,
+        found: Cow<'static, str>,
     },
     /// A file is damaged, or contradicts its format, its configuration or another file.
     Corrupt {
         /// The file, and the tensor, the key or the line in it.
-        operand: Box<str>,
+        operand: Cow<'static, str>,
         /// What the format, the configuration or the other file needs.
-        expected: Box<str>,
+        expected: Cow<'static, str>,
         /// What was found.
-        found: Box<str>,
+        found: Cow<'static, str>,
     },
     /// A valid file or directory belongs to something else: weights that were packed for another model, other dtypes or
     /// another instruction set, or the checkpoints of another training run.
     Conflict {
         /// The file or the directory.
-        operand: Box<str>,
+        operand: Cow<'static, str>,
         /// What this call needs.
-        expected: Box<str>,
+        expected: Cow<'static, str>,
         /// What was found, and what can be done.
-        found: Box<str>,
+        found: Cow<'static, str>,
     },
-    /// An option or a number of a configuration is outside its range.
+    /// An option or a number of a configuration is outside its range, or contradicts another one.
     InvalidOption {
-        /// Its name.
-        operand: Box<str>,
+        /// The source whose own option it is.
+        index: Option<usize>,
+        /// Its name: a field of [`SearchOptions`](crate::search::SearchOptions), or a key of a configuration.
+        operand: Cow<'static, str>,
         /// The valid values.
-        expected: Box<str>,
+        expected: ErrorValue,
         /// Its value.
-        found: Box<str>,
+        found: ErrorValue,
     },
     /// An argument that does not fit the model or the other arguments, or a call at the wrong time.
     InvalidInput {
-        /// Which sentence of a batch, from 0.
+        /// The source, or the sentence of a batch.
         index: Option<usize>,
-        /// The argument.
-        operand: Box<str>,
+        /// The argument; empty if `expected` says it.
+        operand: Cow<'static, str>,
         /// What the call needs.
-        expected: Box<str>,
+        expected: ErrorValue,
         /// What was found.
-        found: Box<str>,
+        found: ErrorValue,
     },
-    /// A number is NaN or infinite (in an output bias: NaN or plus infinity).
-    NotFinite {
-        /// The tensor, with the path of its file.
-        operand: Box<str>,
-        /// Row-major index in the whole tensor, if it is known.
+    /// A number of a request or of a plan is beyond a limit of the plan, the model or the engine. A plan with a larger limit
+    /// accepts the request.
+    BeyondLimit {
+        /// The source.
         index: Option<usize>,
+        /// What is too large or too small: a field of [`Limits`](crate::Limits), an option of
+        /// [`SearchOptions`](crate::search::SearchOptions), or another number.
+        operand: &'static str,
+        /// The limit that bounds it, and the value of that limit; `None` if the operand is the limit itself.
+        limit: Option<(&'static str, usize)>,
+        /// The valid numbers, and what sets the bound.
+        expected: ErrorValue,
         /// The number.
-        found: f32,
+        found: usize,
+    },
+    /// A token id is not in the vocabulary.
+    Token {
+        /// The source.
+        index: Option<usize>,
+        /// The setting or the argument that has the id.
+        operand: &'static str,
+        /// The position in it.
+        position: Option<usize>,
+        /// The size of the vocabulary; valid ids are smaller.
+        vocabulary: usize,
+        /// The id.
+        found: u32,
+    },
+    /// The handle of a sentence or of a hypothesis was released, belongs to another session, is the default, or is not in
+    /// the state that the call needs.
+    InvalidHandle {
+        /// `"sentence"` or `"hypothesis"`.
+        operand: &'static str,
+        /// What the call needs.
+        expected: &'static str,
+        /// Its slot.
+        found: u32,
+        /// The state of that slot.
+        state: &'static str,
+    },
+    /// A number is NaN or infinite (in an output bias and in scores: NaN or plus infinity).
+    NotFinite {
+        /// The source.
+        index: Option<usize>,
+        /// The tensor, with the path of its file, or the scores of a target.
+        operand: Cow<'static, str>,
+        /// Row-major index in the whole tensor, if it is known; the position of the token to choose in a target.
+        position: Option<usize>,
+        /// The number; `None` for scores, which are NaN or plus infinity.
+        found: Option<f32>,
     },
     /// The operating system cannot read or write a file, or the file became shorter during reading.
     Io {
         /// `"read"`, `"written"` or another participle.
         action: &'static str,
         /// The file or the directory.
-        path: Box<str>,
+        path: Arc<str>,
         /// The error of the operating system.
-        error: io::Error,
+        error: Arc<io::Error>,
     },
     /// The system cannot allocate the memory.
     OutOfMemory {
@@ -108,22 +156,142 @@ pub enum Error {
     },
     /// A callback or a flag of the caller ended the call.
     Cancelled {
-        /// Bytes that were read, and the total number of bytes.
-        progress: [u64; 2],
+        /// Bytes that were read, and the total number of bytes; `None` if nothing was being read.
+        progress: Option<[u64; 2]>,
     },
-    /// A function of the caller failed.
+    /// A function of the caller failed, for example a logits processor ([`Error::processor`]).
     Caller {
+        /// The source.
+        index: Option<usize>,
         /// What the function was to do.
-        operand: Box<str>,
-        /// Its error.
-        error: Box<dyn core::error::Error + Send + Sync>,
+        operand: Cow<'static, str>,
+        /// Why it failed.
+        reason: Cow<'static, str>,
+        /// Its error, if it gave one.
+        error: Option<CallerError>,
     },
     /// A kernel rejected its operands: a bug in this crate.
     Kernel(KernelError),
 }
 
+/// The error of a function of the caller, shared by the copies of an [`Error`].
+type CallerError = Arc<dyn core::error::Error + Send + Sync>;
+
 /// An error is passed on by many calls, so it stays small.
-const _: () = assert!(size_of::<Error>() <= 72);
+const _: () = assert!(size_of::<Error>() <= 112);
+
+/// What was expected or found: a text, or a number with words around it. It is made without an allocation, unless it is made
+/// of a `String`.
+///
+/// ```
+/// use simdformer::{Error, Limits, Model, Session};
+///
+/// let model = Model::open("models/fr-en")?;
+/// let error = Session::new(&model, Limits::new(4, 32, 100_000)).unwrap_err();
+/// let Error::BeyondLimit { operand, expected, found, .. } = &error else { panic!("{error}") };
+/// assert_eq!((*operand, expected.number(), *found), ("target_tokens", Some(512), 100_000));
+/// assert_eq!(expected.to_string(), "at most 512, which the model allows");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct ErrorValue(Value);
+
+#[derive(Clone, Debug)]
+enum Value {
+    Text(Cow<'static, str>),
+    /// The range of a number, as in "above 0".
+    Range(&'static str),
+    Float(f64),
+    /// A text with the numbers in the places of `{}`.
+    Numbers(&'static &'static str, [usize; 2]),
+}
+
+impl ErrorValue {
+    /// `text` with these numbers in the places of its `{}`: one or two.
+    pub(crate) const fn new(text: &'static &'static str, numbers: [usize; 2]) -> Self {
+        Self(Value::Numbers(text, numbers))
+    }
+
+    /// `number` or more.
+    pub(crate) const fn at_least(number: usize) -> Self {
+        Self::new(&"at least {}", [number, 0])
+    }
+
+    /// `number` or less.
+    pub(crate) const fn at_most(number: usize) -> Self {
+        Self::new(&"at most {}", [number, 0])
+    }
+
+    /// `number` or less, because of a limit of the plan.
+    pub(crate) const fn at_most_planned(number: usize) -> Self {
+        Self::new(&"at most {} in a session that was planned", [number, 0])
+    }
+
+    /// `number` or less, because the model allows no more.
+    pub(crate) const fn at_most_of_model(number: usize) -> Self {
+        Self::new(&"at most {}, which the model allows", [number, 0])
+    }
+
+    /// A number of this `range`, for example `"above 0"`.
+    pub(crate) const fn in_range(range: &'static str) -> Self {
+        Self(Value::Range(range))
+    }
+
+    /// The first number, if it is a whole one; `None` for a text without numbers.
+    pub fn number(&self) -> Option<usize> {
+        match self.0 {
+            Value::Numbers(_, [first, _]) => Some(first),
+            _ => None,
+        }
+    }
+
+    /// The number, if it may have a fraction.
+    pub fn float(&self) -> Option<f64> {
+        match self.0 {
+            Value::Float(number) => Some(number),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for ErrorValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Value::Text(text) => f.write_str(text),
+            Value::Range(range) => write!(f, "a number {range}"),
+            Value::Float(number) => number.fmt(f),
+            Value::Numbers(text, numbers) => {
+                let mut parts = text.split("{}");
+                f.write_str(parts.next().unwrap_or_default())?;
+                parts.zip(numbers).try_for_each(|(part, number)| write!(f, "{number}{part}"))
+            }
+        }
+    }
+}
+
+impl From<&'static str> for ErrorValue {
+    fn from(text: &'static str) -> Self {
+        Self(Value::Text(text.into()))
+    }
+}
+
+impl From<String> for ErrorValue {
+    fn from(text: String) -> Self {
+        Self(Value::Text(text.into()))
+    }
+}
+
+impl From<usize> for ErrorValue {
+    fn from(number: usize) -> Self {
+        Self::new(&"{}", [number, 0])
+    }
+}
+
+impl From<f64> for ErrorValue {
+    fn from(number: f64) -> Self {
+        Self(Value::Float(number))
+    }
+}
 
 /// Where an error is made, in an order that reads as its text does.
 impl Error {
@@ -132,7 +300,7 @@ impl Error {
         expected: impl Into<Box<str>>,
         found: impl Into<Box<str>>,
     ) -> Self {
-        let (operand, expected, found) = (operand.into(), expected.into(), found.into());
+        let [operand, expected, found] = owned([operand.into(), expected.into(), found.into()]);
         Self::NotFound { operand, expected, found }
     }
 
@@ -141,7 +309,7 @@ impl Error {
         expected: impl Into<Box<str>>,
         found: impl Into<Box<str>>,
     ) -> Self {
-        let (operand, expected, found) = (operand.into(), expected.into(), found.into());
+        let [operand, expected, found] = owned([operand.into(), expected.into(), found.into()]);
         Self::Unsupported { operand, expected, found }
     }
 
@@ -150,7 +318,7 @@ impl Error {
         expected: impl Into<Box<str>>,
         found: impl Into<Box<str>>,
     ) -> Self {
-        let (operand, expected, found) = (operand.into(), expected.into(), found.into());
+        let [operand, expected, found] = owned([operand.into(), expected.into(), found.into()]);
         Self::Corrupt { operand, expected, found }
     }
 
@@ -159,59 +327,111 @@ impl Error {
         expected: impl Into<Box<str>>,
         found: impl Into<Box<str>>,
     ) -> Self {
-        let (operand, expected, found) = (operand.into(), expected.into(), found.into());
+        let [operand, expected, found] = owned([operand.into(), expected.into(), found.into()]);
         Self::Conflict { operand, expected, found }
     }
 
     pub(crate) fn invalid_option(
-        operand: impl Into<Box<str>>,
-        expected: impl Into<Box<str>>,
-        found: impl Into<Box<str>>,
+        operand: impl Into<Cow<'static, str>>,
+        expected: impl Into<ErrorValue>,
+        found: impl Into<ErrorValue>,
     ) -> Self {
         let (operand, expected, found) = (operand.into(), expected.into(), found.into());
-        Self::InvalidOption { operand, expected, found }
+        Self::InvalidOption { index: None, operand, expected, found }
     }
 
     pub(crate) fn invalid_input(
-        operand: impl Into<Box<str>>,
-        expected: impl Into<Box<str>>,
-        found: impl Into<Box<str>>,
+        operand: impl Into<Cow<'static, str>>,
+        expected: impl Into<ErrorValue>,
+        found: impl Into<ErrorValue>,
     ) -> Self {
         let (operand, expected, found) = (operand.into(), expected.into(), found.into());
         Self::InvalidInput { index: None, operand, expected, found }
     }
 
-    /// As [`Error::invalid_input`], about the sentence `index` of a batch.
-    #[cfg(feature = "train")]
-    pub(crate) fn of_sentence(
-        index: usize,
-        operand: impl Into<Box<str>>,
-        expected: impl Into<Box<str>>,
-        found: impl Into<Box<str>>,
+    /// The number `found` of `operand`, which is a limit itself, is not as `expected`.
+    pub(crate) const fn beyond_limit(
+        operand: &'static str,
+        expected: ErrorValue,
+        found: usize,
     ) -> Self {
-        let (operand, expected, found) = (operand.into(), expected.into(), found.into());
-        Self::InvalidInput { index: Some(index), operand, expected, found }
+        Self::BeyondLimit { index: None, operand, limit: None, expected, found }
     }
 
-    /// The number `found` at `index` of `operand` is not finite.
-    pub(crate) fn not_finite(operand: impl Into<Box<str>>, index: usize, found: f32) -> Self {
-        Self::NotFinite { operand: operand.into(), index: Some(index), found }
+    /// The id `found` at `position` of `operand` is not in the vocabulary.
+    pub(crate) const fn token(
+        operand: &'static str,
+        position: Option<usize>,
+        vocabulary: usize,
+        found: u32,
+    ) -> Self {
+        Self::Token { index: None, operand, position, vocabulary, found }
     }
+
+    /// The number `found` at `position` of `operand` is not finite.
+    pub(crate) fn not_finite(
+        operand: impl Into<Cow<'static, str>>,
+        position: usize,
+        found: f32,
+    ) -> Self {
+        let (operand, position, found) = (operand.into(), Some(position), Some(found));
+        Self::NotFinite { index: None, operand, position, found }
+    }
+
+    /// The scores of the token at `position` of a target are NaN or plus infinity.
+    pub(crate) const fn not_finite_scores(position: usize) -> Self {
+        let operand = Cow::Borrowed("scores");
+        Self::NotFinite { index: None, operand, position: Some(position), found: None }
+    }
+
+    /// A logits processor of the caller fails for this reason.
+    ///
+    /// ```
+    /// let error = simdformer::Error::processor("the table is of another vocabulary");
+    /// assert_eq!(error.to_string(), "logits processor: the table is of another vocabulary");
+    /// ```
+    pub fn processor(reason: impl Into<Cow<'static, str>>) -> Self {
+        let operand = Cow::Borrowed("logits processor");
+        Self::Caller { index: None, operand, reason: reason.into(), error: None }
+    }
+
+    /// The function of the caller that was to do `operand` failed with `error`.
+    pub(crate) fn of_caller(
+        operand: impl Into<Cow<'static, str>>,
+        error: Box<dyn core::error::Error + Send + Sync>,
+    ) -> Self {
+        let (operand, reason) = (operand.into(), error.to_string().into());
+        Self::Caller { index: None, operand, reason, error: Some(error.into()) }
+    }
+
+    /// The flag of a [`Cancel`](crate::Cancel) ended the call.
+    pub const CANCELLED: Self = Self::Cancelled { progress: None };
+
+    /// A call that needs a decoder, of a model that has none.
+    pub const NO_DECODER: Self = Self::Unsupported {
+        operand: Cow::Borrowed("the model"),
+        expected: Cow::Borrowed("one with a decoder"),
+        found: Cow::Borrowed("no decoder: call `encoder_output`, which gives hidden states"),
+    };
 
     /// The operating system cannot read `path`.
     pub(crate) fn unreadable(path: impl Into<Box<str>>, error: io::Error) -> Self {
-        Self::Io { action: "read", path: path.into(), error }
+        Self::Io { action: "read", path: path.into().into(), error: error.into() }
     }
 
     /// The operating system cannot write `path`.
     pub(crate) fn unwritable(path: impl Into<Box<str>>, error: io::Error) -> Self {
-        Self::Io { action: "written", path: path.into(), error }
+        Self::Io { action: "written", path: path.into().into(), error: error.into() }
     }
 
     /// The memory for `operand` does not fit the address space.
     pub(crate) fn too_large(operand: impl Into<Cow<'static, str>>) -> Self {
         Self::OutOfMemory { operand: operand.into(), bytes: None }
     }
+
+    /// The planned memory does not fit the address space.
+    pub(crate) const PLAN_TOO_LARGE: Self =
+        Self::OutOfMemory { operand: Cow::Borrowed(PLANNED), bytes: None };
 
     /// The system does not give `bytes` bytes for `operand`.
     pub(crate) fn out_of_memory(operand: impl Into<Cow<'static, str>>, bytes: usize) -> Self {
@@ -226,24 +446,69 @@ impl Error {
         }
     }
 
+    /// The source that the error is about: its index in the request, in the list or among the requests of a queue, from 0.
+    /// `None` if the error is about the whole call.
+    pub fn index(&self) -> Option<usize> {
+        match *self {
+            Self::InvalidOption { index, .. }
+            | Self::InvalidInput { index, .. }
+            | Self::BeyondLimit { index, .. }
+            | Self::Token { index, .. }
+            | Self::NotFinite { index, .. }
+            | Self::Caller { index, .. } => index,
+            _ => None,
+        }
+    }
+
+    /// The same error about the source of this index. Kinds that are never about one source do not change.
+    ///
+    /// ```
+    /// let error = simdformer::Error::processor("no dictionary").with_index(3);
+    /// assert_eq!(error.index(), Some(3));
+    /// assert_eq!(error.to_string(), "source 3: logits processor: no dictionary");
+    /// ```
+    #[must_use]
+    pub fn with_index(mut self, source: usize) -> Self {
+        if let Self::InvalidOption { index, .. }
+        | Self::InvalidInput { index, .. }
+        | Self::BeyondLimit { index, .. }
+        | Self::Token { index, .. }
+        | Self::NotFinite { index, .. }
+        | Self::Caller { index, .. } = &mut self
+        {
+            *index = Some(source);
+        }
+        self
+    }
+
     /// The same error in the text of `file`, which is then the fault of the file.
     pub(crate) fn in_file(self, file: &str) -> Self {
-        let inside = |operand: Box<str>| match &*operand {
-            "" => file.into(),
-            operand => format!("{file}: {operand}").into_boxed_str(),
+        let inside = |operand: Cow<'static, str>| match &*operand {
+            "" => file.to_owned(),
+            operand => format!("{file}: {operand}"),
         };
         match self {
             Self::Unsupported { operand, expected, found } => {
-                Self::Unsupported { operand: inside(operand), expected, found }
+                Self::unsupported(inside(operand), expected, found)
             }
-            Self::Corrupt { operand, expected, found }
-            | Self::InvalidOption { operand, expected, found } => {
-                Self::Corrupt { operand: inside(operand), expected, found }
+            Self::Corrupt { operand, expected, found } => {
+                Self::corrupt(inside(operand), expected, found)
+            }
+            Self::InvalidOption { operand, expected, found, .. } => {
+                Self::corrupt(inside(operand), expected.to_string(), found.to_string())
             }
             other => other,
         }
     }
 }
+
+/// Texts of errors about files, which no running session makes.
+fn owned(texts: [Box<str>; 3]) -> [Cow<'static, str>; 3] {
+    texts.map(|text| String::from(text).into())
+}
+
+/// The operand of errors of planned memory.
+const PLANNED: &str = "the planned memory";
 
 /// What text that is not UTF-8 is, for an error.
 pub(crate) fn not_utf8(error: &core::str::Utf8Error) -> String {
@@ -252,25 +517,51 @@ pub(crate) fn not_utf8(error: &core::str::Utf8Error) -> String {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NotFound { operand, expected, found }
-            | Self::Unsupported { operand, expected, found }
-            | Self::Corrupt { operand, expected, found }
-            | Self::Conflict { operand, expected, found }
-            | Self::InvalidOption { operand, expected, found }
-            | Self::InvalidInput { operand, expected, found, .. } => {
-                if let Self::InvalidInput { index: Some(index), .. } = self {
-                    write!(f, "sentence {index}: ")?;
-                }
+        if let Some(index) = self.index() {
+            write!(f, "source {index}: ")?;
+        }
+        let mut sentence =
+            |operand: &str, expected: &dyn fmt::Display, found: &dyn fmt::Display| {
                 if !operand.is_empty() {
                     write!(f, "{operand}: ")?;
                 }
                 write!(f, "expected {expected}, found {found}")
+            };
+        match self {
+            Self::NotFound { operand, expected, found }
+            | Self::Unsupported { operand, expected, found }
+            | Self::Corrupt { operand, expected, found }
+            | Self::Conflict { operand, expected, found } => sentence(operand, expected, found),
+            Self::InvalidOption { operand, expected, found, .. }
+            | Self::InvalidInput { operand, expected, found, .. } => {
+                sentence(operand, expected, found)
             }
-            Self::NotFinite { operand, index, found } => {
+            Self::BeyondLimit { operand, limit: None, expected, found, .. } => {
+                write!(f, "the limit `{operand}`: expected {expected}, found {found}")
+            }
+            Self::BeyondLimit { operand, limit: Some((limit, value)), expected, found, .. } => {
+                write!(f, "{operand}: expected {expected} with `{limit}` = {value}, found {found}")
+            }
+            Self::Token { operand, position, vocabulary, found, .. } => {
                 f.write_str(operand)?;
-                index.map_or(Ok(()), |index| write!(f, ", element {index}"))?;
+                position.map_or(Ok(()), |position| write!(f, " {position}"))?;
+                write!(
+                    f,
+                    ": expected a token id below {vocabulary}, the size of the vocabulary, found {found}"
+                )
+            }
+            Self::InvalidHandle { operand, expected, found, state } => {
+                write!(f, "{operand}: expected {expected}, found slot {found}, which {state}")
+            }
+            Self::NotFinite { operand, position, found: Some(found), .. } => {
+                f.write_str(operand)?;
+                position.map_or(Ok(()), |position| write!(f, ", element {position}"))?;
                 write!(f, ": expected a finite number, found {found}")
+            }
+            Self::NotFinite { operand, position, found: None, .. } => {
+                write!(f, "expected {operand} below +inf")?;
+                position.map_or(Ok(()), |at| write!(f, " at position {at} of the target"))?;
+                f.write_str(", found NaN or +inf")
             }
             Self::Io { action, path, error } => write!(f, "{path}: cannot be {action}: {error}"),
             Self::OutOfMemory { operand, bytes: Some(bytes) } => {
@@ -280,11 +571,12 @@ impl fmt::Display for Error {
                 f,
                 "{operand}: expected a size that fits the address space, found one that overflows"
             ),
-            Self::Cancelled { progress: [done, total] } => {
+            Self::Cancelled { progress: Some([done, total]) } => {
                 write!(f, "loading was stopped after {done} of {total} bytes")
             }
-            Self::Caller { operand, error } => write!(f, "{operand}: {error}"),
-            Self::Kernel(error) => error.fmt(f),
+            Self::Cancelled { progress: None } => f.write_str("the call was cancelled"),
+            Self::Caller { operand, reason, .. } => write!(f, "{operand}: {reason}"),
+            Self::Kernel(error) => write!(f, "a kernel rejected its operands: {error}"),
         }
     }
 }
@@ -294,24 +586,35 @@ impl core::error::Error for Error {
     fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
         match self {
             Self::Io { error, .. } => error.source(),
-            Self::Caller { error, .. } => error.source(),
+            Self::Caller { error, .. } => error.as_ref()?.source(),
             _ => None,
         }
     }
 }
 
+/// The kinds and the texts are compared.
+impl PartialEq for Error {
+    fn eq(&self, other: &Self) -> bool {
+        let same_kind = core::mem::discriminant(self) == core::mem::discriminant(other);
+        same_kind && self.to_string() == other.to_string()
+    }
+}
+
 impl From<MemoryError> for Error {
+    #[cold]
     fn from(error: MemoryError) -> Self {
-        Self::of_memory("the planned memory")(error)
+        Self::of_memory(PLANNED)(error)
     }
 }
 
 /// An instruction set that this machine lacks is an error of [`ISA_VARIABLE`], a setting is one of options, sizes that
 /// overflow are one of memory, and all others are bugs.
 impl From<KernelError> for Error {
+    #[cold]
     fn from(error: KernelError) -> Self {
         match error {
             KernelError::TooLarge { operand } => Self::too_large(operand),
+            KernelError::LargeView { view } => Self::too_large(view.to_string()),
             KernelError::UnknownIsa { expected, found } => {
                 Self::unsupported(ISA_VARIABLE, format!("one of {expected:?}"), found.to_string())
             }

@@ -1,5 +1,6 @@
 //! Features: the input of an encoder that does not read token ids.
 
+use crate::error::{Error, ErrorValue};
 use core::fmt;
 
 /// Features of one source: frames of numbers, such as a mel spectrogram of audio, for a model whose configuration has a
@@ -46,6 +47,51 @@ impl<'f> Features<'f> {
     pub const fn positions(&self) -> usize {
         self.frames().div_ceil(Self::STRIDE)
     }
+}
+
+impl Features<'_> {
+    /// Checks the features of a source for an encoder that reads frames of `bins` numbers (`None`: it reads ids) and at
+    /// most `positions` positions.
+    pub(crate) fn check(&self, bins: Option<usize>, positions: usize) -> Result<(), Error> {
+        let &Self { values, bins: found } = self;
+        let refused = |expected, found| Err(Error::invalid_input("", expected, found));
+        let Some(bins) = bins else {
+            return refused("token ids, which the encoder reads".into(), "features".into());
+        };
+        if bins != found {
+            let expected =
+                ErrorValue::new(&"frames of {} numbers, which the encoder reads", [bins, 0]);
+            return refused(expected, ErrorValue::new(&"frames of {}", [found, 0]));
+        }
+        if values.is_empty() {
+            return refused("at least one frame".into(), "none".into());
+        }
+        if !values.len().is_multiple_of(bins) {
+            let expected = ErrorValue::new(&"whole frames of {} numbers", [bins, 0]);
+            return refused(expected, ErrorValue::new(&"{} numbers", [values.len(), 0]));
+        }
+        if self.positions() > positions {
+            let limit = Some(("source_tokens", positions));
+            let expected = ErrorValue::at_most_planned(positions.saturating_mul(Self::STRIDE));
+            let (operand, found) = ("frames", self.frames());
+            return Err(Error::BeyondLimit { index: None, operand, limit, expected, found });
+        }
+        let Some(at) = values.iter().position(|x| !x.is_finite()) else { return Ok(()) };
+        let text = &"a finite number at place {} of frame {}";
+        let expected = ErrorValue::new(text, [at % bins, at / bins]);
+        Err(Error::invalid_input("features", expected, f64::from(values[at])))
+    }
+}
+
+/// The encoder reads features, and the source has token ids.
+pub(crate) fn expected_features(bins: usize) -> Error {
+    let text = &"features, frames of {} numbers, which the encoder reads";
+    Error::invalid_input("", ErrorValue::new(text, [bins, 0]), "token ids")
+}
+
+/// The source has both token ids and features.
+pub(crate) fn tokens_and_features() -> Error {
+    Error::invalid_input("", "token ids or features", "both")
 }
 
 impl fmt::Debug for Features<'_> {

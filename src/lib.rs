@@ -140,7 +140,7 @@ pub use cancel::Cancel;
 pub use engine::{
     Engine, EngineBuilder, EngineReport, Generation, Input, OneOfMany, Request, Workload,
 };
-pub use error::Error;
+pub use error::{Error, ErrorValue};
 pub use generate::{
     DecodeStats, DraftContext, DraftRequest, Drafter, Event, Generated, ModelDrafter, PromptLookup,
     ReferenceDrafter, RequestQueue, SessionPool, Source, Stop,
@@ -152,8 +152,7 @@ pub use model::{
     Parameter, Requirements, SharedBytes, Storage, WeightDtype, WeightDtypes,
 };
 pub use session::{
-    DraftRow, Limits, ModelRef, OnLogits, Plan, Session, SessionError, SourceError, StepRow,
-    Threads, TokenSelector, Verified,
+    DraftRow, Limits, ModelRef, OnLogits, Plan, Session, StepRow, Threads, TokenSelector, Verified,
 };
 pub use simdformer_kernels as kernels;
 pub use simdformer_kernels::{Dtype, Error as KernelError, Quantization};

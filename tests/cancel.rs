@@ -9,8 +9,7 @@ use simdformer::kernels::Isa;
 use simdformer::search::{BeamOptions, Hooks, SampleOptions, SearchOptions, Strategy};
 use simdformer::trace::{Probe, Stage, View};
 use simdformer::{
-    Cancel, DecodeStats, Event, Limits, Model, Session, SessionError, Source, SourceId, StepRow,
-    Threads,
+    Cancel, DecodeStats, Error, Event, Limits, Model, Session, Source, SourceId, StepRow, Threads,
 };
 
 const VOCABULARY: usize = 131;
@@ -51,7 +50,7 @@ impl Probe for CancelAt {
 }
 
 /// What a session computes: the floats of a call, or nothing.
-type Call<'c> = dyn Fn(&mut Session<'_>) -> Result<Vec<f32>, SessionError> + 'c;
+type Call<'c> = dyn Fn(&mut Session<'_>) -> Result<Vec<f32>, Error> + 'c;
 
 /// Cancels `call` at every view of it, and compares with the result of a session that was not cancelled.
 fn cancel_everywhere(what: &str, session: &mut Session<'_>, call: &Call<'_>) {
@@ -70,10 +69,10 @@ fn cancel_everywhere(what: &str, session: &mut Session<'_>, call: &Call<'_>) {
             assert!(at + 2 > views, "{what}: not cancelled at view {at} of {views}");
             results.push(result);
         } else {
-            assert_eq!(result, Err(SessionError::Cancelled), "{what} {at}");
+            assert_eq!(result, Err(Error::CANCELLED), "{what} {at}");
             assert_eq!(before, (session.free_sentences(), format!("{session:?}")), "{what} {at}");
             // The next call ends before it begins.
-            assert_eq!(call(session), Err(SessionError::Cancelled), "{what} {at}");
+            assert_eq!(call(session), Err(Error::CANCELLED), "{what} {at}");
         }
         cancel.reset();
         at += 1;
@@ -132,7 +131,7 @@ fn generate(
     session: &mut Session<'_>,
     options: &SearchOptions,
     (cancel, at): (&Cancel, usize),
-) -> (Result<DecodeStats, SessionError>, Reported, usize) {
+) -> (Result<DecodeStats, Error>, Reported, usize) {
     let sources = ids(11);
     let requests: Vec<Source<'_>> = (sources.iter().zip(0..))
         .map(|(ids, stream)| Source { stream, ..Source::new(ids) })
@@ -180,10 +179,7 @@ fn a_cancelled_search_keeps_what_it_reported() {
                 let at = 1 + random.below(all.2);
                 let (stats, found, events) = generate(&mut session, &options, (&cancel, at));
                 // A flag that is set by the events of the last step is not seen.
-                assert!(
-                    stats == Err(SessionError::Cancelled) || events == all.2,
-                    "{at}: {stats:?}"
-                );
+                assert!(stats == Err(Error::CANCELLED) || events == all.2, "{at}: {stats:?}");
                 assert_eq!(session.free_sentences(), 3);
                 for (found, all) in found.iter().zip(&all.1) {
                     assert!(found.is_none() || found == all, "{at} of {}", all.iter().len());
@@ -217,7 +213,7 @@ fn another_thread_ends_a_call() {
         cancel.cancel();
         call.join().expect("the call ends")
     });
-    assert_eq!(cancelled, SessionError::Cancelled);
+    assert_eq!(cancelled, Error::CANCELLED);
     assert_eq!(cancelled.to_string(), "the call was cancelled");
     // A new flag replaces the one that is set.
     session.set_cancel(Cancel::new());

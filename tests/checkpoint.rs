@@ -123,7 +123,7 @@ fn weights_that_are_not_finite_are_errors_when_read() {
         tensors.get_mut(name).unwrap().2[12..16].copy_from_slice(&value.to_le_bytes());
         let error =
             open(write(&tensors)).unwrap().tensor(TensorId::Output).unwrap().to_vec().unwrap_err();
-        assert!(matches!(error, simdformer::Error::NotFinite { index: Some(3), .. }), "{error}");
+        assert!(matches!(error, simdformer::Error::NotFinite { position: Some(3), .. }), "{error}");
         assert!(
             error
                 .to_string()

@@ -3,7 +3,7 @@
 use crate::determinism::{TARGET, begin, bits, for_every_model, kinds, plan_for};
 use crate::random_model::{Dims, Random};
 use simdformer::kernels::Isa;
-use simdformer::{HypothesisId, Limits, Model, Session, SessionError, SourceId, StepRow};
+use simdformer::{Error, HypothesisId, Limits, Model, Session, SourceId, StepRow};
 
 #[test]
 fn a_fork_has_the_bits_of_its_tokens_in_a_new_row() {
@@ -93,7 +93,7 @@ fn keys_that_an_active_hypothesis_reads_are_not_overwritten() {
                 bits(session.step(&[StepRow { hypothesis: newcomer, token }]).expect("stepped"));
         }
         assert!(
-            matches!(session.fork(child), Err(SessionError::NoFreeHypothesis { .. })),
+            matches!(session.fork(child), Err(Error::BeyondLimit { operand: "beams", .. })),
             "{what}"
         );
         session.release(newcomer).expect("released");

@@ -9,8 +9,8 @@ use simdformer::config::Family;
 use simdformer::kernels::{Isa, ThreadPool};
 use simdformer::search::{BeamOptions, Finish, Hooks, SampleOptions, SearchOptions, Strategy};
 use simdformer::{
-    Cancel, Engine, Event, Features, Generation, Limits, Model, Request, Session, SessionError,
-    Source, SourceError, Stop, Threads, Workload,
+    Cancel, Engine, Error, Event, Features, Generation, Limits, Model, Request, Session, Source,
+    Stop, Threads, Workload,
 };
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -137,14 +137,14 @@ fn one_source_or_many_in_any_form() {
     let expected = engine.generate_with(&tokens, &options).expect("a result");
     assert_eq!(expected.tokens(), &expected.hypotheses[0].0[..]);
     assert_eq!(expected.score().to_bits(), expected.hypotheses[0].1.to_bits());
-    let check = |found: Result<Generation, SessionError>| assert_eq!(found, Ok(expected.clone()));
+    let check = |found: Result<Generation, Error>| assert_eq!(found, Ok(expected.clone()));
     check(engine.generate_with(&tokens[..], &options));
     check(engine.generate_with(&tokens.to_vec(), &options));
     check(engine.generate_with(&Source::new(&tokens), &options));
     check(engine.generate_with(&Request::new(tokens), &options));
     let own = Request { options: Some(options.clone()), ..Request::new(tokens) };
     check(engine.generate(&own));
-    let many = |input: &dyn Fn() -> Vec<Result<Generation, SessionError>>| {
+    let many = |input: &dyn Fn() -> Vec<Result<Generation, Error>>| {
         let found = input();
         assert_eq!(found, vec![Ok(expected.clone()); 2]);
     };
@@ -169,14 +169,19 @@ fn a_bad_source_is_an_error_in_its_place() {
         (
             Request::new(vec![5; positions + 1]),
             format!(
-                "the session was planned with `source_tokens` = {positions}; found {} tokens",
+                "the limit `source_tokens`: expected at most {positions}, which the model allows, found {}",
                 positions + 1
             ),
         ),
-        (Request::new([5, 900]), "token 1 is id 900, outside the vocabulary of 131".to_owned()),
+        (
+            Request::new([5, 900]),
+            "token 1: expected a token id below 131, the size of the vocabulary, found 900"
+                .to_owned(),
+        ),
         (
             Request { prefix: vec![900], ..good(0) },
-            "prefix: expected a token below 131, found 900".to_owned(),
+            "prefix: expected a token id below 131, the size of the vocabulary, found 900"
+                .to_owned(),
         ),
         (
             Request {
@@ -187,7 +192,8 @@ fn a_bad_source_is_an_error_in_its_place() {
         ),
         (
             Request { forced_bos: Some(900), ..good(0) },
-            "forced_bos: expected a token below 131, found 900".to_owned(),
+            "forced_bos: expected a token id below 131, the size of the vocabulary, found 900"
+                .to_owned(),
         ),
     ];
     let options = greedy(&model);
@@ -211,11 +217,12 @@ fn a_bad_source_is_an_error_in_its_place() {
                 }
             }
             let error = engine.generate_with(bad, &options).expect_err("one source");
-            assert!(matches!(error, SessionError::Source { index: 0, .. }), "{error}");
+            assert_eq!(error.index(), Some(0), "{error}");
         }
         // What concerns all is the error of the call.
         let wrong = SearchOptions { repetition_penalty: -1.0, ..options.clone() };
-        assert!(matches!(engine.generate_with(&[good(0)], &wrong), Err(SessionError::Search(_))));
+        let error = engine.generate_with(&[good(0)], &wrong).expect_err("a wrong option");
+        assert!(matches!(error, Error::InvalidOption { index: None, .. }), "{error}");
     }
 }
 
@@ -232,8 +239,9 @@ fn scores_that_are_not_finite_are_an_error_of_their_source() {
     });
     let engine = Engine::from(broken.expect("a model"));
     let found = engine.generate_with(&[5, 9, 0], &greedy(engine.model()));
-    let expected = SourceError::NotFinite { position: 1 };
-    assert_eq!(found, Err(SessionError::Source { index: 0, error: expected }));
+    let text =
+        "source 0: expected scores below +inf at position 1 of the target, found NaN or +inf";
+    assert_eq!(found.expect_err("not finite").to_string(), text);
 }
 
 /// The plan grows for more or longer sources, longer targets and more beams, and for nothing else.
@@ -307,8 +315,10 @@ fn a_limit_of_bytes_holds() {
     }
     let small = Engine::builder(model).bytes(one - 1).build().expect("an engine");
     let error = small.generate_with(&call, &options).expect_err("too few bytes");
-    assert_eq!(error, SessionError::BytesBeyondLimit { expected_at_most: one - 1, found: one });
-    let text = format!("the engine may plan {} bytes; one source at a time needs {one}", one - 1);
+    let text = format!(
+        "the limit `bytes`: expected at most {}, which the engine may plan, for one source at a time, found {one}",
+        one - 1
+    );
     assert_eq!(error.to_string(), text);
     assert_eq!(small.report().bytes, 0);
 }
@@ -324,19 +334,19 @@ fn fixed_limits_are_planned_once() {
     let call: Vec<Vec<u32>> = (1..10).map(|length| vec![9; length]).collect();
     let found = engine.generate_with(&call, &options).expect("results");
     assert!(found[..8].iter().all(Result::is_ok));
-    let beyond = SourceError::BeyondPlan { limit: "source_tokens", expected_at_most: 8, found: 9 };
-    assert_eq!(found[8], Err(SessionError::Source { index: 8, error: beyond }));
+    let text = "source 8: the limit `source_tokens`: expected at most 8, with which the session was planned, found 9";
+    assert_eq!(found[8].as_ref().map_err(Error::to_string), Err(text.to_owned()));
     let long = SearchOptions { max_new_tokens: Some(13), ..options.clone() };
     let error = engine.generate_with(&[9, 9], &long).expect_err("too long");
-    assert!(matches!(error, SessionError::OptionBeyondPlan { planned: 12, .. }), "{error}");
+    assert!(matches!(error, Error::BeyondLimit { limit: Some((_, 12)), .. }), "{error}");
     // The options of the checkpoint are fitted.
     assert!(engine.generate(&[9, 9]).is_ok());
     // A call inside of another one would wait for ever.
     let inside = engine.stream(&[Source::new(&[9, 9])], &options, &|event: Event<'_>| {
         if let Event::Done(_) = event {
             let error = engine.generate(&[9]).expect_err("a call inside");
-            assert_eq!(error, SessionError::InUse);
-            assert!(error.to_string().starts_with("expected a call outside"), "{error}");
+            let text = "expected a call outside of the callbacks of another call, whose sessions it needs, found one inside";
+            assert_eq!(error.to_string(), text);
         }
     });
     assert!(inside.is_ok());
@@ -398,9 +408,9 @@ fn a_flag_ends_the_calls_of_one_clone() {
                 cancel.cancel();
             }
         });
-        assert_eq!(ended.err(), Some(SessionError::Cancelled));
-        assert_eq!(own.generate_with(&call, &options), Err(SessionError::Cancelled));
-        assert_eq!(own.encode(&call), Err(SessionError::Cancelled));
+        assert_eq!(ended.err(), Some(Error::CANCELLED));
+        assert_eq!(own.generate_with(&call, &options), Err(Error::CANCELLED));
+        assert_eq!(own.encode(&call), Err(Error::CANCELLED));
         assert_eq!(engine.generate_with(&call, &options).as_ref(), Ok(&expected));
         own.cancel().reset();
         assert_eq!(own.generate_with(&call, &options).as_ref(), Ok(&expected));
@@ -459,9 +469,12 @@ fn hidden_states_are_those_of_a_session() {
             call.push(vec![900]);
             let mut found = engine.encode(&call).expect("states");
             let error = found.pop().expect("the last").expect_err("an unknown id");
-            assert!(error.to_string().starts_with("source 41: token 0 is id 900"), "{error}");
+            assert!(
+                error.to_string().starts_with("source 41: token 0: expected a token id"),
+                "{error}"
+            );
             let error = found.remove(7).expect_err("no tokens");
-            assert_eq!(error, SessionError::Source { index: 7, error: SourceError::Empty });
+            assert_eq!(error.to_string(), "source 7: expected at least one token, found none");
             assert_eq!(found.into_iter().collect::<Result<Vec<_>, _>>().as_ref(), Ok(&expected));
             let sources: Vec<Source<'_>> = ids.iter().map(|ids| Source::new(ids)).collect();
             let calls = AtomicUsize::new(0);
@@ -488,7 +501,7 @@ fn features_and_encoders_are_encoded() {
     );
     let found = engine.encode(&[source, Source::new(&[1])]).expect("states");
     let error = found[1].as_ref().expect_err("token ids").to_string();
-    assert!(error.starts_with("source 1: the encoder reads features"), "{error}");
+    assert!(error.starts_with("source 1: expected features"), "{error}");
     let options =
         SearchOptions { max_new_tokens: Some(4), max_length: None, ..engine.search_options() };
     assert!(engine.generate_with(&source, &options).is_ok());
@@ -496,7 +509,7 @@ fn features_and_encoders_are_encoded() {
     let encoder = Model::load(&Dims::small(Family::Bert).checkpoint(8), Isa::best());
     let engine = Engine::from(encoder.expect("a model"));
     assert!(engine.encode(&[5, 9, 14]).is_ok());
-    assert_eq!(engine.generate(&[5, 9, 14]), Err(SessionError::NoDecoder));
+    assert_eq!(engine.generate(&[5, 9, 14]), Err(Error::NO_DECODER));
     let types = |engine: &Engine, types: &[u32]| {
         let (sender, receiver) = mpsc::channel();
         let sources = [Source::new(&[5, 9, 14])];
@@ -507,7 +520,9 @@ fn features_and_encoders_are_encoded() {
     };
     assert_eq!(types(&engine, &[0, 0, 0]), engine.encode(&[5, 9, 14]));
     assert_ne!(types(&engine, &[0, 1, 1]), engine.encode(&[5, 9, 14]));
-    assert!(matches!(types(&engine, &[0]), Err(SessionError::Source { index: 0, .. })));
+    let refused = types(&engine, &[0]).expect_err("a type too few");
+    let text = "source 0: types: expected a type for each of 3 tokens, found 1";
+    assert_eq!(refused.to_string(), text);
 }
 
 /// A session for other work: it is planned for what is asked for, and again for more.

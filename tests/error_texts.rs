@@ -261,7 +261,7 @@ fn searches() {
     );
     said.of(
         words(&SearchLimits { vocabulary: usize::MAX, ..limits }),
-        "the limits need more memory than can be addressed",
+        "the memory for the limits of the search: expected a size that fits the address space, found one that overflows",
     );
     let needed = words(&limits).expect("small");
     let mut memory = vec![0; needed];
@@ -285,6 +285,34 @@ fn searches() {
         Strategy::Sample(options)
     }
     with(|o| o.strategy = beams(|b| b.groups = 0), "groups: expected at least 1, found 0");
+    with(
+        |o| o.strategy = beams(|b| b.groups = 3),
+        "groups: expected groups that divide 2 beams, found 3",
+    );
+    with(
+        |o| o.strategy = beams(|b| (b.groups, b.sample) = (2, Some(SampleOptions::default()))),
+        "groups: expected 1 group of beams for beam sampling, found 2",
+    );
+    with(
+        |o| o.strategy = beams(|b| b.beams = 3),
+        "beams: expected at most 2 with `sequences` = 2, found 3",
+    );
+    with(
+        |o| o.sequence_bias = vec![(vec![1], 1.0), (vec![1], 2.0)],
+        "sequence_bias: expected one bias per sequence, found entry 1, which repeats an earlier one",
+    );
+    with(
+        |o| o.suppress = (0..9).collect(),
+        "suppress: expected a token that may be chosen, found all suppressed",
+    );
+    with(
+        |o| o.max_length = Some(1),
+        "max_length: expected at least 2, the decoder start and a token, found 1",
+    );
+    with(
+        |o| o.eos = vec![],
+        "eos: expected end tokens (eos), max_new_tokens or max_length, found none",
+    );
     with(|o| o.strategy = beams(|b| b.beams = 10), "beams: expected at most 9, found 10");
     with(
         |o| (o.strategy, o.num_return_sequences) = (beams(|_| ()), 3),
@@ -335,33 +363,54 @@ fn searches() {
         "start: expected the token that the decoder reads first (decoder_start_token_id in the \
          configuration), found none",
     );
-    with(|o| o.forced_bos = Some(9), "forced_bos: expected a token below 9, found 9");
-    with(|o| o.forced_eos = vec![10], "forced_eos: expected a token below 9, found 10");
-    with(|o| o.suppress = vec![11], "suppress: expected a token below 9, found 11");
-    with(|o| o.begin_suppress = vec![12], "begin_suppress: expected a token below 9, found 12");
-    with(|o| o.bad_words = vec![vec![1, 13]], "bad_words: expected a token below 9, found 13");
+    with(
+        |o| o.forced_bos = Some(9),
+        "forced_bos: expected a token id below 9, the size of the vocabulary, found 9",
+    );
+    with(
+        |o| o.forced_eos = vec![10],
+        "forced_eos: expected a token id below 9, the size of the vocabulary, found 10",
+    );
+    with(
+        |o| o.suppress = vec![11],
+        "suppress: expected a token id below 9, the size of the vocabulary, found 11",
+    );
+    with(
+        |o| o.begin_suppress = vec![12],
+        "begin_suppress: expected a token id below 9, the size of the vocabulary, found 12",
+    );
+    with(
+        |o| o.bad_words = vec![vec![1, 13]],
+        "bad_words: expected a token id below 9, the size of the vocabulary, found 13",
+    );
     with(
         |o| o.sequence_bias = vec![(vec![], 1.0)],
         "sequence_bias: expected at least one token, found an empty sequence",
     );
     with(
         |o| o.sequence_bias = vec![(vec![14], 1.0)],
-        "sequence_bias: expected a token below 9, found 14",
+        "sequence_bias: expected a token id below 9, the size of the vocabulary, found 14",
     );
 
     let mut search = Search::new(&base, &limits, &mut memory).expect("space");
     said.of(search.admit(&Request { prefix: &[2; 6], ..Request::default() }), "prompt: expected at most 5 tokens with the decoder start, to leave space for 1 more, found 7");
     said.of(
         search.admit(&Request { prefix: &[20], ..Request::default() }),
-        "prefix: expected a token below 9, found 20",
+        "prefix: expected a token id below 9, the size of the vocabulary, found 20",
     );
-    said.of(search.stop(0), "expected an unfinished sentence, sentence 0 is not");
-    said.of(search.skip_prompt(3), "expected a just admitted sentence, sentence 3 is not");
+    said.of(
+        search.stop(0),
+        "sentence: expected an unfinished sentence, found slot 0, which is not",
+    );
+    said.of(
+        search.skip_prompt(3),
+        "sentence: expected a just admitted sentence, found slot 3, which is not",
+    );
     let sentence = search.admit(&Request::default()).expect("a free slot");
     said.of(search.admit(&Request::default()), "expected a free sentence slot, found all 1 taken");
     said.of(
         search.release(sentence),
-        "expected a finished (without rows) sentence, sentence 0 is not",
+        "sentence: expected a finished sentence (without rows), found slot 0, which is not",
     );
     said.of(
         search.advance(&mut [0.0; 8], &mut Hooks::default(), None),
@@ -372,7 +421,7 @@ fn searches() {
     assert_eq!(search.finish(sentence), Some(Finish::NotFinite));
     said.of(
         score_targets(&[f32::NAN; 9], 9, &[1], &mut [0.0]),
-        "expected scores below +inf, found NaN or +inf in sentence 0 at position 0",
+        "expected scores below +inf at position 0 of the target, found NaN or +inf",
     );
 
     let mut out = [0.0; 2];
@@ -386,7 +435,7 @@ fn searches() {
     );
     said.of(
         score_targets(&[0.0; 18], 9, &[1, 9], &mut out),
-        "targets: expected a token below 9, found 9",
+        "targets: expected a token id below 9, the size of the vocabulary, found 9",
     );
     let context =
         Context { sentence: 0, source: &[], history: &[1, 2, 1], prompt_len: 1, max_length: 9 };
@@ -610,35 +659,35 @@ fn sessions() {
     let limits = Limits { beams: 2, ..Limits::new(2, 6, 5) };
     said.of(
         Session::new(&model, Limits { sentences: 0, ..limits }),
-        "the limit `sentences` must be at least 1; found 0",
+        "the limit `sentences`: expected at least 1, found 0",
     );
     said.of(
         Session::new(&model, Limits { beams: usize::MAX, ..limits }),
-        "the planned memory does not fit the address space",
+        "the planned memory: expected a size that fits the address space, found one that overflows",
     );
     said.of(
         Session::new(&model, Limits { batch_tokens: 5, ..limits }),
-        "the limit `batch_tokens` must be at least `source_tokens`, 6; found 5",
+        "the limit `batch_tokens`: expected at least `source_tokens`, 6, found 5",
     );
     said.of(
         Session::new(&model, Limits { target_tokens: 1000, ..limits }),
-        "the model allows a limit `target_tokens` of at most 256; found 1000",
+        "the limit `target_tokens`: expected at most 256, which the model allows, found 1000",
     );
     let mut session = Session::new(&model, limits).expect("a session");
     let floats = session.plan().floats();
-    let expected = format!("the session takes a buffer of {floats} floats; found 9");
+    let expected = format!("buffer: expected {floats} floats, which the session takes, found 9");
     said.of(Session::with_buffer(&model, limits, &mut [0.0; 9]), &expected);
     let floats = session.plan().trace_floats();
-    let expected = format!("the scratch must have {floats} floats (`Plan::trace_floats`); found 7");
+    let expected = format!("scratch: expected {floats} floats (`Plan::trace_floats`), found 7");
     said.of(session.traced(&mut NoProbe, &mut [0.0; 7]).map(drop), &expected);
     let mut place = [SourceId::default()];
     said.of(
         session.encode(&[&[1], &[2]], &mut place),
-        "places for the slots of all sources, 2, are needed; found 1",
+        "sentences: expected 2 places for the slots of all sources, found 1",
     );
     said.of(
         session.encode(&[&[1; 7]], &mut place),
-        "source 0: the session was planned with `source_tokens` = 6; found 7 tokens",
+        "source 0: the limit `source_tokens`: expected at most 6, with which the session was planned, found 7",
     );
     said.of(
         session.encode(&[&[]], &mut place),
@@ -646,44 +695,54 @@ fn sessions() {
     );
     said.of(
         session.encode(&[&[1, 131]], &mut place),
-        "source 0: token 1 is id 131, outside the vocabulary of 131",
+        "source 0: token 1: expected a token id below 131, the size of the vocabulary, found 131",
     );
     said.of(
         session.encode(&[&[1], &[2], &[3]], &mut [SourceId::default(); 3]),
-        "free sentence slots: 2; this request needs 3",
+        "the limit `sentences`: expected at most 2, the free sentence slots, found 3",
     );
     said.of(
         session.start(SourceId::default()),
-        "no such sentence of this session: slot 0 is free or has another by now",
+        "sentence: expected a sentence of this session, found slot 0, which is free or has another by now",
     );
     session.encode(&[&[5, 0]], &mut place).expect("encoded");
     let row = session.start(place[0]).expect("a row");
     said.of(
         session.prefill(row, &[1; 6], None),
-        "the session was planned with `target_tokens` = 5; this request needs 6",
+        "the limit `target_tokens`: expected at most 5, with which the session was planned, found 6",
     );
     said.of(
         session.prefill(row, &[1, 140], None),
-        "token 1 is id 140, outside the vocabulary of 131",
+        "token 1: expected a token id below 131, the size of the vocabulary, found 140",
+    );
+    said.of(
+        session.rewind(row, 3),
+        "the limit `length`: expected at most 0 to go back to, as many tokens as the hypothesis has been fed, found 3",
     );
     session.fork(row).expect("a fork");
     said.of(
         session.fork(row),
-        "the sentence in slot 0 has all of its planned hypotheses, 2 (`beams`)",
+        "the limit `beams`: expected at most 2 planned hypotheses of the sentence in slot 0, found 3",
     );
     session.release(row).expect("released");
     said.of(
         session.hypothesis_len(row),
-        "no such hypothesis of this session: hypothesis slot 0 is free or has another by now",
+        "hypothesis: expected a hypothesis of this session, found slot 0, which is free or has another by now",
     );
     let mut scratch = vec![0.0; session.plan().trace_floats()];
     let mut align = |layer, head: usize, floats: usize| {
         let mut out = vec![0.0; floats];
         session.align(place[0], &[1], (layer, &[head]), &mut scratch, &mut out)
     };
-    said.of(align(2, 0, 2), "the decoder has 2 layers; layer 2 was requested");
-    said.of(align(0, 3, 2), "the decoder has 3 heads; head 3 was requested");
-    said.of(align(0, 0, 1), "the alignment needs 2 floats; found 1");
+    said.of(
+        align(2, 0, 2),
+        "the limit `layer`: expected less than 2, the layers of the decoder, found 2",
+    );
+    said.of(
+        align(0, 3, 2),
+        "the limit `head`: expected less than 3, the heads of the decoder, found 3",
+    );
+    said.of(align(0, 0, 1), "out: expected 2 floats for the alignment, found 1");
     said.check("every word: sessions");
 }
 

@@ -2,11 +2,12 @@
 
 use crate::random_model::{Dims, Random};
 use core::ops::ControlFlow;
+use simdformer::Error;
 use simdformer::config::Family;
 use simdformer::kernels::Isa;
 use simdformer::search::{
     AllowedTokens, BeamOptions, Context, Finish, Hooks, LogitsProcessor, SampleOptions,
-    SearchError, SearchOptions, Strategy,
+    SearchOptions, Strategy,
 };
 use simdformer::trace::{Probe, Stage, View};
 use simdformer::{
@@ -364,7 +365,7 @@ impl LogitsProcessor for Falling {
         context: &Context<'_>,
         scores: &mut [f32],
         _: &mut [u32],
-    ) -> Result<(), SearchError> {
+    ) -> Result<(), Error> {
         scores[context.history.len()] -= 3.0;
         Ok(())
     }

@@ -8,7 +8,7 @@ use simdformer::checkpoint::Checkpoint;
 use simdformer::config::Family;
 use simdformer::kernels::Isa;
 use simdformer::search::{BeamOptions, Hooks, SearchOptions, Strategy, Timestamps};
-use simdformer::{Event, Features, Limits, Model, Session, SessionError, Source, SourceId};
+use simdformer::{Error, Event, Features, Limits, Model, Session, Source, SourceId};
 use std::path::{Path, PathBuf};
 
 /// The largest difference allowed, relative to the largest magnitude of the expected tensor.
@@ -353,20 +353,22 @@ fn decoding_is_an_error(what: &str, model: &Model) {
     let mut session = Session::new(model, Limits::encoder(2, 5)).expect("a session");
     let options = SearchOptions { max_new_tokens: Some(3), ..model.config().search_options() };
     let source = Source::new(&[3, 4]);
-    let refused = Err(SessionError::NoDecoder);
+    let refused = Err(Error::NO_DECODER);
     assert_eq!(session.check(&source, &options), refused, "{what}");
     assert_eq!(session.encode(&[&[3, 4]], &mut [SourceId::default()]), refused, "{what}");
-    assert_eq!(session.start(SourceId::default()), Err(SessionError::NoDecoder), "{what}");
-    assert_eq!(session.step(&[]).err(), Some(SessionError::NoDecoder), "{what}");
-    assert_eq!(session.step_argmax(&[], &|_, _| false).err(), Some(SessionError::NoDecoder));
+    assert_eq!(session.start(SourceId::default()), Err(Error::NO_DECODER), "{what}");
+    assert_eq!(session.step(&[]).err(), Some(Error::NO_DECODER), "{what}");
+    assert_eq!(session.step_argmax(&[], &|_, _| false).err(), Some(Error::NO_DECODER));
     assert_eq!(session.prefill(Default::default(), &[1], None), refused, "{what}");
     let generated = session.generate(&[source], &options, &mut Hooks::default(), &mut |_| ());
-    assert_eq!(generated.err(), Some(SessionError::NoDecoder), "{what}");
+    assert_eq!(generated.err(), Some(Error::NO_DECODER), "{what}");
     let aligned = session.align(SourceId::default(), &[1], (0, &[0]), &mut [], &mut []);
-    assert_eq!(aligned, Err(SessionError::NoDecoder), "{what}");
+    assert_eq!(aligned, Err(Error::NO_DECODER), "{what}");
+    let text = "the model: expected one with a decoder, found no decoder: call `encoder_output`, which gives hidden states";
+    assert_eq!(Error::NO_DECODER.to_string(), text);
     let planned = Session::new(model, Limits::new(2, 5, 1)).err();
     let message = planned.map(|error| error.to_string()).unwrap_or_default();
-    let expected = "the model allows a limit `target_tokens` of at most 0; found 1";
+    let expected = "the limit `target_tokens`: expected at most 0, which the model allows, found 1";
     assert_eq!(message, expected, "{what}");
 }
 
@@ -436,14 +438,14 @@ fn wrong_token_types_are_errors() {
         let result = session.encoder_output_of_types(&[&[3, 4], &[5]], types);
         result.err().map(|error| error.to_string()).unwrap_or_default()
     };
-    assert_eq!(said(&[]), "types for the tokens of all sources, 2, are needed; found 0");
+    assert_eq!(said(&[]), "types: expected types for the tokens of all 2 sources, found 0");
     assert_eq!(
         said(&[&[0, 1], &[0, 0]]),
-        "source 1: expected a type for each of 1 tokens, found 2"
+        "source 1: types: expected a type for each of 1 tokens, found 2"
     );
     assert_eq!(
         said(&[&[0, 2], &[0]]),
-        "source 0: token 1 is of type 2, but the model has 2 (counted from 0)"
+        "source 0: types: expected one of 2 types of the model (counted from 0) for token 1, found 2"
     );
     assert_eq!(said(&[&[0, 1], &[1]]), "");
 }

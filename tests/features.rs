@@ -7,13 +7,10 @@ use serde_json::Value;
 use simdformer::config::{Config, Family, Side};
 use simdformer::kernels::Isa;
 use simdformer::search::{
-    BeamOptions, Context, Hooks, LogitsProcessor, SearchError, SearchOptions, Strategy, Timestamps,
+    BeamOptions, Context, Hooks, LogitsProcessor, SearchOptions, Strategy, Timestamps,
 };
 use simdformer::trace::{Probe, Stage, View};
-use simdformer::{
-    Event, Features, Limits, Model, Plan, Session, SessionError, Source, SourceError, SourceId,
-    StepRow,
-};
+use simdformer::{Error, Event, Features, Limits, Model, Plan, Session, Source, SourceId, StepRow};
 
 const BINS: usize = 7;
 
@@ -249,16 +246,17 @@ fn the_detected_language_has_the_largest_logit() {
     }
     assert_eq!(session.detect_language(sentence[0], 2, &[44]), Ok(44));
     let none = session.detect_language(sentence[0], 2, &[]);
-    assert_eq!(none, Err(SessionError::NoLanguages));
+    let text = "languages: expected at least one language, found none";
+    assert_eq!(none.expect_err("none").to_string(), text);
     let outside = session.detect_language(sentence[0], 2, &[7, 131]);
-    let expected = SessionError::Token { index: 1, vocabulary: 131, found: 131 };
-    assert_eq!(outside, Err(expected));
+    let text = "token 1: expected a token id below 131, the size of the vocabulary, found 131";
+    assert_eq!(outside.expect_err("outside").to_string(), text);
     let start = session.detect_language(sentence[0], 500, &[7]);
-    assert!(matches!(start, Err(SessionError::Token { found: 500, .. })), "{start:?}");
+    assert!(matches!(start, Err(Error::Token { found: 500, .. })), "{start:?}");
     // A rejected call takes no hypothesis slot.
     assert!(session.start(sentence[0]).is_ok());
     let full = session.detect_language(sentence[0], 2, &named);
-    assert!(matches!(full, Err(SessionError::NoFreeHypothesis { .. })), "{full:?}");
+    assert!(matches!(full, Err(Error::BeyondLimit { operand: "beams", .. })), "{full:?}");
 }
 
 /// Scores that are not finite tell no language, wherever among the languages they are.
@@ -297,8 +295,8 @@ fn a_language_of_scores_that_are_not_finite_is_an_error() {
             assert_eq!(language, Ok(named[best.expect("one")]), "{scores:?}");
             found += 1;
         } else {
-            let error = SearchError::NotFinite { sentence: 0, position: 0 };
-            assert_eq!(language, Err(error.into()), "{scores:?}");
+            let error = language.expect_err("not finite");
+            assert!(matches!(error, Error::NotFinite { found: None, .. }), "{scores:?}: {error}");
             refused += 1;
         }
         // The slot is free again.
@@ -323,33 +321,36 @@ fn features_that_do_not_fit_are_errors() {
         (Features::new(&[], BINS), "expected at least one frame, found none"),
         (
             Features::new(&values, BINS),
-            "the session was planned with `source_tokens` = 5, which are 10 frames; found 12",
+            "frames: expected at most 10 in a session that was planned with `source_tokens` = 5, found 12",
         ),
         (
             Features::new(&values[..77], BINS),
-            "the session was planned with `source_tokens` = 5, which are 10 frames; found 11",
+            "frames: expected at most 10 in a session that was planned with `source_tokens` = 5, found 11",
         ),
         (
             Features::new(&values[..70], 10),
-            "the encoder reads frames of 7 numbers; found frames of 10",
+            "expected frames of 7 numbers, which the encoder reads, found frames of 10",
         ),
         (
             Features::new(&values[..70], 0),
-            "the encoder reads frames of 7 numbers; found frames of 0",
+            "expected frames of 7 numbers, which the encoder reads, found frames of 0",
         ),
         (
             Features::new(&values[..69], BINS),
             "expected whole frames of 7 numbers, found 69 numbers",
         ),
-        (Features::new(&nan, BINS), "expected finite features, found NaN at place 2 of frame 3"),
+        (
+            Features::new(&nan, BINS),
+            "features: expected a finite number at place 2 of frame 3, found NaN",
+        ),
         (
             Features::new(&infinite, BINS),
-            "expected finite features, found -inf at place 6 of frame 9",
+            "features: expected a finite number at place 6 of frame 9, found -inf",
         ),
     ] {
         let good = Features::new(&values[..70], BINS);
         let expected = format!("source 1: {message}");
-        let said = |error: Option<SessionError>| error.map(|error| error.to_string());
+        let said = |error: Option<Error>| error.map(|error| error.to_string());
         let memory = session.encoder_output_of_features(&[good, features]).err();
         assert_eq!(said(memory), Some(expected.clone()));
         let mut sentences = [SourceId::default(); 2];
@@ -379,26 +380,25 @@ fn ids_and_features_are_not_confused() {
         let checked = session.check(source, &options);
         let generated = session.generate(&[*source], &options, &mut Hooks::default(), &mut |_| ());
         assert_eq!(checked.clone().err(), generated.err());
-        match checked {
-            Err(SessionError::Source { index: 0, error }) => Some(error),
-            other => other.err().map(|error| panic!("{error}")),
-        }
+        checked.err().map(|error| error.to_string())
     };
-    assert_eq!(refused(&hears, &ids), Some(SourceError::ExpectedFeatures { bins: BINS }));
-    assert_eq!(refused(&hears, &both), Some(SourceError::TokensAndFeatures));
-    assert_eq!(refused(&reads, &both), Some(SourceError::TokensAndFeatures));
-    assert_eq!(refused(&reads, &features), Some(SourceError::ExpectedTokens));
+    let features_expected = "source 0: expected features, frames of 7 numbers, which the encoder reads, found token ids";
+    assert_eq!(refused(&hears, &ids).as_deref(), Some(features_expected));
+    let one_expected = "source 0: expected token ids or features, found both";
+    assert_eq!(refused(&hears, &both).as_deref(), Some(one_expected));
+    assert_eq!(refused(&reads, &both).as_deref(), Some(one_expected));
+    let ids_expected = "source 0: expected token ids, which the encoder reads, found features";
+    assert_eq!(refused(&reads, &features).as_deref(), Some(ids_expected));
     assert_eq!((refused(&hears, &features), refused(&reads, &ids)), (None, None));
     let mut session = Session::new(&hears, Limits::new(1, 8, 8)).expect("a session");
     let error = session.encoder_output(&[&[3, 4]]).expect_err("ids").to_string();
-    let said = "source 0: the encoder reads features, frames of 7 numbers; found token ids";
-    assert_eq!(error, said);
+    assert_eq!(error, features_expected);
     let error = session.encoder_output_of_types(&[&[3]], &[&[0]]).expect_err("ids").to_string();
-    assert!(error.contains("reads features"), "{error}");
+    assert!(error.contains("expected features"), "{error}");
     let mut session = Session::new(&reads, Limits::new(1, 8, 8)).expect("a session");
     let error =
         session.encoder_output_of_features(&[Features::new(&values, BINS)]).expect_err("features");
-    assert_eq!(error.to_string(), "source 0: the encoder reads token ids; found features");
+    assert_eq!(error.to_string(), ids_expected);
 }
 
 /// The tables of a model and a plan contain the convolutions and add up.
@@ -416,7 +416,7 @@ fn convolutions_are_in_the_tables() {
     let plan = Plan::new(&model, Limits::new(2, 40, 8)).expect("a plan");
     assert!(plan.to_string().contains("%  frames of features"), "{plan}");
     let beyond = Plan::new(&model, Limits::new(1, 41, 8)).map(|_| ()).expect_err("too many");
-    let said = "the model allows a limit `source_tokens` of at most 40; found 41";
+    let said = "the limit `source_tokens`: expected at most 40, which the model allows, found 41";
     assert_eq!(beyond.to_string(), said);
     let values = vec![0.25; 4000];
     let printed = format!("{:?}", Source::of_features(Features::new(&values, 80)));

@@ -21,8 +21,8 @@ use simdformer::search::{
 };
 use simdformer::{
     DecodeStats, DraftContext, Dtype, Engine, Event, Features, HypothesisId, Limits, LoadOptions,
-    Model, PromptLookup, ReferenceDrafter, RequestQueue, Session, SessionError, SessionPool,
-    Source, SourceId, StepRow, Stop, Threads, Workload,
+    Model, PromptLookup, ReferenceDrafter, RequestQueue, Session, SessionPool, Source, SourceId,
+    StepRow, Stop, Threads, Workload,
 };
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -90,7 +90,7 @@ impl RequestQueue for Queue<'_> {
         self.options = &self.options[slots.len()..];
     }
 
-    fn refused(&mut self, _: SessionError) {
+    fn refused(&mut self, _: simdformer::Error) {
         self.waiting = &self.waiting[1..];
         self.options = &self.options[1..];
     }

@@ -3,7 +3,7 @@
 use crate::random_model::Dims;
 use simdformer::config::Family;
 use simdformer::kernels::Isa;
-use simdformer::{HypothesisId, Limits, Model, Plan, Session, SessionError, SourceId, StepRow};
+use simdformer::{Error, HypothesisId, Limits, Model, Plan, Session, SourceId, StepRow};
 
 fn model() -> Model {
     Model::load(&Dims::small(Family::Marian).checkpoint(5), Isa::best()).expect("a model")
@@ -21,7 +21,11 @@ fn begin(session: &mut Session<'_>) -> (SourceId, HypothesisId) {
 
 /// Every call of `session` with one of the two handles is an error.
 fn assert_unknown(what: &str, session: &mut Session<'_>, sentence: SourceId, row: HypothesisId) {
-    let no_row = Some(SessionError::UnknownHypothesis { found: row.slot() });
+    let unknown = |operand: &'static str, expected: &'static str, found: u32| {
+        let state = "is free or has another by now";
+        Some(Error::InvalidHandle { operand, expected, found, state })
+    };
+    let no_row = unknown("hypothesis", "a hypothesis of this session", row.slot());
     let step = [StepRow { hypothesis: row, token: 1 }];
     assert_eq!(session.step(&step).err(), no_row, "{what}");
     assert_eq!(session.step_argmax(&step, &|_, _| false).err(), no_row, "{what}");
@@ -29,7 +33,7 @@ fn assert_unknown(what: &str, session: &mut Session<'_>, sentence: SourceId, row
     assert_eq!(session.fork(row).err(), no_row, "{what}");
     assert_eq!(session.hypothesis_len(row).err(), no_row, "{what}");
     assert_eq!(session.release(row).err(), no_row, "{what}");
-    let no_sentence = Some(SessionError::UnknownSentence { found: sentence.slot() });
+    let no_sentence = unknown("sentence", "a sentence of this session", sentence.slot());
     assert_eq!(session.start(sentence).err(), no_sentence, "{what}");
     assert_eq!(session.release_sentence(sentence).err(), no_sentence, "{what}");
     let mut scratch = vec![0.0; session.plan().trace_floats()];

@@ -9,7 +9,7 @@ use crate::random_model::{Dims, Random};
 use simdformer::config::Family;
 use simdformer::kernels::Isa;
 use simdformer::trace::{Probe, Stage, View};
-use simdformer::{HypothesisId, Limits, Model, Session, SessionError, SourceId, StepRow};
+use simdformer::{HypothesisId, Limits, Model, Session, SourceId, StepRow};
 use std::collections::HashMap;
 
 const VOCABULARY: usize = 7;
@@ -191,10 +191,8 @@ fn a_released_hypothesis_frees_its_space() {
     let child = session.fork(parent).expect("a fork");
     session.release(parent).expect("released");
     let other = session.start(sentence[0]).expect("one lives, two are planned");
-    assert_eq!(
-        session.start(sentence[0]).err(),
-        Some(SessionError::NoFreeHypothesis { sentence: 0, beams: 2 })
-    );
+    let text = "the limit `beams`: expected at most 2 planned hypotheses of the sentence in slot 0, found 3";
+    assert_eq!(session.start(sentence[0]).expect_err("a third").to_string(), text);
     // The new hypothesis takes the hypothesis slot of the parent. The child still reads the keys of the
     // parent.
     for token in [1, 2, 5] {

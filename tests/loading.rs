@@ -198,7 +198,7 @@ fn a_load_can_be_stopped() {
     for stopped in [loaded, filled] {
         let error = stopped.expect_err("stopped");
         assert!(
-            matches!(error, Error::Cancelled { progress: [done, total] } if 0 < done && done < total)
+            matches!(error, Error::Cancelled { progress: Some([done, total]) } if 0 < done && done < total)
         );
         assert!(error.to_string().starts_with("loading was stopped after "), "{error}");
     }

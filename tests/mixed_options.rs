@@ -7,11 +7,11 @@ use core::ops::ControlFlow;
 use simdformer::config::Family;
 use simdformer::kernels::{Isa, ThreadPool};
 use simdformer::search::{
-    BeamOptions, EarlyStopping, Finish, Hooks, SampleOptions, SearchError, SearchOptions, Strategy,
+    BeamOptions, EarlyStopping, Finish, Hooks, SampleOptions, SearchOptions, Strategy,
 };
 use simdformer::{
-    DecodeStats, Event, Limits, Model, PromptLookup, RequestQueue, Session, SessionError,
-    SessionPool, Source, SourceError, Stop, Threads,
+    DecodeStats, Error, Event, Limits, Model, PromptLookup, RequestQueue, Session, SessionPool,
+    Source, Stop, Threads,
 };
 use std::sync::{Arc, Mutex};
 
@@ -296,14 +296,13 @@ impl Schedule {
 type OnEvent<'e> = dyn Fn(Event<'_>) -> ControlFlow<Stop> + Sync + 'e;
 
 /// A refused request is named, and what is wrong with it.
-fn check_refusal(error: &SessionError, number: usize) {
-    let SessionError::Source { index, error } = error else { panic!("{error}") };
-    assert_eq!(*index, number, "{error}");
+fn check_refusal(error: &Error, number: usize) {
+    assert_eq!(error.index(), Some(number), "{error}");
     let named = match error {
-        SourceError::Options(SearchError::BeyondLimit { limit, .. }) => {
+        Error::BeyondLimit { limit: Some((limit, _)), .. } => {
             ["beams", "target_tokens", "end_tokens"].contains(limit)
         }
-        SourceError::Options(_) | SourceError::Target(_) | SourceError::Empty => true,
+        Error::InvalidOption { .. } | Error::InvalidInput { .. } | Error::Token { .. } => true,
         _ => false,
     };
     assert!(named, "{error}");
@@ -357,7 +356,7 @@ impl RequestQueue for Queue<'_> {
         }
     }
 
-    fn refused(&mut self, error: SessionError) {
+    fn refused(&mut self, error: Error) {
         let number = self.waiting.remove(0);
         // Requests are admitted in the order of their numbers.
         check_refusal(&error, number);
@@ -437,7 +436,7 @@ fn each_request_has_the_bits_of_its_run_alone() {
 /// Options that a queue lends would end when it changes.
 #[test]
 fn a_queue_shares_the_options_of_a_request() {
-    struct Lends<'q>(&'q [u32], &'q SearchOptions, Option<SessionError>);
+    struct Lends<'q>(&'q [u32], &'q SearchOptions, Option<Error>);
 
     impl RequestQueue for Lends<'_> {
         fn before_step(
@@ -461,7 +460,7 @@ fn a_queue_shares_the_options_of_a_request() {
             panic!("it was admitted");
         }
 
-        fn refused(&mut self, error: SessionError) {
+        fn refused(&mut self, error: Error) {
             self.2 = Some(error);
         }
 
@@ -479,6 +478,7 @@ fn a_queue_shares_the_options_of_a_request() {
     let options = model.config().search_options();
     let mut queue = Lends(&[1, 2], &options, None);
     session.serve(&mut queue, &options, &mut Hooks::default()).expect("served");
-    let expected = SessionError::Source { index: 0, error: SourceError::LentOptions };
-    assert_eq!(queue.2, Some(expected));
+    let text =
+        "source 0: expected a request without options, which the queue shares, found lent options";
+    assert_eq!(queue.2.expect("refused").to_string(), text);
 }

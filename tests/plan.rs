@@ -6,12 +6,11 @@
 
 use crate::effort::all_cases_on;
 use crate::random_model::{Dims, Random};
+use crate::rejections::error_text;
 use simdformer::config::Family;
 use simdformer::kernels::Isa;
 use simdformer::search::{BeamOptions, Hooks, SearchOptions, Strategy};
-use simdformer::{
-    Event, Limits, Model, Plan, Session, SessionError, Source, SourceError, SourceId, StepRow,
-};
+use simdformer::{Error, Event, Limits, Model, Plan, Session, Source, SourceId, StepRow};
 
 /// A NaN that no computation produces.
 const UNWRITTEN: u32 = 0x7fc0_dead;
@@ -246,7 +245,9 @@ fn one_float_less_is_an_error_and_one_more_is_left_alone() {
         let mut buffer = vec![f32::from_bits(UNWRITTEN); floats + 100];
         for found in [0, floats / 2, floats - 1] {
             let error = Session::with_buffer(&model, limits, &mut buffer[..found]).err();
-            assert_eq!(error, Some(SessionError::Buffer { expected: floats, found }));
+            let text =
+                format!("buffer: expected {floats} floats, which the session takes, found {found}");
+            assert_eq!(error.map(|error| error.to_string()), Some(text));
         }
         assert!(buffer.iter().all(|x| x.to_bits() == UNWRITTEN), "a refused buffer was written");
         use_up(&mut Session::with_buffer(&model, limits, &mut buffer).expect("a session"));
@@ -260,38 +261,47 @@ fn a_request_beyond_the_plan_names_the_limit() {
     let limits = Limits { batch_tokens: 10, ..Limits::new(3, 8, 4) };
     let mut session = Session::new(&model, limits).expect("a session");
     let expected = use_up(&mut session);
-    let beyond = |limit, expected_at_most, found| {
-        Some(SessionError::BeyondPlan { limit, expected_at_most, found })
+    let planned = |limit: &str, most: usize, found: usize| {
+        format!(
+            "the limit `{limit}`: expected at most {most}, with which the session was planned, found {found}"
+        )
     };
-    let source = |index, found| {
-        let error = SourceError::BeyondPlan { limit: "source_tokens", expected_at_most: 8, found };
-        Some(SessionError::Source { index, error })
+    let beyond = |limit, most, found| Some(planned(limit, most, found));
+    let source = |index: usize, found| {
+        Some(format!("source {index}: {}", planned("source_tokens", 8, found)))
     };
     let mut two = [SourceId::default(); 2];
     let [long, short] = [vec![3; 9], vec![3; 6]];
-    assert_eq!(session.encoder_output(&[&long]).err(), source(0, 9));
-    assert_eq!(session.encoder_output(&[&short, &short]).err(), beyond("batch_tokens", 10, 12));
-    assert_eq!(session.encoder_output(&[&[1][..]; 4]).err(), beyond("sentences", 3, 4));
-    assert_eq!(session.encode(&[&short, &long], &mut two).err(), source(1, 9));
-    assert_eq!(session.encode(&[&short, &short], &mut two).err(), beyond("batch_tokens", 10, 12));
+    assert_eq!(error_text(session.encoder_output(&[&long])), source(0, 9));
+    assert_eq!(
+        error_text(session.encoder_output(&[&short, &short])),
+        beyond("batch_tokens", 10, 12)
+    );
+    assert_eq!(error_text(session.encoder_output(&[&[1][..]; 4])), beyond("sentences", 3, 4));
+    assert_eq!(error_text(session.encode(&[&short, &long], &mut two)), source(1, 9));
+    assert_eq!(
+        error_text(session.encode(&[&short, &short], &mut two)),
+        beyond("batch_tokens", 10, 12)
+    );
     session.clear();
     session.encode(&[&short, &[1]], &mut two).expect("encoded");
     let row = session.start(two[0]).expect("a row");
-    assert_eq!(session.prefill(row, &[1; 5], None).err(), beyond("target_tokens", 4, 5));
+    assert_eq!(error_text(session.prefill(row, &[1; 5], None)), beyond("target_tokens", 4, 5));
     session.prefill(row, &[1; 3], None).expect("prefilled");
-    assert_eq!(session.prefill(row, &[1; 2], None).err(), beyond("target_tokens", 4, 5));
+    assert_eq!(error_text(session.prefill(row, &[1; 2], None)), beyond("target_tokens", 4, 5));
     let step = [StepRow { hypothesis: row, token: 1 }];
     session.step(&step).expect("stepped");
-    assert_eq!(session.step(&step).err(), beyond("target_tokens", 4, 5));
-    assert_eq!(session.step(&[step[0]; 4]).err(), beyond("sentences * beams", 3, 4));
-    assert_eq!(
-        session.fork(row).err(),
-        Some(SessionError::NoFreeHypothesis { sentence: 0, beams: 1 })
+    assert_eq!(error_text(session.step(&step)), beyond("target_tokens", 4, 5));
+    assert_eq!(error_text(session.step(&[step[0]; 4])), beyond("sentences * beams", 3, 4));
+    assert_eq!(error_text(session.fork(row)), Some("the limit `beams`: expected at most 1 planned hypotheses of the sentence in slot 0, found 2".to_owned())
     );
     let mut none = [SourceId::default(); 2];
     assert_eq!(
-        session.encode(&[&[1], &[1]], &mut none).err(),
-        Some(SessionError::NoFreeSentence { expected_at_most: 1, found: 2 })
+        error_text(session.encode(&[&[1], &[1]], &mut none)),
+        Some(
+            "the limit `sentences`: expected at most 1, the free sentence slots, found 2"
+                .to_owned()
+        )
     );
     session.clear();
     assert_eq!(use_up(&mut session), expected, "a refused request changed something");
@@ -307,8 +317,10 @@ fn the_first_id_after_the_vocabulary_is_an_error() {
     let row = session.start(sentence[0]).expect("a row");
     let vocabulary = model.config().target_vocab;
     let step = [StepRow { hypothesis: row, token: vocabulary as u32 }];
-    let error = SessionError::Token { index: 0, vocabulary, found: vocabulary as u32 };
-    assert_eq!(session.step(&step).err(), Some(error));
+    let error = session.step(&step).expect_err("outside");
+    let expected = matches!(error, Error::Token { position: Some(0), vocabulary: size, found, .. }
+        if size == vocabulary && found as usize == vocabulary);
+    assert!(expected, "{error}");
     session.step(&[StepRow { token: vocabulary as u32 - 1, ..step[0] }]).expect("the last id");
 }
 
@@ -332,10 +344,7 @@ fn limits_that_no_machine_can_hold_are_errors() {
             matches!(
                 error,
                 Some(
-                    SessionError::TooLarge
-                        | SessionError::OutOfMemory { .. }
-                        | SessionError::LimitBeyondModel { .. }
-                        | SessionError::Search(_)
+                    Error::OutOfMemory { .. } | Error::BeyondLimit { operand: "target_tokens", .. }
                 )
             ),
             "{limits:?}: {error:?}"

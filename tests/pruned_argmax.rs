@@ -6,6 +6,7 @@ use crate::effort::all_cases_on;
 use crate::random_model::{Dims, Random};
 use crate::toy::{Toy, hash};
 use safetensors::SafeTensors;
+use simdformer::Error;
 use simdformer::checkpoint::Checkpoint;
 use simdformer::config::Family;
 use simdformer::kernels::Isa;
@@ -347,23 +348,21 @@ fn advance_argmax_rejects_wrong_arguments() {
     let mut logits = [0.0; 5];
     let hooks = &mut Hooks::default();
     let error = search.advance_argmax(&[], &mut logits, hooks, None).expect_err("no tokens");
-    assert_eq!(error, SearchError::Length { slice: "best", expected: 1, found: 0 });
+    assert_eq!(error.to_string(), "best: expected length 1, found 0");
     let error = search.advance_argmax(&[5], &mut logits, hooks, None).expect_err("no such token");
-    assert_eq!(error, SearchError::Token { setting: "best", vocabulary: 5, found: 5 });
+    assert_eq!(
+        error.to_string(),
+        "best: expected a token id below 5, the size of the vocabulary, found 5"
+    );
     let error = search.advance_argmax(&[4], &mut logits[..4], hooks, None).expect_err("short");
-    assert_eq!(error, SearchError::Length { slice: "logits", expected: 5, found: 4 });
+    assert_eq!(error.to_string(), "logits: expected length 5, found 4");
     search.advance_argmax(&[4], &mut logits, hooks, None).expect("advanced");
     assert_eq!(search.rows().tokens, [4]);
 
     // A processor of the caller may read any score, so the argmax is not enough.
     struct NoChange;
     impl LogitsProcessor for NoChange {
-        fn process(
-            &mut self,
-            _: &Context<'_>,
-            _: &mut [f32],
-            _: &mut [u32],
-        ) -> Result<(), SearchError> {
+        fn process(&mut self, _: &Context<'_>, _: &mut [f32], _: &mut [u32]) -> Result<(), Error> {
             Ok(())
         }
     }

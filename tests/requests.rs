@@ -2,14 +2,14 @@
 //! target that the plan cuts off says so in its finish.
 
 use crate::random_model::Dims;
+use crate::rejections::error_text;
 use simdformer::checkpoint::Checkpoint;
 use simdformer::config::{Config, Family};
 use simdformer::kernels::Isa;
 use simdformer::search::{
-    BeamOptions, Context, Finish, Hooks, LogitsProcessor, SampleOptions, SearchError,
-    SearchOptions, Strategy,
+    BeamOptions, Context, Finish, Hooks, LogitsProcessor, SampleOptions, SearchOptions, Strategy,
 };
-use simdformer::{Event, Limits, Model, Session, SessionError, Source, SourceError, StepRow};
+use simdformer::{Error, Event, Limits, Model, Session, Source, StepRow};
 use std::path::Path;
 
 fn model() -> Model {
@@ -33,7 +33,7 @@ fn run(
     session: &mut Session<'_>,
     sources: &[Source<'_>],
     options: &SearchOptions,
-) -> Result<Vec<Ended>, SessionError> {
+) -> Result<Vec<Ended>, Error> {
     let mut found: Vec<Option<Ended>> = vec![None; sources.len()];
     session.generate(sources, options, &mut Hooks::default(), &mut |event| {
         if let Event::Done(done) = event {
@@ -63,15 +63,10 @@ fn a_checkpoint_whose_targets_exceed_the_plan_is_an_error_or_a_named_cut() {
     assert_eq!(whole.search_options(), asked);
     let mut session =
         Session::new(&model, Limits { beams: 3, ..Limits::new(1, 16, 6) }).expect("a session");
-    let refused = Err(SessionError::OptionBeyondPlan {
-        option: "max_length",
-        limit: "target_tokens",
-        planned: 6,
-        expected_at_most: 7,
-        found: 40,
-    });
-    assert_eq!(run(&mut session, &[Source::new(LONG)], &asked), refused);
-    assert_eq!(session.check(&Source::new(LONG), &asked).err(), refused.err());
+    let refused = run(&mut session, &[Source::new(LONG)], &asked).expect_err("40 do not fit 6");
+    let text = "max_length: expected at most 7 in a session that was planned with `target_tokens` = 6, found 40";
+    assert_eq!(refused.to_string(), text);
+    assert_eq!(session.check(&Source::new(LONG), &asked), Err(refused));
 
     for strategy in strategies() {
         for scores in [true, false] {
@@ -130,8 +125,7 @@ fn more_new_tokens_than_planned_are_an_error() {
     let error = run(&mut session, &[source], &with(7)).expect_err("one more");
     assert_eq!(
         error.to_string(),
-        "the option `max_new_tokens` may be at most 6 in a session that was planned with \
-         `target_tokens` = 6; found 7"
+        "max_new_tokens: expected at most 6 in a session that was planned with `target_tokens` = 6, found 7"
     );
     // A prefix takes a part of the planned tokens.
     let prefixed = Source { prefix: &[3, 4], ..source };
@@ -156,32 +150,32 @@ fn one_wrong_source_is_named_and_nothing_has_begun() {
     let mut session = Session::new(&model, Limits::new(3, 8, 9)).expect("a session");
     let options = SearchOptions { max_new_tokens: Some(3), ..SearchOptions::default() };
     let good = Source::new(&[5, 6, 0]);
-    let prompt_error = SearchError::PromptTooLong { expected_at_most: 7, found: 9, new_tokens: 3 };
-    let vocabulary = 131;
     let bad = [
-        (Source::new(&[]), SourceError::Empty),
+        (Source::new(&[]), "expected at least one token, found none"),
         (
             Source::new(&[1; 9]),
-            SourceError::BeyondPlan { limit: "source_tokens", expected_at_most: 8, found: 9 },
+            "the limit `source_tokens`: expected at most 8, with which the session was planned, found 9",
         ),
-        (Source::new(&[1, 131]), SourceError::Token { index: 1, vocabulary, found: 131 }),
+        (
+            Source::new(&[1, 131]),
+            "token 1: expected a token id below 131, the size of the vocabulary, found 131",
+        ),
         (
             Source { prefix: &[2, 140], ..good },
-            SourceError::Target(SearchError::Token { setting: "prefix", vocabulary, found: 140 }),
+            "prefix: expected a token id below 131, the size of the vocabulary, found 140",
         ),
-        (Source { prefix: &[1; 8], ..good }, SourceError::Target(prompt_error)),
+        (
+            Source { prefix: &[1; 8], ..good },
+            "prompt: expected at most 7 tokens with the decoder start, to leave space for 3 more, found 9",
+        ),
         (
             Source { forced_bos: Some(200), ..good },
-            SourceError::Target(SearchError::Token {
-                setting: "forced_bos",
-                vocabulary,
-                found: 200,
-            }),
+            "forced_bos: expected a token id below 131, the size of the vocabulary, found 200",
         ),
     ];
     for (source, error) in bad {
-        let expected = |index| SessionError::Source { index, error: error.clone() };
-        assert_eq!(session.check(&source, &options), Err(expected(0)));
+        let expected = |index| format!("source {index}: {error}");
+        assert_eq!(error_text(session.check(&source, &options)), Some(expected(0)));
         for index in [0, 4, 99] {
             let mut sources = [good; 100];
             sources[index] = source;
@@ -193,14 +187,12 @@ fn one_wrong_source_is_named_and_nothing_has_begun() {
             };
             let hooks = &mut Hooks::default();
             let found = session.generate(&sources, &options, hooks, &mut on_event);
-            assert_eq!((found, events), (Err(expected(index)), 1));
-            let said = expected(index).to_string();
-            assert!(said.starts_with(&format!("source {index}: ")), "{said}");
+            assert_eq!((error_text(found), events), (Some(expected(index)), 1));
         }
     }
     assert_eq!(session.check(&good, &options), Ok(()));
     let wrong = SearchOptions { repetition_penalty: 0.0, ..options.clone() };
-    assert!(matches!(session.check(&good, &wrong), Err(SessionError::Search(_))));
+    assert!(matches!(session.check(&good, &wrong), Err(Error::InvalidOption { index: None, .. })));
     // `Plan::check` rejects the same requests on another thread, without the session.
     let plan = session.plan().clone();
     std::thread::scope(|scope| {
@@ -212,7 +204,7 @@ fn one_wrong_source_is_named_and_nothing_has_begun() {
 /// A processor that fails at the given history, or makes a score NaN if it has no error.
 struct FailsAt {
     history: Vec<u32>,
-    error: Option<SearchError>,
+    error: Option<Error>,
 }
 
 impl LogitsProcessor for FailsAt {
@@ -221,10 +213,10 @@ impl LogitsProcessor for FailsAt {
         context: &Context<'_>,
         scores: &mut [f32],
         _: &mut [u32],
-    ) -> Result<(), SearchError> {
+    ) -> Result<(), Error> {
         if context.history == self.history {
             scores[3] = f32::NAN;
-            return self.error.map_or(Ok(()), Err);
+            return self.error.clone().map_or(Ok(()), Err);
         }
         Ok(())
     }
@@ -240,10 +232,15 @@ fn an_error_of_a_processor_names_its_source() {
     let sample = Strategy::Sample(SampleOptions::default());
     for strategy in [Strategy::Greedy, beam, sample] {
         for (error, expected) in [
-            (Some(SearchError::Processor("no more")), SourceError::Processor("no more")),
+            (Error::processor("no more"), "source 6: logits processor: no more"),
             (
-                Some(SearchError::NotFinite { sentence: 0, position: 3 }),
-                SourceError::NotFinite { position: 3 },
+                Error::NotFinite {
+                    index: None,
+                    operand: "scores".into(),
+                    position: Some(3),
+                    found: None,
+                },
+                "source 6: expected scores below +inf at position 3 of the target, found NaN or +inf",
             ),
         ] {
             let options = SearchOptions {
@@ -254,7 +251,7 @@ fn an_error_of_a_processor_names_its_source() {
             };
             let mut sources = [Source::new(&[5, 6, 0]); 9];
             sources[6].prefix = &[77, 88];
-            let mut spoils = FailsAt { history: vec![2, 77, 88], error };
+            let mut spoils = FailsAt { history: vec![2, 77, 88], error: Some(error.clone()) };
             let mut processors: [&mut dyn LogitsProcessor; 1] = [&mut spoils];
             let mut hooks = Hooks { processors: &mut processors, ..Hooks::default() };
             let mut done = Vec::new();
@@ -263,7 +260,7 @@ fn an_error_of_a_processor_names_its_source() {
                     done.push(generated.source);
                 }
             });
-            assert_eq!(found, Err(SessionError::Source { index: 6, error: expected }));
+            assert_eq!(found.expect_err("it fails").to_string(), expected);
             assert!(done.contains(&0) && !done.contains(&6) && !done.contains(&8), "{done:?}");
             run(&mut session, &sources[..2], &options).expect("it goes on");
         }
@@ -293,26 +290,23 @@ fn an_error_of_a_processor_names_its_source() {
     }
 }
 
+/// The error of a search that would not end.
+const NO_END: &str = "eos: expected end tokens (eos), max_new_tokens or max_length, found none";
+
 #[test]
 fn limits_that_cannot_work_are_errors_of_the_plan() {
     let model = model();
     let narrow = Limits { batch_tokens: 7, ..Limits::new(2, 8, 8) };
-    assert_eq!(
-        Session::new(&model, narrow).err(),
-        Some(SessionError::LimitBelow {
-            limit: "batch_tokens",
-            other: "source_tokens",
-            expected_at_least: 8,
-            found: 7
-        })
-    );
+    let error = Session::new(&model, narrow).expect_err("too narrow");
+    let text = "the limit `batch_tokens`: expected at least `source_tokens`, 8, found 7";
+    assert_eq!(error.to_string(), text);
     let without = Limits { end_tokens: 0, ..Limits::new(2, 8, 8) };
-    let error = Session::new(&model, without).err();
-    assert_eq!(error, Some(SessionError::ZeroLimit { limit: "end_tokens" }));
+    let error = Session::new(&model, without).expect_err("no end tokens");
+    assert_eq!(error.to_string(), "the limit `end_tokens`: expected at least 1, found 0");
     // A search without an end.
     let mut session = Session::new(&model, Limits::new(2, 8, 8)).expect("a session");
     let error = run(&mut session, &[Source::new(&[1])], &SearchOptions::default()).err();
-    assert_eq!(error, Some(SessionError::Search(SearchError::NoEnd)));
+    assert_eq!(error.map(|error| error.to_string()).as_deref(), Some(NO_END));
 }
 
 /// End tokens, `max_new_tokens` or `max_length` end a search. The plan alone cuts only a search that has
@@ -330,9 +324,10 @@ fn a_search_needs_an_end_or_a_longest_length() {
         let mut session = Session::new(&model, Limits::new(1, 8, 8)).expect("a session");
         let options = session.search_options();
         let found = run(&mut session, &[Source::new(&[5, 6, 0])], &options);
-        found.map(|found| (found[0].0, found[0].1[0].len()))
+        let found = found.map_err(|error| error.to_string())?;
+        Ok((found[0].0, found[0].1[0].len()))
     };
-    let refused = Err(SessionError::Search(SearchError::NoEnd));
+    let refused = Err(NO_END.to_owned());
     // The plan has space for the decoder start and eight more tokens.
     let cut = Ok((Finish::Length, 8));
     // With these weights the best token is never the last of the vocabulary.
@@ -363,8 +358,9 @@ fn a_configuration_without_a_decoder_start_decodes_only_from_one_that_the_caller
     for strategy in strategies() {
         let mut options =
             SearchOptions { strategy, max_new_tokens: Some(3), ..session.search_options() };
-        let refused = SessionError::Search(SearchError::NoStart);
-        assert_eq!(session.check(&source, &options), Err(refused.clone()));
+        let refused = session.check(&source, &options).expect_err("no start");
+        let text = "start: expected the token that the decoder reads first (decoder_start_token_id in the configuration), found none";
+        assert_eq!(refused.to_string(), text);
         assert_eq!(run(&mut session, &[source], &options), Err(refused));
         options.start = 9;
         run(&mut session, &[source], &options).expect("generated");

@@ -9,6 +9,7 @@ mod toy;
 
 use core::ops::ControlFlow;
 use counting::allocations;
+use simdformer::Error;
 use simdformer::search::*;
 use toy::Toy;
 
@@ -23,12 +24,7 @@ impl AllowedTokens for Even {
 struct Halve;
 
 impl LogitsProcessor for Halve {
-    fn process(
-        &mut self,
-        _: &Context<'_>,
-        scores: &mut [f32],
-        _: &mut [u32],
-    ) -> Result<(), SearchError> {
+    fn process(&mut self, _: &Context<'_>, scores: &mut [f32], _: &mut [u32]) -> Result<(), Error> {
         scores.iter_mut().for_each(|x| *x *= 0.5);
         Ok(())
     }

@@ -6,18 +6,14 @@
 
 use crate::golden_options::{ids, options, scores};
 use serde_json::Value;
+use simdformer::Error;
 use simdformer::search::*;
 
 /// Allows one token.
 struct Lead(Option<u32>);
 
 impl LogitsProcessor for Lead {
-    fn process(
-        &mut self,
-        _: &Context<'_>,
-        scores: &mut [f32],
-        _: &mut [u32],
-    ) -> Result<(), SearchError> {
+    fn process(&mut self, _: &Context<'_>, scores: &mut [f32], _: &mut [u32]) -> Result<(), Error> {
         if let Some(token) = self.0 {
             scores.fill(f32::NEG_INFINITY);
             scores[token as usize] = 0.0;

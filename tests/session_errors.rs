@@ -10,11 +10,11 @@ use crate::rejections::{Seen, error_text, has_enough};
 use simdformer::config::Family;
 use simdformer::kernels::Isa;
 use simdformer::search::{
-    AllowedTokens, BeamOptions, Context, Hooks, LogitsProcessor, SampleOptions, SearchError,
-    SearchOptions, Strategy,
+    AllowedTokens, BeamOptions, Context, Hooks, LogitsProcessor, SampleOptions, SearchOptions,
+    Strategy,
 };
 use simdformer::{
-    DraftRow, Event, HypothesisId, Limits, Model, Session, Source, SourceId, StepRow,
+    DraftRow, Error, Event, HypothesisId, Limits, Model, Session, Source, SourceId, StepRow,
 };
 
 const LIMITS: Limits = Limits {
@@ -75,40 +75,40 @@ type Wrong = fn(&mut Session) -> Option<String>;
 
 /// Wrong calls of a session with [`LIMITS`].
 const CALLS: &[(&str, &[&str], Wrong)] = &[
-    ("fewer places than sources", &["all sources, 1,", "found 0"], |s| {
+    ("fewer places than sources", &["1 places for the slots of all sources", "found 0"], |s| {
         error_text(s.encode(&[&[1]], &mut []))
     }),
     ("an empty source", &["source 1", "at least one token"], |s| {
         error_text(s.encode(&[&[1], &[]], &mut [SourceId::default(); 2]))
     }),
-    ("a source that is too long", &["`source_tokens` = 8", "9"], |s| {
+    ("a source that is too long", &["`source_tokens`", "at most 8", "9"], |s| {
         error_text(s.encode(&[&[1; 9]], &mut [SourceId::default()]))
     }),
-    ("sources too long together", &["`batch_tokens` = 12", "14"], |s| {
+    ("sources too long together", &["`batch_tokens`", "at most 12", "14"], |s| {
         error_text(s.encode(&[&[1; 7], &[1; 7]], &mut [SourceId::default(); 2]))
     }),
-    ("a source id outside the vocabulary", &["token 2", "id 131", "131"], |s| {
+    ("a source id outside the vocabulary", &["token 2", "found 131", "131"], |s| {
         error_text(s.encode(&[&[1, 2, 131]], &mut [SourceId::default()]))
     }),
-    ("more sources than slots", &["free sentence slots: 2", "needs 3"], |s| {
+    ("more sources than slots", &["at most 2, the free sentence slots", "found 3"], |s| {
         error_text(s.encode(&[&[1], &[2], &[3]], &mut [SourceId::default(); 3]))
     }),
-    ("more sources than free slots", &["free sentence slots: 1", "needs 2"], |s| {
+    ("more sources than free slots", &["at most 1, the free sentence slots", "found 2"], |s| {
         begin(s);
         error_text(s.encode(&[&[1], &[2]], &mut [SourceId::default(); 2]))
     }),
-    ("a memory of too many", &["`sentences` = 2", "3"], |s| {
+    ("a memory of too many", &["`sentences`", "at most 2", "3"], |s| {
         error_text(s.encoder_output(&[&[1], &[2], &[3]]))
     }),
     ("a memory of nothing at all", &["source 0", "at least one token"], |s| {
         error_text(s.encoder_output(&[&[]]))
     }),
-    ("starting about no sentence", &["no such sentence of this session", "slot 0"], |s| {
+    ("starting about no sentence", &["expected a sentence of this session", "slot 0"], |s| {
         error_text(s.start(SourceId::default()))
     }),
     (
         "starting about a sentence that another replaced",
-        &["no such sentence of this session", "slot 1"],
+        &["expected a sentence of this session", "slot 1"],
         |s| {
             begin(s);
             let (gone, _) = begin(s);
@@ -117,21 +117,21 @@ const CALLS: &[(&str, &[&str], Wrong)] = &[
             error_text(s.start(gone))
         },
     ),
-    ("a third hypothesis of two", &["planned hypotheses, 2", "slot 0"], |s| {
+    ("a third hypothesis of two", &["at most 2 planned hypotheses", "slot 0"], |s| {
         let (sentence, _) = begin(s);
         s.start(sentence).expect("a row");
         error_text(s.start(sentence))
     }),
-    ("a fork with no slot left", &["planned hypotheses, 2", "slot 1"], |s| {
+    ("a fork with no slot left", &["at most 2 planned hypotheses", "slot 1"], |s| {
         begin(s);
         let (sentence, row) = begin(s);
         s.start(sentence).expect("a row");
         error_text(s.fork(row))
     }),
-    ("a fork of no hypothesis", &["no such hypothesis of this session", "slot 0"], |s| {
+    ("a fork of no hypothesis", &["expected a hypothesis of this session", "slot 0"], |s| {
         error_text(s.fork(HypothesisId::default()))
     }),
-    ("releasing twice", &["no such hypothesis of this session", "slot 1"], |s| {
+    ("releasing twice", &["expected a hypothesis of this session", "slot 1"], |s| {
         let (sentence, _) = begin(s);
         let row = s.start(sentence).expect("a row");
         s.release(row).expect("released");
@@ -139,7 +139,7 @@ const CALLS: &[(&str, &[&str], Wrong)] = &[
     }),
     (
         "a hypothesis that another replaced",
-        &["no such hypothesis of this session", "slot 2"],
+        &["expected a hypothesis of this session", "slot 2"],
         |s| {
             begin(s);
             let (sentence, row) = begin(s);
@@ -155,11 +155,11 @@ const CALLS: &[(&str, &[&str], Wrong)] = &[
         s.release_sentence(sentence).expect("released");
         error_text(s.hypothesis_len(row))
     }),
-    ("one row twice in a step", &["hypothesis slot 0", "twice"], |s| {
+    ("one row twice in a step", &["hypothesis: expected each", "slot 0", "twice"], |s| {
         let step = StepRow { hypothesis: begin(s).1, token: 1 };
         error_text(s.step(&[step, step]))
     }),
-    ("a target id outside the vocabulary", &["token 1", "id 4294967295"], |s| {
+    ("a target id outside the vocabulary", &["token 1", "found 4294967295"], |s| {
         let (sentence, row) = begin(s);
         let other = s.start(sentence).expect("a row");
         error_text(s.step(&[
@@ -167,42 +167,46 @@ const CALLS: &[(&str, &[&str], Wrong)] = &[
             StepRow { hypothesis: other, token: u32::MAX },
         ]))
     }),
-    ("a step past the planned length", &["`target_tokens` = 5", "6"], |s| {
+    ("a step past the planned length", &["`target_tokens`", "at most 5", "6"], |s| {
         let (_, row) = begin(s);
         s.prefill(row, &[1; 5], None).expect("prefilled");
         error_text(s.step(&[StepRow { hypothesis: row, token: 1 }]))
     }),
-    ("more rows than slots", &["`sentences * beams` = 4", "5"], |s| {
+    ("more rows than slots", &["`sentences * beams`", "at most 4", "5"], |s| {
         error_text(s.step(&[StepRow::default(); 5]))
     }),
-    ("a prefix past the planned length", &["`target_tokens` = 5", "7"], |s| {
+    ("a prefix past the planned length", &["`target_tokens`", "at most 5", "7"], |s| {
         let (_, row) = begin(s);
         s.prefill(row, &[1; 4], None).expect("prefilled");
         error_text(s.prefill(row, &[1; 3], None))
     }),
-    ("a prefix id outside the vocabulary", &["token 2", "id 500"], |s| {
+    ("a prefix id outside the vocabulary", &["token 2", "found 500"], |s| {
         let (_, row) = begin(s);
         error_text(s.prefill(row, &[1, 2, 500], None))
     }),
     ("an alignment without heads", &["at least one head", "found none"], |s| align(s, 0, &[])),
-    ("an alignment of a head too many", &["3 heads", "head 3"], |s| align(s, 0, &[0, 3])),
-    ("an alignment of a layer too many", &["2 layers", "layer 2"], |s| align(s, 2, &[0])),
+    ("an alignment of a head too many", &["`head`", "less than 3", "found 3"], |s| {
+        align(s, 0, &[0, 3])
+    }),
+    ("an alignment of a layer too many", &["`layer`", "less than 2", "found 2"], |s| {
+        align(s, 2, &[0])
+    }),
     ("an alignment in a short scratch", &["trace_floats", "found 0"], |s| {
         let (sentence, row) = begin(s);
         s.release(row).expect("released");
         error_text(s.align(sentence, &[1], (0, &[0]), &mut [], &mut [0.0; 3]))
     }),
-    ("an alignment with nowhere to go", &["alignment needs 6 floats", "found 5"], |s| {
+    ("an alignment with nowhere to go", &["6 floats for the alignment", "found 5"], |s| {
         let (sentence, row) = begin(s);
         s.release(row).expect("released");
         let mut scratch = vec![0.0; s.plan().trace_floats()];
         error_text(s.align(sentence, &[1, 2], (0, &[0]), &mut scratch, &mut [0.0; 5]))
     }),
-    ("a draft that was not planned", &["`draft_tokens` = 2", "needs 3"], |s| {
+    ("a draft that was not planned", &["`draft_tokens`", "at most 2", "found 3"], |s| {
         let row = begin(s).1;
         error_text(s.verify(StepRow { hypothesis: row, token: 1 }, &[1; 3], &mut |_, _| Ok(None)))
     }),
-    ("two drafts that were not planned", &["`draft_tokens` = 2", "needs 4"], |s| {
+    ("two drafts that were not planned", &["`draft_tokens`", "at most 2", "found 4"], |s| {
         let (sentence, row) = begin(s);
         let other = s.start(sentence).expect("a row");
         error_text(s.step_drafts(&[row, other].map(|row| DraftRow {
@@ -211,31 +215,31 @@ const CALLS: &[(&str, &[&str], Wrong)] = &[
             draft: &[1; 2],
         })))
     }),
-    ("an id of a draft outside the vocabulary", &["token 1", "id 131"], |s| {
+    ("an id of a draft outside the vocabulary", &["token 1", "found 131"], |s| {
         let row = begin(s).1;
         error_text(s.verify_argmax(StepRow { hypothesis: row, token: 1 }, &[1, 131], &|_, _| false))
     }),
-    ("an id before a draft outside the vocabulary", &["token 0", "id 132"], |s| {
+    ("an id before a draft outside the vocabulary", &["token 0", "found 132"], |s| {
         let row = begin(s).1;
         error_text(s.verify(StepRow { hypothesis: row, token: 132 }, &[1], &mut |_, _| Ok(None)))
     }),
-    ("a choice that gives up", &["search", "no more"], |s| {
+    ("a choice that gives up", &["logits processor", "no more"], |s| {
         let row = begin(s).1;
         let gives_up = &mut |i, _: &mut [f32]| match i {
             0 => Ok(Some(1)),
-            _ => Err(SearchError::Processor("no more")),
+            _ => Err(Error::processor("no more")),
         };
         let refused =
             error_text(s.verify(StepRow { hypothesis: row, token: 1 }, &[1; 2], gives_up));
         assert_eq!(s.hypothesis_len(row), Ok(0), "nothing has changed");
         refused
     }),
-    ("a rewind to what never was", &["fed 2 tokens", "back to 3"], |s| {
+    ("a rewind to what never was", &["at most 2 to go back to", "been fed", "found 3"], |s| {
         let (_, row) = begin(s);
         s.prefill(row, &[1, 2], None).expect("prefilled");
         error_text(s.rewind(row, 3))
     }),
-    ("a draft past the planned length", &["`target_tokens` = 5", "needs 8"], |s| {
+    ("a draft past the planned length", &["`target_tokens`", "at most 5", "found 8"], |s| {
         let (_, row) = begin(s);
         s.prefill(row, &[1, 2], None).expect("prefilled");
         let fork = s.fork(row).expect("a fork");
@@ -251,7 +255,7 @@ const SEARCHES: &[(&str, &[&str], Change)] = &[
     ("two greedy sequences", &["num_return_sequences", "at most 1", "2"], |o| {
         o.num_return_sequences = 2;
     }),
-    ("more beams than planned", &["`beams` may be at most 2", "`beams` = 2", "found 3"], |o| {
+    ("more beams than planned", &["beams: expected at most 2", "`beams` = 2", "found 3"], |o| {
         o.strategy = Strategy::Beam(BeamOptions { beams: 3, ..BeamOptions::default() });
     }),
     ("no beams", &["beams", "0"], |o| {
@@ -277,14 +281,14 @@ const SEARCHES: &[(&str, &[&str], Change)] = &[
     ("more end tokens than planned", &["eos", "at most 2", "3"], |o| o.eos = vec![0, 1, 2]),
     ("an end token outside the vocabulary", &["eos", "131", "900"], |o| o.eos = vec![900]),
     ("no new tokens", &["max_new_tokens", "0"], |o| o.max_new_tokens = Some(0)),
-    ("more samples than planned", &["`num_return_sequences` may be at most 2", "found 4"], |o| {
+    ("more samples than planned", &["num_return_sequences: expected at most 2", "found 4"], |o| {
         o.strategy = Strategy::Sample(SampleOptions::default());
         o.num_return_sequences = 4;
     }),
-    ("more new tokens than planned", &["`max_new_tokens` may be at most 5", "found 40"], |o| {
+    ("more new tokens than planned", &["max_new_tokens: expected at most 5", "found 40"], |o| {
         o.max_new_tokens = Some(40);
     }),
-    ("a longer target than planned", &["`max_length` may be at most 6", "= 5", "found 41"], |o| {
+    ("a longer target than planned", &["max_length: expected at most 6", "= 5", "found 41"], |o| {
         o.max_length = Some(41);
     }),
     ("nothing that ends", &["eos", "max_new_tokens", "found none"], |o| o.max_new_tokens = None),
@@ -305,17 +309,18 @@ const SEARCHES: &[(&str, &[&str], Change)] = &[
     ("every token suppressed", &["all suppressed"], |o| o.suppress = (0..131).collect()),
 ];
 
+/// The error of scores that are not finite.
+fn not_finite(position: usize) -> Error {
+    let operand = "scores".into();
+    Error::NotFinite { index: None, operand, position: Some(position), found: None }
+}
+
 /// A processor that returns the given error.
-struct Fails(SearchError);
+struct Fails(Error);
 
 impl LogitsProcessor for Fails {
-    fn process(
-        &mut self,
-        _: &Context<'_>,
-        _: &mut [f32],
-        _: &mut [u32],
-    ) -> Result<(), SearchError> {
-        Err(self.0)
+    fn process(&mut self, _: &Context<'_>, _: &mut [f32], _: &mut [u32]) -> Result<(), Error> {
+        Err(self.0.clone())
     }
 }
 
@@ -352,8 +357,8 @@ fn wrong_calls_are_errors_and_change_nothing() {
     }
     let mut requests: Vec<(&str, &[&str], Source)> = vec![
         ("an empty source among others", &["source 1: expected"], Source::new(&[])),
-        ("a long source among others", &["source 1", "= 8", "10"], Source::new(&[1; 10])),
-        ("a foreign id among others", &["source 1", "id 200"], Source::new(&[1, 1, 1, 200])),
+        ("a long source among others", &["source 1", "at most 8", "10"], Source::new(&[1; 10])),
+        ("a foreign id among others", &["source 1", "found 200"], Source::new(&[1, 1, 1, 200])),
     ];
     for (mistake, parts, prefix) in [
         ("a foreign id in a prefix", &["source 1: prefix", "below 131", "133"][..], &[133][..]),
@@ -384,13 +389,9 @@ fn wrong_calls_are_errors_and_change_nothing() {
         (
             "a processor that gives up",
             &["source 0", "no dictionary"][..],
-            SearchError::Processor("no dictionary"),
+            Error::processor("no dictionary"),
         ),
-        (
-            "a processor that refuses NaN",
-            &["source 0: ", "NaN", "position 1"],
-            SearchError::NotFinite { sentence: 0, position: 1 },
-        ),
+        ("a processor that refuses NaN", &["source 0: ", "NaN", "position 1"], not_finite(1)),
     ] {
         let mut processor = Fails(error);
         let mut processors: [&mut dyn LogitsProcessor; 1] = [&mut processor];
@@ -402,7 +403,11 @@ fn wrong_calls_are_errors_and_change_nothing() {
     let mut nothing = NoToken;
     let mut hooks = Hooks { allowed: Some(&mut nothing), ..Hooks::default() };
     let message = generate(&mut session, Source::new(&[5, 0]), &base, &mut hooks);
-    seen.check("nothing allowed", message, &["source 0: ", "allowed token", "position 1"]);
+    seen.check(
+        "nothing allowed",
+        message,
+        &["source 0: expected an allowed token at position 1 of the target, found none"],
+    );
     assert_eq!(healthy(&mut session), expected, "after nothing was allowed");
     has_enough("calls of a session", seen.0.len());
 }

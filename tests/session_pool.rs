@@ -9,8 +9,7 @@ use simdformer::config::Family;
 use simdformer::kernels::{Isa, ThreadPool};
 use simdformer::search::{BeamOptions, Finish, Hooks, SampleOptions, SearchOptions, Strategy};
 use simdformer::{
-    Cancel, DecodeStats, Event, Limits, Model, Session, SessionError, SessionPool, Source,
-    SourceError, Stop, Threads,
+    Cancel, DecodeStats, Error, Event, Limits, Model, Session, SessionPool, Source, Stop, Threads,
 };
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -58,7 +57,7 @@ struct Seen {
     finish: Option<Finish>,
     /// The tokens and the bits of the score of each.
     hypotheses: Vec<(Vec<u32>, u32)>,
-    refused: Option<SessionError>,
+    refused: Option<Error>,
 }
 
 impl Seen {
@@ -111,7 +110,7 @@ fn pooled(
     sources: &[Source<'_>],
     options: &SearchOptions,
     answer: &(dyn Fn(&Event<'_>, usize) -> ControlFlow<Stop> + Sync),
-) -> (Result<DecodeStats, SessionError>, Vec<Seen>) {
+) -> (Result<DecodeStats, Error>, Vec<Seen>) {
     let seen: Vec<Mutex<Seen>> = sources.iter().map(|_| Mutex::default()).collect();
     let events = AtomicUsize::new(0);
     let stats = pool.generate(sources, options, &|event: Event<'_>| {
@@ -191,9 +190,9 @@ fn every_session_takes_sources() {
 fn a_pool_of_no_sessions_is_an_error() {
     let model = model();
     let error = SessionPool::new(&model, limits(4), 0).expect_err("no sessions");
-    assert_eq!(error, SessionError::ZeroLimit { limit: "sessions" });
+    assert_eq!(error.to_string(), "the limit `sessions`: expected at least 1, found 0");
     let error = SessionPool::new(&model, limits(4), usize::MAX).expect_err("too many");
-    assert_eq!(error, SessionError::TooLarge);
+    assert!(matches!(error, Error::OutOfMemory { bytes: None, .. }), "{error}");
 }
 
 /// Every kind of bad source, alone and among others, at every place.
@@ -203,28 +202,19 @@ fn a_refused_source_refuses_only_itself() {
     let ids = ids(9);
     let good = sources(&ids);
     let (long, outside) = ([5; 13], [5, VOCABULARY as u32, 6]);
-    let bad = [
-        (Source::new(&[]), SourceError::Empty),
-        (
-            Source::new(&long),
-            SourceError::BeyondPlan { limit: "source_tokens", expected_at_most: 12, found: 13 },
-        ),
-        (
-            Source::new(&outside),
-            SourceError::Token { index: 1, vocabulary: VOCABULARY, found: VOCABULARY as u32 },
-        ),
-    ];
+    let bad = [Source::new(&[]), Source::new(&long), Source::new(&outside)];
     let executor = Scoped(2);
     let mut pool = SessionPool::new(&model, limits(2), 2).expect("a pool");
     pool.set_threads(Threads::Executor(&executor));
     let mut session = Session::new(&model, limits(3)).expect("a session");
     let options = &searches(&model)[0];
     let expected = alone(&model, &good, options);
-    for (source, error) in bad {
+    for source in bad {
+        let error = session.check(&source, options).expect_err("a bad source");
         for at in 0..=good.len() {
             let mut with = good.clone();
             with.insert(at, source);
-            let error = SessionError::Source { index: at, error: error.clone() };
+            let error = error.clone().with_index(at);
             let mut expected = expected.clone();
             expected.insert(at, Seen { refused: Some(error.clone()), ..Seen::default() });
             assert_eq!(alone(&model, &with, options), expected, "{at}");
@@ -298,7 +288,7 @@ fn a_call_ends_in_all_sessions() {
                     }
                     ControlFlow::Continue(())
                 });
-                assert_eq!(stats, Err(SessionError::Cancelled), "{at}");
+                assert_eq!(stats, Err(Error::CANCELLED), "{at}");
                 for (seen, expected) in seen.iter().zip(&expected) {
                     assert!(seen.finish.is_none() || seen == expected);
                 }

@@ -9,9 +9,7 @@ use simdformer::config::{Config, Family};
 use simdformer::kernels::Isa;
 use simdformer::search::Hooks;
 use simdformer::task_heads::Classifier;
-use simdformer::{
-    Error, Event, Limits, LoadOptions, Model, Session, SessionError, SharedBytes, Source,
-};
+use simdformer::{Error, Event, Limits, LoadOptions, Model, Session, SharedBytes, Source};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -72,7 +70,7 @@ fn random_model(forms: &str) -> (Config, Model) {
 }
 
 /// The tokens and score bits of two sources.
-fn generated(model: &Model) -> Result<Vec<(Vec<u32>, u32)>, SessionError> {
+fn generated(model: &Model) -> Result<Vec<(Vec<u32>, u32)>, Error> {
     let mut session = Session::new(model, Limits::new(2, 6, 8))?;
     let mut options = session.search_options();
     options.max_new_tokens = Some(6);

@@ -10,8 +10,8 @@ use simdformer::kernels::Isa;
 use simdformer::search::*;
 use simdformer::{
     DecodeStats, DraftContext, DraftRequest, Drafter, Event, Limits, LoadOptions, Model,
-    ModelDrafter, Plan, PromptLookup, Quantization, ReferenceDrafter, Session, SessionError,
-    Source, Stop, WeightDtypes,
+    ModelDrafter, Plan, PromptLookup, Quantization, ReferenceDrafter, Session, Source, Stop,
+    WeightDtypes,
 };
 
 /// Generates with a drafter. Returns what became of each source, and the counts.
@@ -469,8 +469,9 @@ fn wrong_drafts_and_counts_change_nothing() {
         &mut PromptLookup::default(),
         &mut |_| (),
     );
-    let (limit, expected_at_most, found) = ("draft_tokens", 0, 1);
-    assert_eq!(refused, Err(SessionError::BeyondPlan { limit, expected_at_most, found }));
+    let text =
+        "the limit `draft_tokens`: expected at most 0, with which the session was planned, found 1";
+    assert_eq!(refused.expect_err("no drafts").to_string(), text);
 }
 
 /// Breaks the contract of a drafter in the way that `kind` selects, for every sentence.

@@ -9,8 +9,8 @@ use simdformer::config::Family;
 use simdformer::kernels::Isa;
 use simdformer::search::*;
 use simdformer::{
-    DraftRow, Event, Features, HypothesisId, Limits, Model, Session, SessionError, Source,
-    SourceId, StepRow, Threads, Verified,
+    DraftRow, Error, Event, Features, HypothesisId, Limits, Model, Session, Source, SourceId,
+    StepRow, Threads, Verified,
 };
 use std::path::Path;
 
@@ -440,24 +440,28 @@ fn wrong_drafts_are_the_errors_of_steps() {
     let row = session.start(sentence[0]).expect("a row");
     let step = DraftRow { hypothesis: row, token: 1, draft: &[1] };
     let twice = session.step_drafts(&[step, step]).map(|_| ());
-    assert_eq!(twice, Err(SessionError::RepeatedHypothesis { found: row.slot() }));
+    let text = "hypothesis: expected each one once in one step, found slot 0, which is named twice";
+    assert_eq!(twice.expect_err("twice").to_string(), text);
     let many = session.step_drafts(&[DraftRow::default(); 3]).map(|_| ());
-    let (limit, expected_at_most, found) = ("sentences * beams", 2, 3);
-    assert_eq!(many, Err(SessionError::BeyondPlan { limit, expected_at_most, found }));
+    let beyond = |limit: &str, most: usize, found: usize| {
+        format!(
+            "the limit `{limit}`: expected at most {most}, with which the session was planned, found {found}"
+        )
+    };
+    let many = many.expect_err("too many").to_string();
+    assert_eq!(many, beyond("sentences * beams", 2, 3));
     assert_eq!(session.hypothesis_len(row), Ok(0));
     session.prefill(row, &[1; 10], None).expect("prefilled");
-    let (limit, expected_at_most, found) = ("target_tokens", 12, 13);
     let long = session.verify_argmax(StepRow { hypothesis: row, token: 1 }, &[1; 2], &|_, _| false);
-    assert_eq!(long, Err(SessionError::BeyondPlan { limit, expected_at_most, found }));
+    assert_eq!(long.expect_err("too long").to_string(), beyond("target_tokens", 12, 13));
     assert_eq!(session.hypothesis_len(row), Ok(10));
     session.release(row).expect("released");
-    let gone = Err(SessionError::UnknownHypothesis { found: row.slot() });
-    assert_eq!(session.step_drafts(&[step]).map(|_| ()), gone);
-    assert_eq!(session.rewind(row, 0), gone);
+    let error = session.step_drafts(&[step]).map(|_| ()).expect_err("released");
+    assert!(matches!(error, Error::InvalidHandle { found, .. } if found == row.slot()), "{error}");
+    assert_eq!(session.rewind(row, 0), Err(error.clone()));
     let step = StepRow { hypothesis: row, token: 1 };
-    let gone = Err(SessionError::UnknownHypothesis { found: row.slot() });
-    assert_eq!(session.verify(step, &[1], &mut |_, _| Ok(None)), gone);
-    assert_eq!(session.verify_argmax(step, &[1], &|_, _| false), gone);
+    assert_eq!(session.verify(step, &[1], &mut |_, _| Ok(None)), Err(error.clone()));
+    assert_eq!(session.verify_argmax(step, &[1], &|_, _| false), Err(error));
 }
 
 /// Only planned drafts take memory, and the planned memory is enough.

@@ -10,7 +10,7 @@ use simdformer::search::{
     BeamOptions, Finish, Hooks, SampleOptions, SearchOptions, Strategy, Timestamps,
 };
 use simdformer::{
-    DecodeStats, Event, HypothesisId, Limits, Model, RequestQueue, Session, SessionError, Source,
+    DecodeStats, Error, Event, HypothesisId, Limits, Model, RequestQueue, Session, Source,
     SourceId, Stop,
 };
 use std::collections::VecDeque;
@@ -135,7 +135,7 @@ impl RequestQueue for Queue<'_> {
         }
     }
 
-    fn refused(&mut self, error: SessionError) {
+    fn refused(&mut self, error: Error) {
         panic!("refused: {error}");
     }
 
@@ -226,7 +226,7 @@ fn a_started_hypothesis_is_used_once() {
         hypothesis: Option<HypothesisId>,
         waiting: usize,
         admitted: usize,
-        refused: Vec<SessionError>,
+        refused: Vec<Error>,
     }
 
     impl RequestQueue for Twice {
@@ -262,7 +262,7 @@ fn a_started_hypothesis_is_used_once() {
             self.admitted += slots.len();
         }
 
-        fn refused(&mut self, error: SessionError) {
+        fn refused(&mut self, error: Error) {
             self.waiting -= 1;
             self.refused.push(error);
         }
@@ -282,6 +282,6 @@ fn a_started_hypothesis_is_used_once() {
     let options = &attempts(&model)[0];
     session.serve(&mut queue, options, &mut Hooks::default()).expect("served");
     assert_eq!((queue.admitted, queue.refused.len()), (1, 2));
-    let unknown = |error: &SessionError| matches!(error, SessionError::UnknownHypothesis { .. });
+    let unknown = |error: &Error| matches!(error, Error::InvalidHandle { .. });
     assert!(queue.refused.iter().all(unknown), "{:?}", queue.refused);
 }

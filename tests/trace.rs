@@ -5,8 +5,7 @@ use simdformer::config::{NormPlacement, Side};
 use simdformer::kernels::Isa;
 use simdformer::trace::{Block, Place, Probe, Stage, View};
 use simdformer::{
-    Limits, LoadOptions, Model, Session, SessionError, SourceId, StepRow, Threads, Verified,
-    WeightDtypes,
+    Error, Limits, LoadOptions, Model, Session, SourceId, StepRow, Threads, Verified, WeightDtypes,
 };
 use std::path::Path;
 
@@ -552,16 +551,22 @@ fn alignments_are_cross_attention() {
     }
     assert!(out[28..].iter().all(|x| x.is_nan()), "nothing past the alignment is written");
 
+    let refused = |found: Result<usize, Error>, text: &str| {
+        assert_eq!(found.map_err(|error| error.to_string()), Err(text.to_owned()));
+    };
     let found = align(&mut out, stack.layers, &heads, &mut scratch);
-    assert_eq!(found, Err(SessionError::Layer { layers: stack.layers, found: stack.layers }));
+    refused(found, "the limit `layer`: expected less than 2, the layers of the decoder, found 2");
     let found = align(&mut out, 0, &[stack.heads], &mut scratch);
-    assert_eq!(found, Err(SessionError::Head { heads: stack.heads, found: stack.heads }));
-    assert_eq!(align(&mut out, 0, &[], &mut scratch), Err(SessionError::NoHeads));
+    refused(found, "the limit `head`: expected less than 6, the heads of the decoder, found 6");
+    let found = align(&mut out, 0, &[], &mut scratch);
+    refused(found, "heads: expected at least one head for an alignment, found none");
     let found = align(&mut out[..27], 0, &[0], &mut scratch);
-    assert_eq!(found, Err(SessionError::Alignment { expected: 28, found: 27 }));
+    refused(found, "out: expected 28 floats for the alignment, found 27");
     let short = scratch.len() - 1;
     let found = align(&mut out, 0, &[0], &mut scratch[..short]);
-    assert_eq!(found, Err(SessionError::Scratch { expected: short + 1, found: short }));
+    let expected = short + 1;
+    let text = format!("scratch: expected {expected} floats (`Plan::trace_floats`), found {short}");
+    refused(found, &text);
     // Each alignment took a hypothesis slot and gave it back.
     assert_eq!(align(&mut out, 0, &[0], &mut scratch), Ok(7));
 }

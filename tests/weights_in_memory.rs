@@ -97,7 +97,7 @@ fn a_function_that_fails_or_writes_nan_is_an_error() {
         error.to_string(),
         "the weights of decoder.layers.0.self_attention.query.weight: the disk sleeps"
     );
-    let Error::Caller { error, .. } = error else { panic!("{error}") };
+    let Error::Caller { error: Some(error), .. } = error else { panic!("{error}") };
     assert!(error.downcast_ref::<std::io::Error>().is_some());
 
     let with = |wanted: TensorId, index: usize, number: f32| {

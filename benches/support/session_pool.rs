@@ -7,7 +7,7 @@
 use crate::random_model::Random;
 use simdformer::kernels::ThreadPool;
 use simdformer::search::SearchOptions;
-use simdformer::{Cancel, Event, Limits, Model, SessionError, SessionPool, Source, Threads};
+use simdformer::{Cancel, Error, Event, Limits, Model, SessionPool, Source, Threads};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -110,7 +110,7 @@ fn cancel(pool: &mut SessionPool<'_>, sources: &[Source<'_>], options: &SearchOp
             let done = pool.generate(sources, options, &|_: Event<'_>| ());
             let end = Instant::now();
             let begun = canceller.join().expect("the time");
-            matches!(done, Err(SessionError::Cancelled)).then(|| end - begun)
+            matches!(done, Err(Error::Cancelled { .. })).then(|| end - begun)
         });
         longest = longest.max(cancelled.map_or(0.0, |time| time.as_secs_f64()));
         cancel.reset();

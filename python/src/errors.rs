@@ -7,8 +7,7 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use simdformer::kernels::ISA_VARIABLE;
-use simdformer::search::SearchError;
-use simdformer::{Error, KernelError, SessionError, SourceError};
+use simdformer::{Error, ErrorValue};
 use simdformer_text::Error as TextError;
 use simdformer_text::translator::Failure as TextFailure;
 use std::io::ErrorKind;
@@ -55,6 +54,16 @@ impl From<f64> for Field {
     }
 }
 
+impl From<&ErrorValue> for Field {
+    fn from(value: &ErrorValue) -> Self {
+        match (value.number(), value.float()) {
+            (Some(number), _) => number.into(),
+            (None, Some(number)) => number.into(),
+            (None, None) => value.to_string().into(),
+        }
+    }
+}
+
 impl From<&str> for Field {
     fn from(text: &str) -> Self {
         Self::Text(text.to_owned())
@@ -83,6 +92,19 @@ impl Failure {
     pub(crate) fn with(mut self, name: &'static str, value: impl Into<Field>) -> Self {
         self.fields.push((name, value.into()));
         self
+    }
+
+    /// Adds a field if there is a value.
+    fn maybe(self, name: &'static str, value: Option<usize>) -> Self {
+        match value {
+            Some(value) => self.with(name, value),
+            None => self,
+        }
+    }
+
+    /// Adds the fields `expected` and `found`.
+    fn values(self, expected: &ErrorValue, found: &ErrorValue) -> Self {
+        self.with("expected", expected).with("found", found)
     }
 
     /// An argument that is outside its range.
@@ -136,40 +158,45 @@ impl From<Failure> for PyErr {
     }
 }
 
-impl From<KernelError> for Failure {
-    fn from(error: KernelError) -> Self {
-        Self::new("InternalError", error.to_string())
-    }
-}
-
+/// The class and the fields of each kind.
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
-        let message = error.to_string();
-        match error {
-            Error::NotFound { operand, .. } => {
-                Self::new("ModelNotFoundError", message).with("path", &*operand)
+        let of = |class: &'static str| Self::new(class, error.to_string());
+        let failure = match &error {
+            Error::NotFound { operand, .. } => of("ModelNotFoundError").with("path", &**operand),
+            Error::Unsupported { operand, .. } if *operand == ISA_VARIABLE => of("IsaError"),
+            // A call that needs a decoder.
+            error if *error == Error::NO_DECODER => of("OptionError"),
+            Error::InvalidOption { operand, expected, found, .. } => {
+                of("OptionError").values(expected, found).with("option", &**operand)
             }
-            Error::Unsupported { operand, .. } if *operand == *ISA_VARIABLE => {
-                Self::new("IsaError", message)
-            }
-            Error::InvalidOption { operand, expected, found } => Self::new("OptionError", message)
-                .with("option", &*operand)
-                .with("expected", &*expected)
-                .with("found", &*found),
             Error::InvalidInput { operand, expected, found, .. } => {
-                Self::new("InputError", message)
-                    .with("argument", &*operand)
-                    .with("expected", &*expected)
-                    .with("found", &*found)
+                let failure = of("InputError").values(expected, found);
+                if operand.is_empty() { failure } else { failure.with("argument", &**operand) }
             }
-            Error::OutOfMemory { bytes: Some(bytes), .. } => {
-                Self::new("MemoryPlanError", message).with("bytes", bytes)
+            Error::BeyondLimit { operand, limit, expected, found, .. } => {
+                let limit = limit.map_or(*operand, |(limit, _)| limit);
+                of("LimitError").values(expected, &(*found).into()).with("limit", limit)
             }
-            Error::OutOfMemory { bytes: None, .. } => Self::new("MemoryPlanError", message),
-            Error::Cancelled { .. } => Self::new("CancelledError", message),
-            Error::Kernel(error) => error.into(),
-            _ => Self::new("CheckpointError", message),
-        }
+            Error::Token { operand, position, vocabulary, found, .. } => of("TokenError")
+                .with("option", *operand)
+                .maybe("position", *position)
+                .with("expected", *vocabulary)
+                .with("found", *found),
+            Error::InvalidHandle { found, .. } => of("HandleError").with("found", *found),
+            // Scores; a number of a file has a value.
+            Error::NotFinite { position, found: None, .. } => {
+                of("NotFiniteError").maybe("position", *position)
+            }
+            Error::OutOfMemory { bytes, .. } => of("MemoryPlanError").maybe("bytes", *bytes),
+            // `Workers::run` raises `KeyboardInterrupt` in its place.
+            Error::Cancelled { .. } => of("CancelledError"),
+            Error::Caller { .. } => of("InputError"),
+            Error::Kernel(_) => of("InternalError"),
+            // A file: corrupt, of another kind or another model, or not readable.
+            _ => of("CheckpointError"),
+        };
+        failure.maybe("index", error.index())
     }
 }
 
@@ -217,7 +244,6 @@ impl From<TextError> for Failure {
                 Self::new("ClosedError", "expected an open Batcher, found one that was closed")
             }
             TextError::Model(error) => error.into(),
-            TextError::Session(error) => error.into(),
             _ => Self::new("SimdformerError", message),
         }
     }
@@ -230,109 +256,6 @@ impl Failure {
             TextError::InvalidInput { .. } => Self::new("DocumentError", error.to_string()),
             TextError::Io { .. } => Self::new("SimdformerError", error.to_string()),
             error => error.into(),
-        }
-    }
-}
-
-impl From<SearchError> for Failure {
-    fn from(error: SearchError) -> Self {
-        let message = error.to_string();
-        match error {
-            SearchError::BeyondLimit { setting, expected_at_most, found, .. }
-            | SearchError::TooMany { setting, expected_at_most, found } => {
-                Self::new("OptionError", message)
-                    .with("option", setting)
-                    .with("expected", expected_at_most)
-                    .with("found", found)
-            }
-            SearchError::Number { setting, expected, found } => Self::new("OptionError", message)
-                .with("option", setting)
-                .with("expected", expected)
-                .with("found", found),
-            SearchError::NotFinite { position, .. } => {
-                Self::new("NotFiniteError", message).with("position", position)
-            }
-            SearchError::Zero { setting } => {
-                Self::new("OptionError", message).with("option", setting).with("found", 0u32)
-            }
-            SearchError::Token { setting, vocabulary, found } => Self::new("TokenError", message)
-                .with("option", setting)
-                .with("expected", vocabulary)
-                .with("found", found),
-            _ => Self::new("OptionError", message),
-        }
-    }
-}
-
-impl From<SessionError> for Failure {
-    fn from(error: SessionError) -> Self {
-        let message = error.to_string();
-        let limit = |limit: &str, expected: usize, found: usize| {
-            Self::new("LimitError", message.clone())
-                .with("limit", limit)
-                .with("expected", expected)
-                .with("found", found)
-        };
-        match error {
-            SessionError::LimitBeyondModel { limit: name, expected_at_most, found }
-            | SessionError::BeyondPlan { limit: name, expected_at_most, found }
-            | SessionError::OptionBeyondPlan { limit: name, expected_at_most, found, .. } => {
-                limit(name, expected_at_most, found)
-            }
-            SessionError::LimitBelow { limit: name, expected_at_least, found, .. } => {
-                limit(name, expected_at_least, found)
-            }
-            SessionError::ZeroLimit { limit: name } => limit(name, 1, 0),
-            SessionError::NoFreeSentence { expected_at_most, found } => {
-                limit("sentences", expected_at_most, found)
-            }
-            SessionError::NoFreeHypothesis { beams, .. } => limit("beams", beams, beams + 1),
-            SessionError::OutOfMemory { bytes } => {
-                Self::new("MemoryPlanError", message).with("bytes", bytes)
-            }
-            SessionError::TooLarge => Self::new("MemoryPlanError", message),
-            SessionError::Token { index, vocabulary, found } => Self::new("TokenError", message)
-                .with("position", index)
-                .with("expected", vocabulary)
-                .with("found", found),
-            SessionError::Source { index, error } => {
-                Self::source(error, message).with("index", index)
-            }
-            SessionError::UnknownSentence { found }
-            | SessionError::UnknownHypothesis { found }
-            | SessionError::RepeatedHypothesis { found } => {
-                Self::new("HandleError", message).with("found", found)
-            }
-            SessionError::Rewind { expected_at_most, found } => {
-                limit("length", expected_at_most, found)
-            }
-            SessionError::Layer { layers: most, found }
-            | SessionError::Head { heads: most, found } => limit("layer or head", most, found),
-            // `Workers::run` raises `KeyboardInterrupt` in its place.
-            SessionError::Cancelled => Self::new("CancelledError", message),
-            SessionError::NoDecoder => Self::new("OptionError", message),
-            SessionError::Search(error) => error.into(),
-            SessionError::Kernel(error) => error.into(),
-            _ => Self::new("InputError", message),
-        }
-    }
-}
-
-impl Failure {
-    /// One refused source.
-    pub(crate) fn source(error: SourceError, message: String) -> Self {
-        match error {
-            SourceError::BeyondPlan { limit, expected_at_most, found } => {
-                Self::new("LimitError", message)
-                    .with("limit", limit)
-                    .with("expected", expected_at_most)
-                    .with("found", found)
-            }
-            SourceError::Token { index, vocabulary, found } => Self::new("TokenError", message)
-                .with("position", index)
-                .with("expected", vocabulary)
-                .with("found", found),
-            _ => Self::new("InputError", message),
         }
     }
 }

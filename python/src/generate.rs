@@ -5,7 +5,7 @@ use crate::errors::Failure;
 use core::cmp::Reverse;
 use core::ops::ControlFlow;
 use simdformer::search::{Finish, SearchOptions};
-use simdformer::{Cancel, Engine, Event, SessionError, Source, Stop};
+use simdformer::{Cancel, Engine, Event, Source, Stop};
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -118,7 +118,7 @@ pub(crate) fn generate(
             // All are reported before anything runs.
             Event::Refused { source, error } => {
                 let index = row_of(source);
-                let failure = Failure::from(of_source(error.clone(), index));
+                let failure = Failure::from(error.clone().with_index(index));
                 lock(&errors).push((index, failure));
                 return ControlFlow::Break(Stop::Source);
             }
@@ -146,9 +146,9 @@ pub(crate) fn generate(
         }
         ControlFlow::Continue(())
     });
-    result.map_err(|error| match error {
-        SessionError::Source { index, .. } => of_source(error, row_of(index)),
-        error => error,
+    result.map_err(|error| match error.index() {
+        Some(index) => error.with_index(row_of(index)),
+        None => error,
     })?;
     let mut errors = errors.into_inner().unwrap_or_else(PoisonError::into_inner);
     errors.sort_by_key(|(index, _)| *index);
@@ -168,14 +168,6 @@ pub(crate) fn generate(
 /// The value of a mutex. After a panic, which reaches the caller, nothing reads the value.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// The error of a source with its index in the call.
-fn of_source(error: SessionError, index: usize) -> SessionError {
-    match error {
-        SessionError::Source { error, .. } => SessionError::Source { index, error },
-        error => error,
-    }
 }
 
 /// Puts the sequences in the order of the sources.

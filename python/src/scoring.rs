@@ -3,8 +3,8 @@
 use crate::arrays::Rows;
 use crate::errors::Failure;
 use crate::generate::PreparedSearch;
-use simdformer::search::{SearchError, score_targets};
-use simdformer::{Cancel, Engine, Session, SessionError, SourceId, Workload};
+use simdformer::search::score_targets;
+use simdformer::{Cancel, Engine, Error, Session, SourceId, Workload};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -62,11 +62,9 @@ fn score_in(
         let group: Vec<&[u32]> = (first..first + count).map(|i| pairs.sources.row(i)).collect();
         let mut ids = vec![SourceId::default(); count];
         session.clear();
-        session.encode(&group, &mut ids).map_err(|error| match error {
-            SessionError::Source { index, error } => {
-                SessionError::Source { index: first + index, error }
-            }
-            error => error,
+        session.encode(&group, &mut ids).map_err(|error| match error.index() {
+            Some(index) => error.with_index(first + index),
+            None => error,
         })?;
         for (index, &id) in (first..).zip(&ids) {
             let target = pairs.targets.row(index);
@@ -92,10 +90,10 @@ fn score_one(
     target: &[u32],
     vocabulary: usize,
     out: &mut [f32],
-) -> Result<(), SessionError> {
+) -> Result<(), Error> {
     let Some((_, fed)) = target.split_last() else { return Ok(()) };
     let input = [start, fed].concat();
-    let mut failed: Result<(), SearchError> = Ok(());
+    let mut failed: Result<(), Error> = Ok(());
     let mut on_logits = |position: usize, logits: &[f32]| {
         let index = (position + 1).checked_sub(start.len());
         let pair = index.and_then(|index| Some((target.get(index)?, out.get_mut(index)?)));
@@ -110,7 +108,7 @@ fn score_one(
     let hypothesis = session.start(source)?;
     session.prefill(hypothesis, &input, Some(&mut on_logits))?;
     session.release(hypothesis)?;
-    failed.map_err(SessionError::Search)
+    failed
 }
 
 /// The cross-attention weights of one pair, `[target tokens, source tokens]`: the mean over `heads` of `layers`. Row `i`
@@ -129,7 +127,7 @@ pub(crate) fn align(
     cancel: &Cancel,
 ) -> Result<Vec<f32>, Failure> {
     engine.set_cancel(cancel.clone());
-    let decoder = engine.model().config().decoder.ok_or(SessionError::NoDecoder)?;
+    let decoder = engine.model().config().decoder.ok_or(Error::NO_DECODER)?;
     let aligning =
         decoder.layers / 2..(decoder.layers - decoder.layers.min(1)).max(decoder.layers / 2 + 1);
     let layers = layers.unwrap_or_else(|| aligning.collect());

@@ -7,7 +7,7 @@ use crate::pool::{Call, Workers};
 use numpy::{IntoPyArray, PyArray1};
 use pyo3::prelude::*;
 use simdformer::trace::{Probe, Stage, View};
-use simdformer::{Dtype, HypothesisId, Limits, SessionError, SourceId, StepRow, Threads};
+use simdformer::{Dtype, HypothesisId, Limits, SourceId, StepRow, Threads};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// An encoded source of one session.
@@ -132,7 +132,7 @@ impl Session {
         &self,
         py: Python<'_>,
         tokens: usize,
-        work: impl FnOnce(&mut simdformer::Session<'_>) -> Result<R, SessionError> + Send + 'static,
+        work: impl FnOnce(&mut simdformer::Session<'_>) -> Result<R, simdformer::Error> + Send + 'static,
     ) -> PyResult<R> {
         let mut state = self.take()?;
         let call = Call::new(tokens, self.parameters, None);
@@ -156,7 +156,7 @@ impl Session {
     /// Calls that only change tables.
     fn change<R>(
         &self,
-        work: impl FnOnce(&mut simdformer::Session<'static>) -> Result<R, SessionError>,
+        work: impl FnOnce(&mut simdformer::Session<'static>) -> Result<R, simdformer::Error>,
     ) -> PyResult<R> {
         let mut state = self.take()?;
         let result = work(&mut state.session);

@@ -132,8 +132,7 @@ impl From<TranscribeError> for Failure {
         match error {
             TranscribeError::Audio(error) => error.into(),
             TranscribeError::Text(error) => error.into(),
-            TranscribeError::Session(error) => error.into(),
-            TranscribeError::Search(error) => error.into(),
+            TranscribeError::Model(error) => error.into(),
             TranscribeError::NotFinite { .. } => Self::new("NotFiniteError", message),
             TranscribeError::Setting { setting, expected, found } => {
                 let (class, field) = match setting {

@@ -131,7 +131,7 @@ impl<'a> TensorView<'a> {
             dtype => self.widen(out, |bits| dtype.widen(bits))?,
         }
         match out.iter().position(|&x| !self.accept.takes(x)) {
-            Some(at) => Err(Error::not_finite(self.name, self.skipped + at, out[at])),
+            Some(at) => Err(Error::not_finite(self.name.to_owned(), self.skipped + at, out[at])),
             None => Ok(()),
         }
     }

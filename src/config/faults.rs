@@ -43,7 +43,7 @@ pub(super) fn not_in_family(family: Family, part: &str) -> Error {
 }
 
 /// Checks that every id is below `vocabulary`.
-pub(super) fn ids_inside(what: &str, ids: &[u32], vocabulary: usize) -> Result<(), Error> {
+pub(super) fn ids_inside(what: &'static str, ids: &[u32], vocabulary: usize) -> Result<(), Error> {
     match ids.iter().find(|&&id| id as usize >= vocabulary) {
         Some(id) => {
             let expected = format!("an id below the target vocabulary of {vocabulary}");

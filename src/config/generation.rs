@@ -8,7 +8,7 @@ use super::faults::ids_inside;
 use super::json::Fields;
 use super::keys::Keys;
 use crate::error::Error;
-use crate::search::{SearchError, Setting};
+use crate::search::Setting;
 
 /// Keys that would change the generated text and that this crate does not implement, with their neutral values.
 const UNSUPPORTED: [(&str, f64); 11] = [
@@ -60,8 +60,10 @@ impl Config {
     pub(super) fn validate_settings(&self) -> Result<(), Error> {
         for setting in Setting::all() {
             let Some(what) = setting.key else { continue };
-            if let Err(SearchError::Zero { .. }) = setting.check(&self.settings) {
-                return Err(Error::invalid_option(what, "at least 1", "0"));
+            if let Err(Error::InvalidOption { expected, found, .. }) = setting.check(&self.settings)
+                && found.number().is_some()
+            {
+                return Err(Error::invalid_option(what, expected, found));
             }
             ids_inside(what, &setting.ids(&self.settings), self.target_vocab)?;
         }

@@ -3,10 +3,11 @@
 use super::engine::{Engine, lock};
 use super::plan_rule::Workload;
 use super::request::Input;
+use crate::error::Error;
 use crate::generate::Source;
 use crate::input_features::Features;
 use crate::model::IntoControlFlow;
-use crate::session::{Limits, Plan, Session, SessionError};
+use crate::session::{Limits, Plan, Session};
 use core::cmp::Reverse;
 use std::sync::Mutex;
 
@@ -28,21 +29,14 @@ impl Engine {
     /// assert_eq!(hidden.len(), 3 * engine.model().config().d_model);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn encode<I: Input + ?Sized>(
-        &self,
-        input: &I,
-    ) -> Result<I::Output<Vec<f32>>, SessionError> {
+    pub fn encode<I: Input + ?Sized>(&self, input: &I) -> Result<I::Output<Vec<f32>>, Error> {
         let sources = input.asked();
         let plan = self.plan_for(&Workload::encode(1, self.longest(&sources)))?;
-        let mut results: Vec<Result<Vec<f32>, SessionError>> = Vec::with_capacity(sources.len());
+        let mut results: Vec<Result<Vec<f32>, Error>> = Vec::with_capacity(sources.len());
         let (mut indices, mut accepted) = (Vec::new(), Vec::new());
         for (index, source) in sources.iter().enumerate() {
-            let checked = check(&plan, source).map_err(|error| match error {
-                SessionError::Source { error, .. } => {
-                    SessionError::Source { index, error: self.of_model(&error) }
-                }
-                error => error,
-            });
+            let checked =
+                check(&plan, source).map_err(|error| self.of_model(error).with_index(index));
             if checked.is_ok() {
                 indices.push(index);
                 accepted.push(*source);
@@ -62,13 +56,13 @@ impl Engine {
     ///
     /// # Errors
     /// As [`Session::encoder_output_of_types`] and [`with_session`](Self::with_session); the index of a
-    /// [source](SessionError::Source) is that in `sources`. After an error of one session the others end.
+    /// [source](Error::index) is that in `sources`. After an error of one session the others end.
     pub fn stream_hidden<A: IntoControlFlow<()>>(
         &self,
         sources: &[Source<'_>],
         types: &[&[u32]],
         on_hidden: OnHidden<'_, A>,
-    ) -> Result<(), SessionError> {
+    ) -> Result<(), Error> {
         // The longest first, so that all sessions end at about the same time.
         let mut order: Vec<usize> = (0..sources.len()).collect();
         order.sort_by_key(|&index| Reverse(sources[index].positions()));
@@ -105,7 +99,7 @@ struct List<'l> {
     /// The indices of those that no session has taken, the longest first.
     left: &'l [usize],
     sessions: usize,
-    ended: Result<(), SessionError>,
+    ended: Result<(), Error>,
 }
 
 impl<'l> List<'l> {
@@ -132,7 +126,7 @@ fn run_batch<A: IntoControlFlow<()>>(
     batch: &[usize],
     (sources, types): (&[Source<'_>], &[&[u32]]),
     on_hidden: OnHidden<'_, A>,
-) -> Result<bool, SessionError> {
+) -> Result<bool, Error> {
     let d_model = session.model().config().d_model;
     let features: Vec<Features<'_>> = batch.iter().filter_map(|&i| sources[i].features).collect();
     let tokens: Vec<&[u32]> = batch.iter().map(|&i| sources[i].tokens).collect();
@@ -144,11 +138,9 @@ fn run_batch<A: IntoControlFlow<()>>(
     } else {
         session.encoder_output_of_types(&tokens, &types)
     };
-    let mut rest = hidden.map_err(|error| match error {
-        SessionError::Source { index, error } => {
-            SessionError::Source { index: batch[index], error }
-        }
-        error => error,
+    let mut rest = hidden.map_err(|error| match error.index() {
+        Some(index) => error.with_index(batch[index]),
+        None => error,
     })?;
     for &index in batch {
         let (own, after) = rest.split_at(sources[index].positions() * d_model);
@@ -161,7 +153,7 @@ fn run_batch<A: IntoControlFlow<()>>(
 }
 
 /// Whether the encoder can read a source.
-fn check(plan: &Plan, source: &Source<'_>) -> Result<(), SessionError> {
+fn check(plan: &Plan, source: &Source<'_>) -> Result<(), Error> {
     match &source.features {
         Some(features) => plan.check_features(0, features),
         None => plan.check_tokens(0, source.tokens),

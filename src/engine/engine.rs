@@ -5,11 +5,11 @@ use super::plan_rule::{PlanRule, Workload, fit_options, fits, search_workload, t
 use super::request::{Generation, Input};
 use crate::cancel::Cancel;
 use crate::config::Side;
-use crate::error::Error;
+use crate::error::{Error, ErrorValue};
 use crate::generate::{DecodeStats, Event, SessionPool, Source, Stop};
 use crate::model::{IntoControlFlow, Model};
 use crate::search::{Finish, SearchOptions, Strategy};
-use crate::session::{Limits, Plan, Session, SessionError, SourceError, Threads};
+use crate::session::{Limits, Plan, Session, Threads};
 use core::cmp::Reverse;
 use core::fmt;
 use core::ops::ControlFlow;
@@ -115,7 +115,7 @@ impl EngineBuilder {
     ///
     /// # Errors
     /// With fixed limits, as [`Session::new`].
-    pub fn build(self) -> Result<Engine, SessionError> {
+    pub fn build(self) -> Result<Engine, Error> {
         let Self { model, rule, limits, threads } = self;
         let sessions = match limits {
             None => IdleSessions::default(),
@@ -180,7 +180,7 @@ impl Engine {
         self.rule.cache = cache;
     }
 
-    /// Ends later calls of this engine, not of its clones, with [`SessionError::Cancelled`] when `cancel` is set, as
+    /// Ends later calls of this engine, not of its clones, with [`Error::Cancelled`] when `cancel` is set, as
     /// [`Session::set_cancel`](crate::Session::set_cancel).
     pub fn set_cancel(&mut self, cancel: Cancel) {
         self.cancel = cancel;
@@ -227,7 +227,7 @@ impl Engine {
     ///
     /// # Errors
     /// As [`Plan::new`].
-    pub fn plan_for(&self, work: &Workload) -> Result<Plan, SessionError> {
+    pub fn plan_for(&self, work: &Workload) -> Result<Plan, Error> {
         let limits = self.limits;
         Plan::new(
             &self.model,
@@ -277,13 +277,9 @@ impl Engine {
     /// Whether a call accepts `options` for targets that begin with `prompt` tokens, whatever its sources are.
     ///
     /// # Errors
-    /// The model has [no decoder](SessionError::NoDecoder); the options are [invalid](SessionError::Search), or [beyond the
-    /// plan](SessionError::OptionBeyondPlan) of fixed limits.
-    pub fn check_options(
-        &self,
-        options: &SearchOptions,
-        prompt: usize,
-    ) -> Result<(), SessionError> {
+    /// The model has [no decoder](Error::Unsupported); the options are [invalid](Error::InvalidOption), or [beyond the
+    /// plan](Error::BeyondLimit) of fixed limits.
+    pub fn check_options(&self, options: &SearchOptions, prompt: usize) -> Result<(), Error> {
         let (fitted, work) = self.fit(options, prompt);
         self.model.config().check_search(&fitted)?;
         self.plan_for(&work)?.check_options(&fitted)
@@ -295,7 +291,7 @@ impl Engine {
     /// # Errors
     /// For one source, all that can be wrong with it. For many, only what concerns all of them: invalid options, no
     /// memory, a [cancelled](Self::set_cancel) call. What concerns one source is an error in its place, a
-    /// [`SessionError::Source`] with its index; scores that are NaN or `+inf` are one, too.
+    /// [`Error::index`] with its index; scores that are NaN or `+inf` are one, too.
     ///
     /// ```
     /// # if !std::path::Path::new("models/fr-en").exists() { return Ok(()) } // not in the published package
@@ -305,10 +301,7 @@ impl Engine {
     /// assert_eq!(many[0].as_ref(), Ok(&one));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn generate<I: Input + ?Sized>(
-        &self,
-        input: &I,
-    ) -> Result<I::Output<Generation>, SessionError> {
+    pub fn generate<I: Input + ?Sized>(&self, input: &I) -> Result<I::Output<Generation>, Error> {
         self.generate_with(input, &self.search_options())
     }
 
@@ -320,9 +313,9 @@ impl Engine {
         &self,
         input: &I,
         options: &SearchOptions,
-    ) -> Result<I::Output<Generation>, SessionError> {
+    ) -> Result<I::Output<Generation>, Error> {
         let sources = input.asked();
-        let results: Vec<Option<Result<Generation, SessionError>>> = vec![None; sources.len()];
+        let results: Vec<Option<Result<Generation, Error>>> = vec![None; sources.len()];
         let results = Mutex::new(results);
         // The longest first, so that no slot is left over with a long source at the end.
         let mut indices: Vec<usize> = (0..sources.len()).collect();
@@ -332,13 +325,14 @@ impl Engine {
             match self.generate_left(&left, &indices, options, &results) {
                 Ok(()) => break,
                 // The others are run again without it.
-                Err(SessionError::Source { index, error }) => {
-                    let index = indices[index];
+                Err(error) => {
+                    let Some(index) = error.index().map(|index| indices[index]) else {
+                        return Err(error);
+                    };
                     let mut results = lock(&results);
-                    results[index] = Some(Err(SessionError::Source { index, error }));
+                    results[index] = Some(Err(error.with_index(index)));
                     indices.retain(|&index| results[index].is_none());
                 }
-                Err(error) => return Err(error),
             }
         }
         let results = results.into_inner().unwrap_or_else(PoisonError::into_inner);
@@ -353,22 +347,22 @@ impl Engine {
         sources: &[Source<'_>],
         indices: &[usize],
         options: &SearchOptions,
-        results: &Mutex<Vec<Option<Result<Generation, SessionError>>>>,
-    ) -> Result<(), SessionError> {
-        let failed = |source: usize, error| {
+        results: &Mutex<Vec<Option<Result<Generation, Error>>>>,
+    ) -> Result<(), Error> {
+        let failed = |source: usize, error: Error| {
             let index = indices[source];
-            lock(results)[index] = Some(Err(SessionError::Source { index, error }));
+            lock(results)[index] = Some(Err(error.with_index(index)));
         };
         let on_event = |event: Event<'_>| {
             match event {
-                Event::Refused { source, error: SessionError::Source { error, .. } } => {
-                    failed(source, self.of_model(error));
+                Event::Refused { source, error } => {
+                    failed(source, self.of_model(error.clone()));
                     return ControlFlow::Break(Stop::Source);
                 }
                 Event::Done(done) if done.finish == Finish::NotFinite => {
                     let chosen = done.hypotheses().next().map_or(0, |best| best.tokens.len());
                     let position = 1 + sources[done.source].prefix.len() + chosen;
-                    failed(done.source, SourceError::NotFinite { position });
+                    failed(done.source, Error::not_finite_scores(position));
                 }
                 Event::Done(done) => {
                     let found = Generation::new(done.finish, done.hypotheses());
@@ -382,14 +376,15 @@ impl Engine {
     }
 
     /// The error of a source that is longer than the model reads names the positions of the model, not of the plan.
-    pub(super) fn of_model(&self, error: &SourceError) -> SourceError {
-        match error {
-            SourceError::BeyondPlan { limit, found, .. } if self.limits.is_none() => {
-                let positions = self.positions(Side::Encoder);
-                SourceError::BeyondPlan { limit, expected_at_most: positions, found: *found }
-            }
-            error => error.clone(),
+    pub(super) fn of_model(&self, mut error: Error) -> Error {
+        if let Error::BeyondLimit { operand: "source_tokens", limit: None, expected, .. } =
+            &mut error
+            && self.limits.is_none()
+        {
+            let positions = self.positions(Side::Encoder);
+            *expected = ErrorValue::at_most_of_model(positions);
         }
+        error
     }
 
     fn positions(&self, side: Side) -> usize {
@@ -426,7 +421,7 @@ impl Engine {
         sources: &[Source<'_>],
         options: &SearchOptions,
         on_event: &(dyn Fn(Event<'_>) -> A + Sync),
-    ) -> Result<DecodeStats, SessionError> {
+    ) -> Result<DecodeStats, Error> {
         self.with_fitted(sources, options, |sources, options, work| {
             self.take(work)?.generate(sources, options, on_event)
         })
@@ -500,8 +495,8 @@ impl Engine {
     /// requests, or a loop of the caller. The session has the content of its last call.
     ///
     /// # Errors
-    /// As [`Plan::new`]; the system [cannot allocate](SessionError::OutOfMemory) the session; one slot has [more
-    /// bytes](SessionError::BytesBeyondLimit) than the engine may plan; the call is [made inside](SessionError::InUse) of
+    /// As [`Plan::new`]; the system [cannot allocate](Error::OutOfMemory) the session; one slot has [more
+    /// bytes](Error::BeyondLimit) than the engine may plan; the call is [made inside](Error::InvalidInput) of
     /// another one for which it would wait.
     ///
     /// ```
@@ -516,7 +511,7 @@ impl Engine {
     ///     session.encode(&[&[6, 11, 0]], &mut source)?;
     ///     let hypothesis = session.start(source[0])?;
     ///     let token = session.model().config().tokens.decoder_start.unwrap_or(0);
-    ///     Ok::<_, simdformer::SessionError>(session.step(&[StepRow { hypothesis, token }])?.to_vec())
+    ///     Ok::<_, simdformer::Error>(session.step(&[StepRow { hypothesis, token }])?.to_vec())
     /// })??;
     /// assert!(logits.iter().any(|logit| logit.is_finite()));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -525,7 +520,7 @@ impl Engine {
         &self,
         work: &Workload,
         run: impl FnOnce(&mut Session<'static>) -> R,
-    ) -> Result<R, SessionError> {
+    ) -> Result<R, Error> {
         Ok(run(self.take(work)?.session()))
     }
 
@@ -538,14 +533,14 @@ impl Engine {
         sources: &[Source<'_>],
         options: &SearchOptions,
         run: impl FnOnce(&mut Session<'static>, &[Source<'_>], &SearchOptions) -> R,
-    ) -> Result<R, SessionError> {
+    ) -> Result<R, Error> {
         self.with_fitted(sources, options, |sources, options, work| {
             self.with_session(work, |session| run(session, sources, options))
         })
     }
 
     /// Sessions that do `work`.
-    pub(super) fn take(&self, work: &Workload) -> Result<Taken<'_>, SessionError> {
+    pub(super) fn take(&self, work: &Workload) -> Result<Taken<'_>, Error> {
         let (model, rule) = (&self.model, &self.rule);
         let sessions = rule.sessions(model, work, self.threads.count());
         let wanted = Wanted { model, rule, sessions };

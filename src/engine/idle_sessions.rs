@@ -1,9 +1,10 @@
 //! The sessions of an engine between its calls.
 
-use super::plan_rule::{PlanRule, Sessions};
+use super::plan_rule::{BYTES, PlanRule, Sessions};
+use crate::error::Error;
 use crate::generate::SessionPool;
 use crate::model::Model;
-use crate::session::{Plan, SessionError};
+use crate::session::Plan;
 use core::ops::{Deref, DerefMut};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::ThreadId;
@@ -72,9 +73,9 @@ impl IdleSessions {
     /// Sessions that do the work, planned again if those that are idle do not.
     ///
     /// # Errors
-    /// As [`SessionPool::new`]; the work has [more bytes](SessionError::BytesBeyondLimit) than the limit of the engine;
-    /// the calling thread [has the sessions](SessionError::InUse) for which it would wait.
-    pub(super) fn take(&self, wanted: &Wanted<'_>) -> Result<Taken<'_>, SessionError> {
+    /// As [`SessionPool::new`]; the work has [more bytes](Error::BeyondLimit) than the limit of the engine;
+    /// the calling thread [has the sessions](Error::InvalidInput) for which it would wait.
+    pub(super) fn take(&self, wanted: &Wanted<'_>) -> Result<Taken<'_>, Error> {
         let mut state = self.state();
         loop {
             match self.try_take(state, wanted) {
@@ -82,7 +83,9 @@ impl IdleSessions {
                 Err(waits) => state = waits,
             }
             if state.users.contains(&std::thread::current().id()) {
-                return Err(SessionError::InUse);
+                let expected =
+                    "a call outside of the callbacks of another call, whose sessions it needs";
+                return Err(Error::invalid_input("", expected, "one inside"));
             }
             state = self.returned.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
@@ -93,7 +96,7 @@ impl IdleSessions {
         &'e self,
         mut state: MutexGuard<'e, State>,
         wanted: &Wanted<'_>,
-    ) -> Result<Result<Taken<'e>, SessionError>, MutexGuard<'e, State>> {
+    ) -> Result<Result<Taken<'e>, Error>, MutexGuard<'e, State>> {
         let Wanted { model, rule, .. } = *wanted;
         if state.fixed {
             let Some(pool) = state.idle.pop() else { return Err(state) };
@@ -105,13 +108,7 @@ impl IdleSessions {
             let used = state.report.bytes - state.idle.iter().map(bytes).sum::<usize>();
             match rule.within(most.saturating_sub(used), sessions, model) {
                 Ok(fewer) => sessions = fewer,
-                Err(SessionError::BytesBeyondLimit { .. }) if used > 0 => return Err(state),
-                Err(SessionError::BytesBeyondLimit { found, .. }) => {
-                    return Ok(Err(SessionError::BytesBeyondLimit {
-                        expected_at_most: most,
-                        found,
-                    }));
-                }
+                Err(Error::BeyondLimit { operand: BYTES, .. }) if used > 0 => return Err(state),
                 Err(error) => return Ok(Err(error)),
             }
         }

@@ -1,9 +1,10 @@
 //! The rule for lengths, slots and memory: what a call needs, and the limits of the sessions that do it.
 
 use crate::config::{Config, Side};
+use crate::error::{Error, ErrorValue};
 use crate::model::Model;
-use crate::search::{SearchError, SearchLimits, SearchOptions};
-use crate::session::{Limits, Plan, SessionError};
+use crate::search::{SearchLimits, SearchOptions};
+use crate::session::{Limits, Plan};
 use simdformer_kernels::Dtype;
 
 /// The tokens of a target if neither the options nor the model set a maximum.
@@ -145,7 +146,7 @@ impl Config {
     ///
     /// # Errors
     /// As [`SearchOptions::validate`].
-    pub fn check_search(&self, options: &SearchOptions) -> Result<(), SearchError> {
+    pub fn check_search(&self, options: &SearchOptions) -> Result<(), Error> {
         options.validate(&SearchLimits {
             sentences: 1,
             sequences: options.sequences(),
@@ -156,6 +157,9 @@ impl Config {
         })
     }
 }
+
+/// The limit of bytes in an error.
+pub(super) const BYTES: &str = "bytes";
 
 /// The settings of an engine that the rule reads.
 #[derive(Clone, Debug)]
@@ -193,9 +197,9 @@ impl Sessions {
     }
 
     /// Bytes of the planned memory.
-    pub(super) fn bytes(&self, model: &Model) -> Result<usize, SessionError> {
+    pub(super) fn bytes(&self, model: &Model) -> Result<usize, Error> {
         let one = Plan::new(model, self.limits)?.bytes();
-        one.checked_mul(self.count).ok_or(SessionError::TooLarge)
+        one.checked_mul(self.count).ok_or(Error::PLAN_TOO_LARGE)
     }
 }
 
@@ -235,13 +239,13 @@ impl PlanRule {
     /// The sessions of `wanted`, with fewer slots or fewer of them if they have more than `bytes` bytes.
     ///
     /// # Errors
-    /// As [`Plan::new`]; one slot has [more bytes](SessionError::BytesBeyondLimit).
+    /// As [`Plan::new`]; one slot has [more bytes](Error::BeyondLimit).
     pub(super) fn within(
         &self,
         bytes: usize,
         mut wanted: Sessions,
         model: &Model,
-    ) -> Result<Sessions, SessionError> {
+    ) -> Result<Sessions, Error> {
         loop {
             let found = wanted.bytes(model)?;
             if found <= bytes {
@@ -256,7 +260,9 @@ impl PlanRule {
             } else if wanted.count > 1 {
                 wanted.count = wanted.count.div_ceil(2);
             } else {
-                return Err(SessionError::BytesBeyondLimit { expected_at_most: bytes, found });
+                let text = &"at most {}, which the engine may plan, for one source at a time";
+                let most = ErrorValue::new(text, [bytes, 0]);
+                return Err(Error::beyond_limit(BYTES, most, found));
             }
         }
     }

@@ -1,8 +1,8 @@
 //! What an engine is asked for, and what it gives back: one source or many, owned results.
 
+use crate::error::Error;
 use crate::generate::Source;
 use crate::search::{Finish, Hypothesis, SearchOptions};
-use crate::session::SessionError;
 
 /// A source that owns its tokens, and how its target is searched: what a service keeps of a request.
 ///
@@ -98,11 +98,11 @@ pub trait Input: sealed::Sealed {
     fn asked(&self) -> Vec<Source<'_>>;
 
     #[doc(hidden)]
-    fn output<R>(results: Results<R>) -> Result<Self::Output<R>, SessionError>;
+    fn output<R>(results: Results<R>) -> Result<Self::Output<R>, Error>;
 }
 
 /// The result of each source.
-pub(super) type Results<R> = Vec<Result<R, SessionError>>;
+pub(super) type Results<R> = Vec<Result<R, Error>>;
 
 macro_rules! one {
     ($([$($generic:tt)*] $input:ty, |$self:ident| $asked:expr;)*) => {$(
@@ -116,7 +116,7 @@ macro_rules! one {
                 vec![$asked]
             }
 
-            fn output<R>(results: Results<R>) -> Result<R, SessionError> {
+            fn output<R>(results: Results<R>) -> Result<R, Error> {
                 results.into_iter().next().expect("the result of one source")
             }
         }
@@ -191,7 +191,7 @@ macro_rules! many {
                 self.iter().map(OneOfMany::asked).collect()
             }
 
-            fn output<R>(results: Results<R>) -> Result<Results<R>, SessionError> {
+            fn output<R>(results: Results<R>) -> Result<Results<R>, Error> {
                 Ok(results)
             }
         }

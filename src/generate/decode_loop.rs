@@ -6,17 +6,13 @@ use super::request::Source;
 use super::source_queue::SourceQueue;
 use super::speculative::draft_length::DraftLength;
 use super::speculative::drafter::Drafter;
+use crate::error::Error;
 use crate::input_features::Features;
 use crate::kv::SourceId;
 use crate::memory::Buffer;
 use crate::model::IntoControlFlow;
-use crate::search::{
-    Finish, Hooks, OnToken, Search, SearchError, SearchOptions, SlotOptions, Token,
-};
-use crate::session::{
-    Inputs, Keys, LoopBuffers, Output, SOURCES_PER_CALL, Session, SessionError, SourceError,
-    StepOutput,
-};
+use crate::search::{Finish, Hooks, OnToken, Search, SearchOptions, SlotOptions, Token};
+use crate::session::{Inputs, Keys, LoopBuffers, Output, SOURCES_PER_CALL, Session, StepOutput};
 use core::cell::Cell;
 use core::ops::ControlFlow;
 use simdformer_kernels::Parallelism;
@@ -33,10 +29,10 @@ impl Session<'_> {
     /// Releases all sentences and hypotheses that the session held. Does not allocate.
     ///
     /// # Errors
-    /// Options [beyond the plan](SessionError::OptionBeyondPlan) or [invalid options](SessionError::Search); a
-    /// [source](SessionError::Source) that [`Session::check`] rejects and the caller does not skip, with its index. All of
+    /// Options [beyond the plan](Error::BeyondLimit) or [invalid options](Error::InvalidOption); a
+    /// [source](Error::index) that [`Session::check`] rejects and the caller does not skip, with its index. All of
     /// this is checked first, and such an error changes nothing. During decoding, a rule that allows no token or an error of a processor is a
-    /// [source](SessionError::Source) error too; sources that were finished before have been reported. Scores that are
+    /// [source](Error::index) error too; sources that were finished before have been reported. Scores that are
     /// NaN or `+inf` are no error: only their source ends, with [`Finish::NotFinite`].
     ///
     /// ```
@@ -82,7 +78,7 @@ impl Session<'_> {
         options: &SearchOptions,
         hooks: &mut Hooks<'_>,
         on_event: &mut dyn FnMut(Event<'_>) -> A,
-    ) -> Result<DecodeStats, SessionError> {
+    ) -> Result<DecodeStats, Error> {
         let mut on_event = |event: Event<'_>| on_event(event).answer();
         self.generate_with(sources, options, hooks, &mut on_event, None)
     }
@@ -95,7 +91,7 @@ impl Session<'_> {
         hooks: &mut Hooks<'_>,
         on_event: OnEvent<'_>,
         drafter: Option<&mut dyn Drafter>,
-    ) -> Result<DecodeStats, SessionError> {
+    ) -> Result<DecodeStats, Error> {
         self.plan.check_options(options)?;
         let mut queue = SourceQueue::new(sources, &[], 1);
         queue.check(&self.plan, options, on_event)?;
@@ -110,7 +106,7 @@ impl Session<'_> {
         hooks: &mut Hooks<'_>,
         on_event: OnEvent<'_>,
         drafter: Option<&mut dyn Drafter>,
-    ) -> Result<DecodeStats, SessionError> {
+    ) -> Result<DecodeStats, Error> {
         let mut guard = BufferGuard::new(self);
         let mut decode_loop = guard.decode_loop(options)?;
         let result = decode_loop.run(queue, hooks, on_event, drafter);
@@ -139,7 +135,7 @@ impl<'l, 's> BufferGuard<'l, 's> {
     pub(super) fn decode_loop<'g>(
         &'g mut self,
         options: &'g SearchOptions,
-    ) -> Result<DecodeLoop<'g, 's, 'g>, SessionError> {
+    ) -> Result<DecodeLoop<'g, 's, 'g>, Error> {
         let mut buffers = self.session.plan.decode_loop.split(self.buffer.floats_mut())?;
         let memory = core::mem::take(&mut buffers.search);
         let slots = core::mem::take(self.session.slots.vec_mut());
@@ -181,7 +177,7 @@ impl<'m> DecodeLoop<'_, '_, 'm> {
         hooks: &mut Hooks<'_>,
         on_event: OnEvent<'_>,
         mut drafter: Option<&mut dyn Drafter>,
-    ) -> Result<DecodeStats, SessionError> {
+    ) -> Result<DecodeStats, Error> {
         let mut counts = DecodeStats::default();
         let mut cancelled = false;
         while !cancelled {
@@ -219,7 +215,7 @@ impl<'m> DecodeLoop<'_, '_, 'm> {
         on_event: OnEvent<'_>,
         drafts: Option<(&[Source<'_>], &mut (dyn Drafter + '_))>,
         stats: &mut DecodeStats,
-    ) -> Result<bool, SessionError> {
+    ) -> Result<bool, Error> {
         let rows = self.search.rows().len();
         self.assign_slots(hooks)?;
         let drafted = match drafts {
@@ -243,7 +239,7 @@ impl<'m> DecodeLoop<'_, '_, 'm> {
         rows: usize,
         hooks: &mut Hooks<'_>,
         on_event: OnEvent<'_>,
-    ) -> Result<bool, SessionError> {
+    ) -> Result<bool, Error> {
         let scored = self.search.lines_with_logits(hooks);
         let mut scratch = if scored == 0 { None } else { self.search.lend_scratch(hooks) };
         let (search, now) = (&self.search, &self.buffers.now[..rows]);
@@ -293,19 +289,16 @@ impl<'m> DecodeLoop<'_, '_, 'm> {
     }
 
     /// Maps an error of the search about one of its slots to the source in that slot.
-    fn source_error(&self, error: SearchError) -> SessionError {
+    fn source_error(&self, error: Error) -> Error {
         match self.search.failed() {
-            Some(slot) => SessionError::Source {
-                index: self.buffers.source_of[slot as usize] as usize,
-                error: SourceError::of(error),
-            },
-            None => error.into(),
+            Some(slot) => error.with_index(self.buffers.source_of[slot as usize] as usize),
+            None => error,
         }
     }
 
     /// Encodes the next sources of the queue as far as free slots, `batch_tokens` and the other sessions allow. Returns
     /// their number.
-    fn admit(&mut self, queue: &SourceQueue<'m>) -> Result<usize, SessionError> {
+    fn admit(&mut self, queue: &SourceQueue<'m>) -> Result<usize, Error> {
         let limits = self.session.plan.limits;
         let mut indices = [NONE; SOURCES_PER_CALL];
         let mut sources = [Source::default(); SOURCES_PER_CALL];
@@ -332,7 +325,7 @@ impl<'m> DecodeLoop<'_, '_, 'm> {
         sources: &[Source<'_>],
         options: &mut dyn FnMut(usize) -> SlotOptions<'m>,
         number: &mut dyn FnMut(usize, u32) -> u32,
-    ) -> Result<usize, SessionError> {
+    ) -> Result<usize, Error> {
         let limits = self.session.plan.limits;
         let mut tokens_of: [&[u32]; SOURCES_PER_CALL] = [&[]; SOURCES_PER_CALL];
         let mut features_of = [Features::default(); SOURCES_PER_CALL];
@@ -370,7 +363,7 @@ impl<'m> DecodeLoop<'_, '_, 'm> {
         source: &Source<'_>,
         row: u32,
         options: SlotOptions<'m>,
-    ) -> Result<u32, SessionError> {
+    ) -> Result<u32, Error> {
         let slot = self.search.admit_valid(&source.request(), options)?;
         // The first step feeds the last token.
         let Some((_, prompt)) = self.search.prompt(slot).split_last() else { return Ok(slot) };
@@ -393,7 +386,7 @@ impl<'m> DecodeLoop<'_, '_, 'm> {
 
     /// Orders the rows of the search and assigns a hypothesis slot to each. The first child of a row takes the slot of its parent; each
     /// other child forks the parent.
-    pub(super) fn assign_slots(&mut self, hooks: &Hooks<'_>) -> Result<(), SessionError> {
+    pub(super) fn assign_slots(&mut self, hooks: &Hooks<'_>) -> Result<(), Error> {
         const TAKEN: u32 = u32::MAX;
         self.search.group_rows(hooks);
         let rows = self.search.rows();
@@ -416,7 +409,7 @@ impl<'m> DecodeLoop<'_, '_, 'm> {
     }
 
     /// Releases the rows without children.
-    pub(super) fn drop_rows(&mut self, stepped: usize) -> Result<(), SessionError> {
+    pub(super) fn drop_rows(&mut self, stepped: usize) -> Result<(), Error> {
         let LoopBuffers { now, before, .. } = &mut self.buffers;
         core::mem::swap(now, before);
         self.buffers.children[..stepped].fill(0);
@@ -434,7 +427,7 @@ impl<'m> DecodeLoop<'_, '_, 'm> {
     }
 
     /// Reports and releases the finished sentences. Returns whether the caller ends the whole call.
-    pub(super) fn report(&mut self, on_event: OnEvent<'_>) -> Result<bool, SessionError> {
+    pub(super) fn report(&mut self, on_event: OnEvent<'_>) -> Result<bool, Error> {
         let mut cancelled = false;
         for slot in 0..self.buffers.source_of.len() {
             let source = self.buffers.source_of[slot];
@@ -459,7 +452,7 @@ impl<'m> DecodeLoop<'_, '_, 'm> {
         &mut self,
         on_event: OnEvent<'_>,
         counts: &mut DecodeStats,
-    ) -> Result<(), SessionError> {
+    ) -> Result<(), Error> {
         for slot in 0..self.buffers.source_of.len() {
             if self.buffers.source_of[slot] != NONE {
                 self.search.stop(slot as u32)?;

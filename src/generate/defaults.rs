@@ -67,7 +67,7 @@ impl Session<'_> {
     /// [`Limits::target_tokens`](crate::Limits::target_tokens) limits the target. A target that reaches this limit
     /// finishes with [`Finish::Length`](crate::search::Finish::Length) and gets no end token. If the options have no
     /// end token, the maximum length of the plan is set instead, because a search without any end is rejected
-    /// ([`SearchError::NoEnd`](crate::search::SearchError::NoEnd)).
+    /// ([`Error::InvalidOption`](crate::Error::InvalidOption)).
     ///
     /// ```
     /// use simdformer::{Limits, Model, Session};

@@ -1,7 +1,7 @@
 //! Events of [`Session::generate`](crate::Session::generate), and the replies of the caller.
 
+use crate::error::Error;
 use crate::search::{Finish, Hypothesis, Search, Token};
-use crate::session::SessionError;
 use core::fmt;
 use core::ops::ControlFlow;
 
@@ -18,8 +18,8 @@ pub enum Event<'g> {
     Refused {
         /// Index of the source, from 0.
         source: usize,
-        /// Why it cannot be decoded: a [`SessionError::Source`](crate::SessionError::Source) with the same index.
-        error: &'g SessionError,
+        /// Why it cannot be decoded: a [`Error::index`](crate::Error::index) with the same index.
+        error: &'g Error,
     },
     /// A token of a source is final. The tokens of a source come in order.
     Token {

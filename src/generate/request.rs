@@ -1,9 +1,10 @@
 //! The sources of a request: their checks before it runs, and the language of one.
 
-use crate::input_features::Features;
+use crate::error::{Error, ErrorValue};
+use crate::input_features::{Features, tokens_and_features};
 use crate::kv::SourceId;
-use crate::search::{Request, SearchError, SearchOptions};
-use crate::session::{Plan, Session, SessionError, SourceError, StepRow, check_tokens};
+use crate::search::{Request, SearchOptions};
+use crate::session::{Plan, Session, StepRow, check_tokens};
 
 /// One source of a request.
 ///
@@ -93,7 +94,7 @@ impl Session<'_> {
     ///
     /// # Errors
     /// As [`Plan::check`].
-    pub fn check(&self, source: &Source<'_>, options: &SearchOptions) -> Result<(), SessionError> {
+    pub fn check(&self, source: &Source<'_>, options: &SearchOptions) -> Result<(), Error> {
         self.plan().check(source, options)
     }
 
@@ -105,9 +106,9 @@ impl Session<'_> {
     /// change. Does not allocate.
     ///
     /// # Errors
-    /// As [`Session::start`] and [`Session::step`]; [no languages](SessionError::NoLanguages), or one outside the
-    /// [vocabulary](SessionError::Token); a score that is NaN or `+inf`, or no
-    /// score that is [finite](SearchError::NotFinite).
+    /// As [`Session::start`] and [`Session::step`]; [no languages](Error::InvalidInput), or one outside the
+    /// [vocabulary](Error::Token); a score that is NaN or `+inf`, or no
+    /// score that is [finite](Error::NotFinite).
     ///
     /// ```
     /// use simdformer::{Limits, Model, SourceId, Session};
@@ -127,8 +128,10 @@ impl Session<'_> {
         sentence: SourceId,
         start: u32,
         languages: &[u32],
-    ) -> Result<u32, SessionError> {
-        let (&first, others) = languages.split_first().ok_or(SessionError::NoLanguages)?;
+    ) -> Result<u32, Error> {
+        let (&first, others) = languages
+            .split_first()
+            .ok_or_else(|| Error::invalid_input("languages", "at least one language", "none"))?;
         check_tokens(languages, self.model().config().target_vocab)?;
         let hypothesis = self.start(sentence)?;
         let best = self.step(&[StepRow { hypothesis, token: start }]).and_then(|logits| {
@@ -139,7 +142,7 @@ impl Session<'_> {
             });
             // Nothing is larger than NaN.
             match languages.iter().any(|&id| score(id).is_nan()) || !score(best).is_finite() {
-                true => Err(SearchError::NotFinite { sentence: 0, position: 0 }.into()),
+                true => Err(Error::not_finite_scores(1)),
                 false => Ok(best),
             }
         });
@@ -154,29 +157,30 @@ impl Plan {
     /// only a copy of the plan; the session may be in use.
     ///
     /// # Errors
-    /// The error of `generate` with this source alone: [`SessionError::OptionBeyondPlan`] or [`SessionError::Search`]
-    /// for the options, [`SessionError::Source`] with index 0 for the source.
+    /// The error of `generate` with this source alone. It has the [index](Error::index) 0 if it is about the source, and no
+    /// index if it is about `options`.
     ///
     /// ```
-    /// use simdformer::{Limits, Model, Plan, SessionError, Source, SourceError};
+    /// use simdformer::{Limits, Model, Plan, Source};
     ///
     /// let model = Model::open("models/fr-en")?;
     /// let plan = Plan::new(&model, Limits::new(4, 32, 48))?;
     /// let options = model.config().search_options();
     /// assert_eq!(plan.check(&Source::new(&[6, 11, 0]), &options), Ok(()));
     /// let refused = plan.check(&Source::new(&[]), &options);
-    /// assert_eq!(refused, Err(SessionError::Source { index: 0, error: SourceError::Empty }));
+    /// let text = "source 0: expected at least one token, found none";
+    /// assert_eq!(refused.unwrap_err().to_string(), text);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn check(&self, source: &Source<'_>, options: &SearchOptions) -> Result<(), SessionError> {
+    pub fn check(&self, source: &Source<'_>, options: &SearchOptions) -> Result<(), Error> {
         self.check_options(options)?;
         self.check_source(0, source, options)
     }
 
     /// An error of the options, whatever the sources are.
-    pub(crate) fn check_options(&self, options: &SearchOptions) -> Result<(), SessionError> {
+    pub(crate) fn check_options(&self, options: &SearchOptions) -> Result<(), Error> {
         self.check_decodes()?;
-        options.validate(&self.search).map_err(|error| self.option_error(error))
+        options.validate(&self.search).map_err(|error| self.of_plan(error))
     }
 
     /// Checks the source of index `index` under valid options.
@@ -185,10 +189,10 @@ impl Plan {
         index: usize,
         source: &Source<'_>,
         options: &SearchOptions,
-    ) -> Result<(), SessionError> {
+    ) -> Result<(), Error> {
         match &source.features {
             Some(_) if !source.tokens.is_empty() => {
-                return Err(SessionError::Source { index, error: SourceError::TokensAndFeatures });
+                return Err(tokens_and_features().with_index(index));
             }
             Some(features) => self.check_features(index, features)?,
             None => self.check_tokens(index, source.tokens)?,
@@ -202,43 +206,27 @@ impl Plan {
         index: usize,
         source: &Source<'_>,
         options: &SearchOptions,
-    ) -> Result<(), SessionError> {
+    ) -> Result<(), Error> {
         if let Some(own) = source.options {
-            own.validate(&self.search).map_err(|error| {
-                let error = SourceError::Options(self.of_plan(error));
-                SessionError::Source { index, error }
-            })?;
+            own.validate(&self.search).map_err(|error| self.of_plan(error).with_index(index))?;
         }
         let options = source.options.unwrap_or(options);
-        source.request().validate(options, &self.search).map_err(|error| {
-            let error = SourceError::of(error);
-            SessionError::Source { index, error }
-        })
+        let request = source.request();
+        request
+            .validate(options, &self.search)
+            .map_err(|error| self.of_plan(error).with_index(index))
     }
 
     /// Names the limit in an error of the search as in the limits of the plan.
-    fn of_plan(&self, mut error: SearchError) -> SearchError {
-        if let SearchError::BeyondLimit { limit, .. } = &mut error {
-            *limit = self.limit_of(limit).0;
+    pub(super) fn of_plan(&self, mut error: Error) -> Error {
+        if let Error::BeyondLimit { limit: Some(limit), expected, .. } = &mut error {
+            *limit = match limit.0 {
+                "sequences" => ("beams", self.limits.beams),
+                "max_target_length" => ("target_tokens", self.limits.target_tokens),
+                _ => *limit,
+            };
+            *expected = ErrorValue::at_most_planned(expected.number().unwrap_or_default());
         }
         error
-    }
-
-    /// The name and the value of a limit of the search in the limits of the plan.
-    fn limit_of(&self, limit: &'static str) -> (&'static str, usize) {
-        match limit {
-            "sequences" => ("beams", self.limits.beams),
-            "max_target_length" => ("target_tokens", self.limits.target_tokens),
-            other => (other, self.limits.end_tokens),
-        }
-    }
-
-    /// Converts an error of the search about its options into the limits of the plan.
-    pub(super) fn option_error(&self, error: SearchError) -> SessionError {
-        let SearchError::BeyondLimit { setting, limit, expected_at_most, found } = error else {
-            return error.into();
-        };
-        let (limit, planned) = self.limit_of(limit);
-        SessionError::OptionBeyondPlan { option: setting, limit, planned, expected_at_most, found }
     }
 }

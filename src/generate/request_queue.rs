@@ -3,9 +3,10 @@
 use super::decode_loop::{BufferGuard, DecodeLoop, NONE};
 use super::event::{DecodeStats, Event, Stop};
 use super::request::Source;
+use crate::error::Error;
 use crate::kv::HypothesisId;
 use crate::search::{Hooks, SearchOptions, SlotOptions};
-use crate::session::{SOURCES_PER_CALL, Session, SessionError, SourceError};
+use crate::session::{SOURCES_PER_CALL, Session};
 use core::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -46,7 +47,7 @@ pub trait RequestQueue {
     /// belongs to the loop, and the handle is no longer valid. Of the source's other hypothesis slots the search takes as
     /// many as it has sequences. The source stays encoded after the request's
     /// [`Event::Done`], for example for another attempt with other options, until the queue
-    /// [releases](Session::release_sentence) it. A request with an [unknown](SessionError::UnknownHypothesis) hypothesis
+    /// [releases](Session::release_sentence) it. A request with an [unknown](Error::InvalidHandle) hypothesis
     /// is refused.
     ///
     /// A service can encode a source once for several requests, ask the model about it first
@@ -61,9 +62,9 @@ pub trait RequestQueue {
 
     /// The first request that waits does not pass [`Plan::check`](crate::Plan::check), or has features or tokens that
     /// the plan does not fit. It no longer waits; the others go on. The index of the
-    /// [error](SessionError::Source) is the number of the request: how many were admitted or refused before it in this
+    /// [error](Error::index) is the number of the request: how many were admitted or refused before it in this
     /// call of [`serve`](Session::serve).
-    fn refused(&mut self, error: SessionError);
+    fn refused(&mut self, error: Error);
 
     /// Whether the request in this slot is no longer wanted. It ends at the next step with
     /// [`Finish::Stopped`](crate::search::Finish::Stopped). Called before each step for each request that is decoded.
@@ -88,17 +89,15 @@ impl Session<'_> {
     /// Releases all sentences and hypotheses that the session held. Does not allocate.
     ///
     /// # Errors
-    /// Options [beyond the plan](SessionError::OptionBeyondPlan) or [invalid options](SessionError::Search), checked
-    /// first. An error of a processor is a [source](SessionError::Source) error whose index is the number of the request,
+    /// Options [beyond the plan](Error::BeyondLimit) or [invalid options](Error::InvalidOption), checked
+    /// first. An error of a processor is a [source](Error::index) error whose index is the number of the request,
     /// as in [`refused`](RequestQueue::refused), and ends the call: requests that are being decoded get no further event.
     /// A request that does not fit is no error of the call, but [refused](RequestQueue::refused).
     ///
     /// ```
     /// use core::ops::ControlFlow;
     /// use simdformer::search::Hooks;
-    /// use simdformer::{
-    ///     DecodeStats, Event, Limits, Model, RequestQueue, Session, SessionError, Source, Stop,
-    /// };
+    /// use simdformer::{DecodeStats, Error, Event, Limits, Model, RequestQueue, Session, Source, Stop};
     ///
     /// /// Requests in the order of their arrival; the results are printed by the name of the request.
     /// #[derive(Default)]
@@ -124,7 +123,7 @@ impl Session<'_> {
     ///             self.active[slot as usize] = Some(name);
     ///         }
     ///     }
-    ///     fn refused(&mut self, _: SessionError) {
+    ///     fn refused(&mut self, _: Error) {
     ///         self.waiting.remove(0);
     ///         self.refused += 1;
     ///     }
@@ -156,7 +155,7 @@ impl Session<'_> {
         queue: &mut dyn RequestQueue,
         options: &SearchOptions,
         hooks: &mut Hooks<'_>,
-    ) -> Result<DecodeStats, SessionError> {
+    ) -> Result<DecodeStats, Error> {
         self.plan.check_options(options)?;
         let mut guard = BufferGuard::new(self);
         let mut decode_loop = guard.decode_loop(options)?;
@@ -172,7 +171,7 @@ impl DecodeLoop<'_, '_, '_> {
         &mut self,
         queue: &mut dyn RequestQueue,
         hooks: &mut Hooks<'_>,
-    ) -> Result<DecodeStats, SessionError> {
+    ) -> Result<DecodeStats, Error> {
         let mut stats = DecodeStats::default();
         // Requests that were admitted or refused.
         let mut taken = 0;
@@ -216,11 +215,11 @@ impl DecodeLoop<'_, '_, '_> {
     }
 
     /// Replaces the slot in an error by the number of its request, of `taken` so far.
-    fn request_error(&self, error: SessionError, taken: usize) -> SessionError {
-        let SessionError::Source { index: slot, error } = error else { return error };
+    fn request_error(&self, error: Error, taken: usize) -> Error {
+        let Some(slot) = error.index() else { return error };
         // A request is decoded for fewer steps than 2^32 others need, so the lower half of its number determines it.
         let back = (taken as u32).wrapping_sub(self.buffers.request_of[slot]);
-        SessionError::Source { index: taken - back as usize, error }
+        error.with_index(taken - back as usize)
     }
 
     /// Admits or refuses requests that wait, and counts them in `taken`. Returns whether to call it again.
@@ -228,7 +227,7 @@ impl DecodeLoop<'_, '_, '_> {
         &mut self,
         queue: &mut dyn RequestQueue,
         taken: &mut usize,
-    ) -> Result<bool, SessionError> {
+    ) -> Result<bool, Error> {
         let free = self.buffers.source_of.iter().filter(|&&slot| slot == NONE).count();
         let free = free.min(SOURCES_PER_CALL);
         if free == 0 {
@@ -253,7 +252,8 @@ impl DecodeLoop<'_, '_, '_> {
             let plan = &self.session.plan;
             let checked = match (source.options, hypothesis) {
                 (Some(_), _) => {
-                    Err(SessionError::Source { index: *taken, error: SourceError::LentOptions })
+                    let expected = "a request without options, which the queue shares";
+                    Err(Error::invalid_input("", expected, "lent options").with_index(*taken))
                 }
                 (None, None) => plan.check_source(*taken, &own, self.options),
                 (None, Some(hypothesis)) => {

@@ -4,9 +4,10 @@ use super::event::{DecodeStats, Event, Stop};
 use super::request::Source;
 use super::source_queue::SourceQueue;
 use crate::cancel::Cancel;
+use crate::error::{Error, ErrorValue};
 use crate::model::{IntoControlFlow, Model};
 use crate::search::{Hooks, SearchOptions};
-use crate::session::{Limits, ModelRef, Plan, Session, SessionError, Threads};
+use crate::session::{Limits, ModelRef, Plan, Session, Threads};
 use core::cmp::Reverse;
 use core::fmt;
 use core::ops::ControlFlow;
@@ -65,7 +66,7 @@ pub struct SessionPool<'a> {
 struct Worker<'a> {
     session: Session<'a>,
     /// Of the last call.
-    result: Result<DecodeStats, SessionError>,
+    result: Result<DecodeStats, Error>,
 }
 
 /// How a call goes on. A larger number wins.
@@ -80,26 +81,27 @@ impl<'a> SessionPool<'a> {
     /// on the calling thread, in the first session, until [`set_threads`](Self::set_threads) changes that.
     ///
     /// # Errors
-    /// As [`Session::new`]; [no sessions](SessionError::ZeroLimit); more than [fit](SessionError::TooLarge) the address
+    /// As [`Session::new`]; [no sessions](Error::BeyondLimit); more than [fit](Error::OutOfMemory) the address
     /// space.
     pub fn new(
         model: impl Into<ModelRef<'a>>,
         limits: Limits,
         sessions: usize,
-    ) -> Result<Self, SessionError> {
+    ) -> Result<Self, Error> {
         let model = model.into();
         if sessions == 0 {
-            return Err(SessionError::ZeroLimit { limit: "sessions" });
+            let least = ErrorValue::at_least(1);
+            return Err(Error::beyond_limit("sessions", least, 0));
         }
         let bytes = Plan::new(&model, limits)?.bytes().checked_mul(sessions);
         if bytes.is_none_or(|bytes| isize::try_from(bytes).is_err()) {
-            return Err(SessionError::TooLarge);
+            return Err(Error::PLAN_TOO_LARGE);
         }
         let worker = |_| {
             let session = Session::new(model.clone(), limits)?;
             Ok(Worker { session, result: Ok(DecodeStats::default()) })
         };
-        let workers = (0..sessions).map(worker).collect::<Result<_, SessionError>>()?;
+        let workers = (0..sessions).map(worker).collect::<Result<_, Error>>()?;
         Ok(Self { workers, threads: Threads::Serial, order: Vec::new() })
     }
 
@@ -171,7 +173,7 @@ impl<'a> SessionPool<'a> {
         sources: &[Source<'_>],
         options: &SearchOptions,
         on_event: &(dyn Fn(Event<'_>) -> A + Sync),
-    ) -> Result<DecodeStats, SessionError> {
+    ) -> Result<DecodeStats, Error> {
         let active = self.active(sources.len());
         let mut answer = |event: Event<'_>| on_event(event).answer();
         if active == 1 {
@@ -196,7 +198,7 @@ impl<'a> SessionPool<'a> {
         options: &SearchOptions,
         active: usize,
         on_event: &(dyn Fn(Event<'_>) -> A + Sync),
-    ) -> Result<DecodeStats, SessionError> {
+    ) -> Result<DecodeStats, Error> {
         let state = AtomicU8::new(RUNNING);
         self.run(active, &|Worker { session, result }| {
             // Also if a callback panics.

@@ -2,8 +2,9 @@
 
 use super::event::{Event, OnEvent, Stop};
 use super::request::Source;
+use crate::error::Error;
 use crate::search::SearchOptions;
-use crate::session::{Plan, SessionError};
+use crate::session::Plan;
 use core::ops::ControlFlow;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -55,7 +56,7 @@ impl<'q> SourceQueue<'q> {
         plan: &Plan,
         options: &'q SearchOptions,
         on_event: OnEvent<'_>,
-    ) -> Result<(), SessionError> {
+    ) -> Result<(), Error> {
         for (source, checked) in self.sources.iter().enumerate() {
             let Err(error) = plan.check_source(source, checked, options) else { continue };
             let answer = on_event(Event::Refused { source, error: &error });

@@ -7,9 +7,10 @@ use super::blocks::{
 use super::forward::{BlockId, ForwardMode};
 use super::layer_observer::LayerObserver;
 use super::pass_input::{SourcePass, TargetPass, Workspace};
-use super::session_forward::{Inference, PassContext, PassError, StackPass, check};
+use super::session_forward::{Inference, PassContext, StackPass, check};
 use super::weights::Decoder;
 use crate::config::Side;
+use crate::error::Error;
 use crate::kv::Caches;
 
 impl Decoder {
@@ -22,7 +23,7 @@ impl Decoder {
         caches: &mut Caches<'a>,
         work: &mut Workspace<'a>,
         observer: &mut T,
-    ) -> Result<(), PassError> {
+    ) -> Result<(), Error> {
         let stack = StackPass::Decoder(pass, caches);
         let table = Some(&self.table);
         self.forward(context.0, &mut Inference::new(context, stack, table, work, observer))
@@ -33,7 +34,7 @@ impl Decoder {
         &self,
         run: &ExecContext<'_>,
         mode: &mut M,
-    ) -> Result<(), M::Error> {
+    ) -> Result<(), Error> {
         embed(run, Side::Decoder, &self.table, &self.embedding, mode)?;
         for index in 0..self.layers.len() {
             mode.layer(index, |mode| self.layer(run, index, mode))?;
@@ -53,7 +54,7 @@ impl Decoder {
         run: &ExecContext<'_>,
         index: usize,
         mode: &mut M,
-    ) -> Result<(), M::Error> {
+    ) -> Result<(), Error> {
         let layer = &self.layers[index];
         self_attention(run, &layer.self_attention, index, mode)?;
         cross_attention(run, &layer.cross_attention, index, mode)?;
@@ -69,7 +70,7 @@ impl Decoder {
         caches: &mut Caches<'_>,
         work: &mut Workspace<'_>,
         observer: &mut T,
-    ) -> Result<(), PassError> {
+    ) -> Result<(), Error> {
         let Some(slots) = pass.slots else { return Ok(()) };
         let rows = work.x.len() / run.config.d_model;
         for (index, layer) in self.layers.iter().enumerate() {

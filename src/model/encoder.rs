@@ -4,9 +4,10 @@ use super::blocks::{ExecContext, convolve, embed, feed_forward, final_norm, self
 use super::forward::ForwardMode;
 use super::layer_observer::LayerObserver;
 use super::pass_input::{SourcePass, Workspace};
-use super::session_forward::{Inference, PassContext, PassError, StackPass};
+use super::session_forward::{Inference, PassContext, StackPass};
 use super::weights::{Bottom, Encoder};
 use crate::config::Side;
+use crate::error::Error;
 
 impl Encoder {
     /// Runs all layers over the tokens of `pass` and writes the encoder output, `[tokens, d_model]`, to `work.x`.
@@ -16,7 +17,7 @@ impl Encoder {
         pass: &SourcePass<'_>,
         work: &mut Workspace<'_>,
         observer: &mut T,
-    ) -> Result<(), PassError> {
+    ) -> Result<(), Error> {
         let table = match &self.input {
             Bottom::Table(table) => Some(table),
             Bottom::ConvFrontend(_) => None,
@@ -30,7 +31,7 @@ impl Encoder {
         &self,
         run: &ExecContext<'_>,
         mode: &mut M,
-    ) -> Result<(), M::Error> {
+    ) -> Result<(), Error> {
         match &self.input {
             Bottom::Table(table) => embed(run, Side::Encoder, table, &self.embedding, mode)?,
             Bottom::ConvFrontend(layers) => convolve(run, layers, &self.embedding, mode)?,
@@ -47,7 +48,7 @@ impl Encoder {
         run: &ExecContext<'_>,
         index: usize,
         mode: &mut M,
-    ) -> Result<(), M::Error> {
+    ) -> Result<(), Error> {
         let layer = &self.layers[index];
         self_attention(run, &layer.self_attention, index, mode)?;
         feed_forward(run, &layer.feed_forward, index, mode)

@@ -9,9 +9,10 @@
 use super::blocks::ExecContext;
 use super::pass_input::{Tokens, Workspace};
 use super::weights::{CrossAttention, FeedForward, Linear, Norm};
+use crate::error::Error;
 use crate::input_features::Features;
 use core::ops::Range;
-use simdformer_kernels::{Activation, Error as KernelError, Matrix, PostOp};
+use simdformer_kernels::{Activation, Matrix, PostOp};
 
 /// A block of a stack, with the index of its layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,19 +27,18 @@ pub(crate) enum BlockId {
 
 /// A forward pass through one stack.
 pub(crate) trait ForwardMode {
-    type Error: From<KernelError>;
-    type Ops<'b>: BlockOps<'b, Error = Self::Error>
+    type Ops<'b>: BlockOps<'b>
     where
         Self: 'b;
 
     /// The buffers and the operations of a block.
-    fn block(&mut self, id: BlockId) -> Result<(Workspace<'_>, Self::Ops<'_>), Self::Error>;
+    fn block(&mut self, id: BlockId) -> Result<(Workspace<'_>, Self::Ops<'_>), Error>;
 
     /// Is called after each block other than attention.
-    fn after(&mut self, id: BlockId) -> Result<(), Self::Error>;
+    fn after(&mut self, id: BlockId) -> Result<(), Error>;
 
     /// Is called after an attention block, whose last matrix is `output`.
-    fn after_attention(&mut self, _: BlockId, _output: &Linear) -> Result<(), Self::Error> {
+    fn after_attention(&mut self, _: BlockId, _output: &Linear) -> Result<(), Error> {
         Ok(())
     }
 
@@ -46,19 +46,17 @@ pub(crate) trait ForwardMode {
     fn layer(
         &mut self,
         index: usize,
-        f: impl FnMut(&mut Self) -> Result<(), Self::Error>,
-    ) -> Result<(), Self::Error>;
+        f: impl FnMut(&mut Self) -> Result<(), Error>,
+    ) -> Result<(), Error>;
 
     /// Projects the encoder output to the keys and values of layer `layer`, unless they are in a KV cache.
-    fn project_source(&mut self, _: &CrossAttention, _layer: usize) -> Result<(), Self::Error> {
+    fn project_source(&mut self, _: &CrossAttention, _layer: usize) -> Result<(), Error> {
         Ok(())
     }
 }
 
 /// The operations of a block. The default methods are those of a session: they save nothing.
 pub(crate) trait BlockOps<'b> {
-    type Error: From<KernelError>;
-
     fn run(&self) -> &ExecContext<'_>;
 
     /// The tokens of the pass.
@@ -73,7 +71,7 @@ pub(crate) trait BlockOps<'b> {
         projected: &[f32],
         context: &mut [f32],
         scratch: &mut [f32],
-    ) -> Result<(), Self::Error>;
+    ) -> Result<(), Error>;
 
     /// The hidden activations of some rows of the input.
     fn hidden(
@@ -82,19 +80,19 @@ pub(crate) trait BlockOps<'b> {
         input_and_rows: (&[f32], Range<usize>),
         rounded: &mut [f32],
         hidden: &mut [f32],
-    ) -> Result<(), Self::Error>;
+    ) -> Result<(), Error>;
 
     /// The end of the chunk of rows that starts with `first`, of `rows` rows: a feed-forward block stores the hidden
     /// activations of one chunk.
     fn chunk_end(&self, first: usize, rows: usize) -> usize;
 
     /// `out = norm(x)`, both `[rows, d_model]`.
-    fn norm(&mut self, norm: &Norm, x: &[f32], out: &mut [f32]) -> Result<(), Self::Error> {
+    fn norm(&mut self, norm: &Norm, x: &[f32], out: &mut [f32]) -> Result<(), Error> {
         Ok(self.run().norm(norm, x, out)?)
     }
 
     /// `x = norm(x)`; the second buffer is scratch of the same length.
-    fn norm_in_place(&mut self, norm: &Norm, [x, _]: [&mut [f32]; 2]) -> Result<(), Self::Error> {
+    fn norm_in_place(&mut self, norm: &Norm, [x, _]: [&mut [f32]; 2]) -> Result<(), Error> {
         Ok(self.run().norm_in_place(norm, x)?)
     }
 
@@ -105,7 +103,7 @@ pub(crate) trait BlockOps<'b> {
         (windows, positions): (Matrix<'_>, Option<&[f32]>),
         rounded: &mut [f32],
         (_first, x): (usize, &mut [f32]),
-    ) -> Result<(), Self::Error> {
+    ) -> Result<(), Error> {
         let post_op = match positions {
             Some(table) => PostOp::Add(Matrix::new(table, windows.rows(), second.columns())?),
             None => PostOp::None,
@@ -120,7 +118,7 @@ pub(crate) trait BlockOps<'b> {
     }
 
     /// `out += dropout(x)`.
-    fn dropout_add(&mut self, _x: &[f32], _out: &mut [f32]) -> Result<(), Self::Error> {
+    fn dropout_add(&mut self, _x: &[f32], _out: &mut [f32]) -> Result<(), Error> {
         Ok(())
     }
 }

@@ -78,7 +78,7 @@ impl<'c> LoadOptions<'c> {
         let callback = self.on_progress.as_mut();
         match callback.map(|callback| callback(Loading { tensor, done, total })) {
             None | Some(ControlFlow::Continue(())) => Ok(()),
-            Some(ControlFlow::Break(())) => Err(Error::Cancelled { progress: [done, total] }),
+            Some(ControlFlow::Break(())) => Err(Error::Cancelled { progress: Some([done, total]) }),
         }
     }
 }

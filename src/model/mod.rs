@@ -235,10 +235,8 @@ impl Model {
         let mut options = options.into();
         let (isa, why) = load_options::select_isa(options.isa)?;
         let mut fill = |role, shape: &[usize], out: &mut [f32]| {
-            fill(role, shape, out).map_err(|error| {
-                let operand = format!("the weights of {role}").into();
-                Error::Caller { operand, error }
-            })
+            fill(role, shape, out)
+                .map_err(|error| Error::of_caller(format!("the weights of {role}"), error))
         };
         let (weights, network) = Weights::from_fn(&config, isa, &mut options, &mut fill)?;
         Ok(Self::of(config, weights, network).logged(why))

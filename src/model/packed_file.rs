@@ -226,7 +226,7 @@ fn finite(
     match not_finite.or_else(|| weights.bad_scale()) {
         Some(NotFinite { role, found }) => {
             let operand = format!("{}: a weight of {role}", name()).into();
-            Err(Error::NotFinite { operand, index: None, found })
+            Err(Error::NotFinite { index: None, operand, position: None, found: Some(found) })
         }
         None => Ok(()),
     }

@@ -9,34 +9,21 @@ use super::layer_observer::LayerObserver;
 use super::pass_input::{At, Rows, SourcePass, TargetPass, Tokens, Workspace};
 use super::weights::{FeedForward, Linear, Table};
 use crate::cancel::Cancel;
+use crate::error::Error;
 use crate::input_features::Features;
 use crate::kv::Caches;
 use core::ops::Range;
-use simdformer_kernels::Error as KernelError;
 
 /// Rows of whole sentences that go through a layer in one group, for each thread: enough that the time of
 /// reading the weights is negligible, and few enough that intermediate tensors stay in an inner cache.
 const GROUP_ROWS: usize = 256;
 
-/// Why a pass ended early.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum PassError {
-    Kernel(KernelError),
-    Cancelled,
-}
-
-impl From<KernelError> for PassError {
-    fn from(error: KernelError) -> Self {
-        Self::Kernel(error)
-    }
-}
-
 /// The weights and the threads of a pass, and what cancels it.
 pub(crate) type PassContext<'s> = (&'s ExecContext<'s>, Option<&'s Cancel>);
 
 /// An error if the pass is cancelled. This is one relaxed load, so it is called for each block and each chunk of rows.
-pub(crate) fn check(cancel: Option<&Cancel>) -> Result<(), PassError> {
-    if cancel.is_some_and(Cancel::is_cancelled) { Err(PassError::Cancelled) } else { Ok(()) }
+pub(crate) fn check(cancel: Option<&Cancel>) -> Result<(), Error> {
+    if cancel.is_some_and(Cancel::is_cancelled) { Err(Error::CANCELLED) } else { Ok(()) }
 }
 
 /// The pass of one stack, with its workspace.
@@ -95,13 +82,12 @@ impl<'s, 'a, T: LayerObserver> Inference<'s, 'a, T> {
 }
 
 impl<'s, 'a, T: LayerObserver> ForwardMode for Inference<'s, 'a, T> {
-    type Error = PassError;
     type Ops<'b>
         = &'b mut InferenceOps<'s, 'a, T>
     where
         Self: 'b;
 
-    fn block(&mut self, id: BlockId) -> Result<(Workspace<'_>, Self::Ops<'_>), PassError> {
+    fn block(&mut self, id: BlockId) -> Result<(Workspace<'_>, Self::Ops<'_>), Error> {
         check(self.ops.cancel)?;
         let d = self.ops.run.config.d_model;
         let Workspace { x, h, context, qkv, hidden, scratch, frames, rounded } = self.work;
@@ -112,7 +98,7 @@ impl<'s, 'a, T: LayerObserver> ForwardMode for Inference<'s, 'a, T> {
         Ok((work, &mut self.ops))
     }
 
-    fn after(&mut self, id: BlockId) -> Result<(), PassError> {
+    fn after(&mut self, id: BlockId) -> Result<(), Error> {
         let Self { ops: InferenceOps { run, stack, observer, .. }, table, work, .. } = self;
         let rows = stack.rows();
         match id {
@@ -124,7 +110,7 @@ impl<'s, 'a, T: LayerObserver> ForwardMode for Inference<'s, 'a, T> {
         Ok(())
     }
 
-    fn after_attention(&mut self, id: BlockId, output: &Linear) -> Result<(), PassError> {
+    fn after_attention(&mut self, id: BlockId, output: &Linear) -> Result<(), Error> {
         if !T::ENABLED {
             return Ok(());
         }
@@ -149,8 +135,8 @@ impl<'s, 'a, T: LayerObserver> ForwardMode for Inference<'s, 'a, T> {
     fn layer(
         &mut self,
         _: usize,
-        mut f: impl FnMut(&mut Self) -> Result<(), PassError>,
-    ) -> Result<(), PassError> {
+        mut f: impl FnMut(&mut Self) -> Result<(), Error>,
+    ) -> Result<(), Error> {
         let all = match self.ops.stack {
             StackPass::Encoder(pass) if !T::ENABLED => pass,
             _ => return f(self),
@@ -178,8 +164,6 @@ impl<'s, 'a, T: LayerObserver> ForwardMode for Inference<'s, 'a, T> {
 }
 
 impl<'b, T: LayerObserver> BlockOps<'b> for &'b mut InferenceOps<'_, '_, T> {
-    type Error = PassError;
-
     fn run(&self) -> &ExecContext<'_> {
         self.run
     }
@@ -200,7 +184,7 @@ impl<'b, T: LayerObserver> BlockOps<'b> for &'b mut InferenceOps<'_, '_, T> {
         projected: &[f32],
         context: &mut [f32],
         scratch: &mut [f32],
-    ) -> Result<(), PassError> {
+    ) -> Result<(), Error> {
         let run = self.run;
         let attended = match (&mut self.stack, self.block) {
             (StackPass::Encoder(pass), BlockId::SelfAttention(layer)) => {
@@ -227,7 +211,7 @@ impl<'b, T: LayerObserver> BlockOps<'b> for &'b mut InferenceOps<'_, '_, T> {
         (input, rows): (&[f32], Range<usize>),
         rounded: &mut [f32],
         out: &mut [f32],
-    ) -> Result<(), PassError> {
+    ) -> Result<(), Error> {
         check(self.cancel)?;
         let d = self.run.config.d_model;
         hidden(self.run, block, &input[rows.start * d..rows.end * d], rounded, out)?;

@@ -4,12 +4,13 @@
 //! largest logit that is not banned. Kernels for this ([`simdformer_kernels::pruned_argmax`]) need a quarter to
 //! a third of the time.
 
-use super::error::SearchError;
+use super::errors::wrong_length;
 use super::logits_processors::NoSourceNgram;
 use super::options::{SearchOptions, SettingFields as _, Strategy};
 use super::processor_order::{Hooks, OnToken};
 use super::search::{NONE, Progress, Search};
 use super::slot::Slot;
+use crate::error::Error;
 use core::fmt;
 
 /// `u32::MAX`: marks a row without a best token; the caller supplies its logits instead.
@@ -123,27 +124,27 @@ impl<'a> Search<'a> {
     /// search.advance_argmax(&[2], &mut logits, hooks, None)?;
     /// let best = search.hypotheses(sentence).next().map(|hypothesis| hypothesis.tokens);
     /// assert_eq!(best, Some(&[4, 2][..]));
-    /// # Ok::<(), simdformer::search::SearchError>(())
+    /// # Ok::<(), simdformer::Error>(())
     /// ```
     ///
     /// # Errors
-    /// As [`Self::advance`]; also [`SearchError::Length`] if `best` does not have one token per row, and
-    /// [`SearchError::Token`] for a token outside the vocabulary; these two do not change the search.
+    /// As [`Self::advance`]; also [`Error::InvalidInput`] if `best` does not have one token per row, and
+    /// [`Error::Token`] for a token outside the vocabulary; these two do not change the search.
     pub fn advance_argmax(
         &mut self,
         best: &[u32],
         logits: &mut [f32],
         hooks: &mut Hooks<'_>,
         on_token: Option<OnToken<'_>>,
-    ) -> Result<Progress, SearchError> {
+    ) -> Result<Progress, Error> {
         let (expected, found) = (self.scored_rows, best.len());
         if found != expected {
-            return Err(SearchError::Length { slice: "best", expected, found });
+            return Err(wrong_length("best", expected, found));
         }
         let vocabulary = self.shape.vocabulary;
         let outside = |&&token: &&u32| token != UNDECIDED && token as usize >= vocabulary;
         if let Some(&found) = best.iter().find(outside) {
-            return Err(SearchError::Token { setting: "best", vocabulary, found });
+            return Err(Error::token("best", None, vocabulary, found));
         }
         self.advance_with(logits, Some(best), hooks, on_token, &|| false)
     }

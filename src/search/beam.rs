@@ -23,7 +23,6 @@
 //! reference fills them with copies of score -1e9, which can become hypotheses if a rule allows almost no
 //! token.)
 
-use super::error::SearchError;
 use super::options::{BeamOptions, EarlyStopping};
 use super::parallel_rows::{Prepared, normalize, prepared};
 use super::processor_order::{Hooks, Observation, Observer, OnToken, Outcome, Token};
@@ -31,6 +30,7 @@ use super::score_rows::{Shift, TopK, argmax, length_norm};
 use super::search::{ACTIVE, Finish, NONE, Search};
 use super::slot::Slot;
 use super::state::Memory;
+use crate::error::Error;
 
 impl Search<'_> {
     /// Advances every beam of a sentence by one token; `rows` holds their logits.
@@ -41,7 +41,7 @@ impl Search<'_> {
         rows: &mut [f32],
         hooks: &mut Hooks<'_>,
         on_token: &mut Option<OnToken<'_>>,
-    ) -> Result<(), SearchError> {
+    ) -> Result<(), Error> {
         self.process_beams(slot, rows, hooks)?;
         let (s, groups, width) = (slot.s, slot.groups, slot.group_width());
         self.memory.next_parent.fill(NONE);
@@ -91,7 +91,7 @@ impl Search<'_> {
         slot: Slot<'_>,
         rows: &mut [f32],
         hooks: &mut Hooks<'_>,
-    ) -> Result<(), SearchError> {
+    ) -> Result<(), Error> {
         let keep_logits = self.keeps_logits(slot, hooks);
         let vocabulary = self.shape.vocabulary;
         let first = self.memory.first_row[slot.s];

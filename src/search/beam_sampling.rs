@@ -5,12 +5,12 @@
 //! all beams, in the order of beams and of ids; a drawn continuation leaves the distribution. Each draw
 //! therefore reads only the sums of the beams, part of one row, and that row again for its new sum.
 
-use super::error::SearchError;
-use super::logits_processors::too_short;
+use super::logits_processors::first_words;
 use super::options::SampleOptions;
 use super::score_rows::{below_infinity, exp, maximum, sum_exp};
 use super::search::Search;
 use super::slot::Slot;
+use crate::error::Error;
 
 /// Scores whose mass is summed together while a draw searches for its position.
 const STRIDE: usize = 512;
@@ -24,7 +24,7 @@ impl Search<'_> {
         slot: Slot<'_>,
         sample: &SampleOptions,
         rows: &mut [f32],
-    ) -> Result<Option<usize>, SearchError> {
+    ) -> Result<Option<usize>, Error> {
         let Slot { s, first, width, .. } = slot;
         let vocabulary = self.shape.vocabulary;
         let m = &mut self.memory;
@@ -59,8 +59,7 @@ impl Search<'_> {
             }
         };
         // The masses of the beams, two words each.
-        let error = too_short(2 * beams, self.scratch);
-        let masses = self.scratch.get_mut(..2 * beams).ok_or(error)?;
+        let masses = first_words(self.scratch, 2 * beams)?;
         let (masses, _) = masses.as_chunks_mut::<2>();
         for b in live() {
             masses[b] = words(mass(&rows[range(b)], shift(b)));

@@ -5,12 +5,13 @@
 //! chosen token equals the draft token. Every rule therefore runs as often, in the same order and on the same
 //! scores as without drafts. The random number of a position depends on the position alone.
 
-use super::error::SearchError;
+use super::errors::wrong_state;
 use super::limits::tokens;
 use super::options::Strategy;
 use super::processor_order::{Hooks, OnToken};
 use super::search::{ACTIVE, Search};
 use super::slot::Slot;
+use crate::error::Error;
 
 impl Search<'_> {
     /// Proposes `proposal` as the next tokens of a sentence, for the next step. Returns how many of the tokens are
@@ -54,16 +55,16 @@ impl Search<'_> {
     /// }
     /// let best = search.hypotheses(sentence).next().map(|hypothesis| hypothesis.tokens);
     /// assert_eq!((best, steps), (Some(&[1, 2, 3, 4, 5, 6, 7, 8][..]), 3));
-    /// # Ok::<(), simdformer::search::SearchError>(())
+    /// # Ok::<(), simdformer::Error>(())
     /// ```
     ///
     /// # Errors
-    /// [`SearchError::SourceId`] for a slot that is free or finished, [`SearchError::Token`] for an id outside the
+    /// [`Error::InvalidHandle`] for a slot that is free or finished, [`Error::Token`] for an id outside the
     /// vocabulary; nothing is changed.
-    pub fn draft(&mut self, sentence: u32, proposal: &[u32]) -> Result<usize, SearchError> {
+    pub fn draft(&mut self, sentence: u32, proposal: &[u32]) -> Result<usize, Error> {
         let s = sentence as usize;
         if self.memory.phase.get(s) != Some(&ACTIVE) {
-            return Err(SearchError::SourceId { expected: "an unfinished", found: sentence });
+            return Err(wrong_state("an unfinished sentence", sentence));
         }
         tokens("draft", self.shape.vocabulary, proposal)?;
         let taken = proposal.len().min(self.draft_capacity(sentence));
@@ -133,7 +134,7 @@ impl Search<'_> {
         hooks: &mut Hooks<'_>,
         on_token: &mut Option<OnToken<'_>>,
         muted: &dyn Fn() -> bool,
-    ) -> Result<(), SearchError> {
+    ) -> Result<(), Error> {
         let places = rows.chunks_exact_mut(self.shape.vocabulary).enumerate();
         for (i, scores) in places {
             let at = slot.first * self.shape.target + self.memory.len[slot.s] as usize;

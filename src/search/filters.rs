@@ -4,25 +4,24 @@
 //! them. At least `keep` tokens always remain. Masses are compared in f32 as in the reference; the sums are
 //! f64.
 
+use crate::error::Error;
 use core::cmp::Ordering;
 
-use super::logits_processors::too_short;
+use super::logits_processors::first_words;
 use super::score_rows::{
     Shift, TopK as Best, argmax, exp, exp_f64, ln_f64, log_sum_exp, log_sum_exp_below, maximum,
     sum_exp,
 };
-use super::{Context, LogitsProcessor, SearchError};
+use super::{Context, LogitsProcessor};
 
 /// The two halves of the scratch of a filter of `n` scores, the first as f32.
-fn halves(scratch: &mut [u32], n: usize) -> Result<(&mut [f32], &mut [u32]), SearchError> {
-    let error = too_short(n.saturating_mul(2), scratch);
-    let (first, rest) = scratch.split_at_mut_checked(n).ok_or(error)?;
-    let second = rest.get_mut(..n).ok_or(error)?;
+fn halves(scratch: &mut [u32], n: usize) -> Result<(&mut [f32], &mut [u32]), Error> {
+    let (first, second) = first_words(scratch, n.saturating_mul(2))?.split_at_mut(n);
     Ok((bytemuck::cast_slice_mut(first), second))
 }
 
 /// The k-th largest score; the smallest one if there are fewer than k; `-inf` if no score remains.
-fn kth_largest(scores: &[f32], k: usize, scratch: &mut [u32]) -> Result<f32, SearchError> {
+fn kth_largest(scores: &[f32], k: usize, scratch: &mut [u32]) -> Result<f32, Error> {
     let k = k.min(scores.len());
     if k <= 1 {
         return Ok(maximum(scores));
@@ -72,12 +71,7 @@ pub struct Temperature {
 }
 
 impl LogitsProcessor for Temperature {
-    fn process(
-        &mut self,
-        _: &Context<'_>,
-        scores: &mut [f32],
-        _: &mut [u32],
-    ) -> Result<(), SearchError> {
+    fn process(&mut self, _: &Context<'_>, scores: &mut [f32], _: &mut [u32]) -> Result<(), Error> {
         /// Far below the largest f32, because beam search adds as many scores as a target has tokens.
         const LARGEST: f32 = 1e30;
         let temperature = self.temperature;
@@ -113,7 +107,7 @@ impl LogitsProcessor for TopH {
         _: &Context<'_>,
         scores: &mut [f32],
         scratch: &mut [u32],
-    ) -> Result<(), SearchError> {
+    ) -> Result<(), Error> {
         const MOST: usize = 100;
         let most = MOST.min(scores.len());
         let (values, ids) = halves(scratch, scores.len())?;
@@ -163,7 +157,7 @@ impl LogitsProcessor for TopK {
         _: &Context<'_>,
         scores: &mut [f32],
         scratch: &mut [u32],
-    ) -> Result<(), SearchError> {
+    ) -> Result<(), Error> {
         let kth = kth_largest(scores, self.k.max(self.keep), scratch)?;
         ban_where(scores, kth, |_| true);
         Ok(())
@@ -186,7 +180,7 @@ impl LogitsProcessor for TopP {
         _: &Context<'_>,
         scores: &mut [f32],
         scratch: &mut [u32],
-    ) -> Result<(), SearchError> {
+    ) -> Result<(), Error> {
         let max = maximum(scores);
         let total = sum_exp(scores, max);
         if !(total > 0.0) {
@@ -267,7 +261,7 @@ impl LogitsProcessor for MinP {
         _: &Context<'_>,
         scores: &mut [f32],
         scratch: &mut [u32],
-    ) -> Result<(), SearchError> {
+    ) -> Result<(), Error> {
         let max = maximum(scores);
         let total = sum_exp(scores, max);
         let floor = kth_largest(scores, self.keep, scratch)?;
@@ -295,7 +289,7 @@ impl LogitsProcessor for Typical {
         _: &Context<'_>,
         scores: &mut [f32],
         scratch: &mut [u32],
-    ) -> Result<(), SearchError> {
+    ) -> Result<(), Error> {
         let log_sum = log_sum_exp(scores);
         if !(log_sum > f64::NEG_INFINITY) {
             return Ok(());
@@ -348,7 +342,7 @@ fn probability_cutoff(
     scratch: &mut [u32],
     cutoff: f32,
     keep: usize,
-) -> Result<(), SearchError> {
+) -> Result<(), Error> {
     let log_sum = log_sum_exp(scores);
     let floor = kth_largest(scores, keep, scratch)?;
     ban_where(scores, floor, |score| exp((f64::from(score) - log_sum) as f32) < cutoff);
@@ -371,7 +365,7 @@ impl LogitsProcessor for Epsilon {
         _: &Context<'_>,
         scores: &mut [f32],
         scratch: &mut [u32],
-    ) -> Result<(), SearchError> {
+    ) -> Result<(), Error> {
         probability_cutoff(scores, scratch, self.epsilon as f32, self.keep)
     }
 }
@@ -392,7 +386,7 @@ impl LogitsProcessor for Eta {
         _: &Context<'_>,
         scores: &mut [f32],
         scratch: &mut [u32],
-    ) -> Result<(), SearchError> {
+    ) -> Result<(), Error> {
         let entropy = entropy(scores, log_sum_exp(scores));
         let cutoff = self.eta.min(self.eta.sqrt() * exp_f64(-entropy));
         probability_cutoff(scores, scratch, cutoff as f32, self.keep)
@@ -415,14 +409,12 @@ pub(super) fn draw(
     scores: &[f32],
     uniform: f64,
     scratch: &mut [u32],
-) -> Result<Option<(usize, f32)>, SearchError> {
+) -> Result<Option<(usize, f32)>, Error> {
     let max = maximum(scores);
     if max == f32::NEG_INFINITY {
         return Ok(None);
     }
-    let error = too_short(scores.len(), scratch);
-    let weights: &mut [f32] =
-        bytemuck::cast_slice_mut(scratch.get_mut(..scores.len()).ok_or(error)?);
+    let weights: &mut [f32] = bytemuck::cast_slice_mut(first_words(scratch, scores.len())?);
     for (weight, &score) in weights.iter_mut().zip(scores) {
         *weight = exp(score - max);
     }

@@ -1,12 +1,12 @@
 //! Greedy search and sampling: the sequences of a sentence are independent.
 
 use super::argmax::UNDECIDED;
-use super::error::SearchError;
 use super::parallel_rows::{Prepared, prepared};
 use super::processor_order::{Hooks, OnToken, Token};
 use super::score_rows::{argmax, below_infinity};
 use super::search::{Finish, NONE, Search};
 use super::slot::Slot;
+use crate::error::Error;
 
 impl Search<'_> {
     /// Appends one token to each active sequence of a sentence. `rows` holds the scores of the sentence's rows,
@@ -18,7 +18,7 @@ impl Search<'_> {
         best: Option<&[u32]>,
         hooks: &mut Hooks<'_>,
         on_token: &mut Option<OnToken<'_>>,
-    ) -> Result<(), SearchError> {
+    ) -> Result<(), Error> {
         let (s, options) = (slot.s, slot.options);
         let (target, vocabulary) = (self.shape.target, self.shape.vocabulary);
         let first = self.memory.first_row[s] as usize;
@@ -113,7 +113,7 @@ impl Search<'_> {
         place: usize,
         scores: &mut [f32],
         hooks: &mut Hooks<'_>,
-    ) -> Result<(), SearchError> {
+    ) -> Result<(), Error> {
         let (view, scratch) = self.split(slot);
         let (context, pipeline) = (view.context(place), view.pipeline());
         pipeline.restrict(&context, scores, scratch, hooks)?;

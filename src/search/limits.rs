@@ -1,7 +1,8 @@
 //! The limits of a search, and the check of its options against them, once, before the first step.
 
-use super::SearchError;
+use super::errors::beyond;
 use super::options::{BeamOptions, SearchOptions, SettingFields as _, Strategy};
+use crate::error::{Error, ErrorValue};
 
 /// The largest search that fits into the planned memory. All numbers except `end_tokens` and `source_tokens`
 /// are at least 1.
@@ -21,13 +22,17 @@ pub struct SearchLimits {
     pub source_tokens: usize,
 }
 
-fn at_least_one(setting: &'static str, found: usize) -> Result<(), SearchError> {
-    if found == 0 { Err(SearchError::Zero { setting }) } else { Ok(()) }
+fn at_least_one(setting: &'static str, found: usize) -> Result<(), Error> {
+    if found == 0 {
+        Err(Error::invalid_option(setting, ErrorValue::at_least(1), found))
+    } else {
+        Ok(())
+    }
 }
 
-fn at_most(setting: &'static str, most: usize, found: usize) -> Result<(), SearchError> {
+fn at_most(setting: &'static str, most: usize, found: usize) -> Result<(), Error> {
     if found > most {
-        Err(SearchError::TooMany { setting, expected_at_most: most, found })
+        Err(Error::invalid_option(setting, ErrorValue::at_most(most), found))
     } else {
         Ok(())
     }
@@ -35,31 +40,27 @@ fn at_most(setting: &'static str, most: usize, found: usize) -> Result<(), Searc
 
 /// As [`at_most`], where the limit `limit` gives the maximum.
 fn within(
-    limit: &'static str,
+    limit: (&'static str, usize),
     setting: &'static str,
     most: usize,
     found: usize,
-) -> Result<(), SearchError> {
-    if found > most {
-        Err(SearchError::BeyondLimit { setting, limit, expected_at_most: most, found })
-    } else {
-        Ok(())
-    }
+) -> Result<(), Error> {
+    if found > most { Err(beyond(setting, limit, most, found)) } else { Ok(()) }
 }
 
-pub(super) fn tokens(
-    setting: &'static str,
-    vocabulary: usize,
-    ids: &[u32],
-) -> Result<(), SearchError> {
+fn empty(setting: &'static str) -> Error {
+    Error::invalid_option(setting, "at least one token", "an empty sequence")
+}
+
+pub(super) fn tokens(setting: &'static str, vocabulary: usize, ids: &[u32]) -> Result<(), Error> {
     match ids.iter().find(|&&id| id as usize >= vocabulary) {
-        Some(&found) => Err(SearchError::Token { setting, vocabulary, found }),
+        Some(&found) => Err(Error::token(setting, None, vocabulary, found)),
         None => Ok(()),
     }
 }
 
 impl SearchLimits {
-    pub(super) fn validate(&self) -> Result<(), SearchError> {
+    pub(super) fn validate(&self) -> Result<(), Error> {
         at_least_one("sentences", self.sentences)?;
         at_least_one("sequences", self.sequences)?;
         at_least_one("vocabulary", self.vocabulary)?;
@@ -71,12 +72,12 @@ impl SearchOptions {
     /// Checks every setting against the limits, as [`Search::new`](super::Search::new) does.
     ///
     /// # Errors
-    /// Returns an error for the first setting that is out of range: [`SearchError::Zero`], [`SearchError::Number`],
-    /// [`SearchError::TooMany`], [`SearchError::Groups`], [`SearchError::Token`], [`SearchError::EmptySequence`],
-    /// [`SearchError::DuplicateBias`]; for one that exceeds the limits: [`SearchError::BeyondLimit`]; and for
-    /// settings with which no search could end or begin: [`SearchError::NoEnd`], [`SearchError::NoStart`],
-    /// [`SearchError::NoSpace`], [`SearchError::EverythingSuppressed`].
-    pub fn validate(&self, limits: &SearchLimits) -> Result<(), SearchError> {
+    /// Returns an error for the first setting that is out of range: [`Error::InvalidOption`], [`Error::InvalidOption`],
+    /// [`Error::InvalidOption`], [`Error::InvalidOption`], [`Error::Token`], [`Error::InvalidOption`],
+    /// [`Error::InvalidOption`]; for one that exceeds the limits: [`Error::BeyondLimit`]; and for
+    /// settings with which no search could end or begin: [`Error::InvalidOption`], [`Error::InvalidOption`],
+    /// [`Error::InvalidOption`], [`Error::InvalidOption`].
+    pub fn validate(&self, limits: &SearchLimits) -> Result<(), Error> {
         limits.validate()?;
         let vocabulary = limits.vocabulary;
         let sequences = self.num_return_sequences;
@@ -85,40 +86,53 @@ impl SearchOptions {
             Strategy::Greedy => at_most("num_return_sequences", 1, sequences)?,
             Strategy::Beam(beam) => {
                 beam.validate(sequences, vocabulary)?;
-                within("sequences", "beams", limits.sequences, beam.beams)?;
+                within(("sequences", limits.sequences), "beams", limits.sequences, beam.beams)?;
             }
             Strategy::Sample(sample) => {
                 sample.check_ranges()?;
-                within("sequences", "num_return_sequences", limits.sequences, sequences)?;
+                within(
+                    ("sequences", limits.sequences),
+                    "num_return_sequences",
+                    limits.sequences,
+                    sequences,
+                )?;
             }
         }
-        within("end_tokens", "eos", limits.end_tokens, self.eos.len())?;
+        within(("end_tokens", limits.end_tokens), "eos", limits.end_tokens, self.eos.len())?;
         let target = limits.max_target_length;
+        let limit = ("max_target_length", target);
         if let Some(most) = self.max_new_tokens {
             // The decoder start takes one token. `Search::admit` checks the length of the prefix.
             if self.max_length.is_none() {
-                within("max_target_length", "max_new_tokens", target.saturating_sub(1), most)?;
+                within(limit, "max_new_tokens", target.saturating_sub(1), most)?;
             }
         }
         if let Some(found) = self.max_length {
             if found < 2 {
-                return Err(SearchError::NoSpace { found });
+                let least = ErrorValue::new(&"at least {}, the decoder start and a token", [2, 0]);
+                return Err(Error::invalid_option("max_length", least, found));
             }
-            within("max_target_length", "max_length", target, found)?;
+            within(limit, "max_length", target, found)?;
         }
         if self.eos.is_empty() && !self.set_a_length() {
-            return Err(SearchError::NoEnd);
+            let expected = "end tokens (eos), max_new_tokens or max_length";
+            return Err(Error::invalid_option("eos", expected, "none"));
         }
         self.validate_tokens(vocabulary)?;
         if all_banned(self, vocabulary) {
-            return Err(SearchError::EverythingSuppressed);
+            let expected = "a token that may be chosen";
+            return Err(Error::invalid_option("suppress", expected, "all suppressed"));
         }
         Ok(())
     }
 
-    fn validate_tokens(&self, vocabulary: usize) -> Result<(), SearchError> {
+    fn validate_tokens(&self, vocabulary: usize) -> Result<(), Error> {
         if self.start == Self::NO_START {
-            return Err(SearchError::NoStart);
+            return Err(Error::invalid_option(
+                "start",
+                "the token that the decoder reads first (decoder_start_token_id in the configuration)",
+                "none",
+            ));
         }
         tokens("start", vocabulary, &[self.start])?;
         tokens("eos", vocabulary, &self.eos)?;
@@ -128,21 +142,22 @@ impl SearchOptions {
         tokens("begin_suppress", vocabulary, &self.begin_suppress)?;
         for word in &self.bad_words {
             if word.is_empty() {
-                return Err(SearchError::EmptySequence { setting: "bad_words" });
+                return Err(empty("bad_words"));
             }
             tokens("bad_words", vocabulary, word)?;
         }
         for (entry, (sequence, bias)) in self.sequence_bias.iter().enumerate() {
             if sequence.is_empty() {
-                return Err(SearchError::EmptySequence { setting: "sequence_bias" });
+                return Err(empty("sequence_bias"));
             }
             tokens("sequence_bias", vocabulary, sequence)?;
             if bias.is_nan() || *bias == f32::INFINITY {
-                let (setting, expected, found) = ("sequence_bias", "below +inf", f64::from(*bias));
-                return Err(SearchError::Number { setting, expected, found });
+                let expected = ErrorValue::in_range("below +inf");
+                return Err(Error::invalid_option("sequence_bias", expected, f64::from(*bias)));
             }
             if self.sequence_bias[..entry].iter().any(|(earlier, _)| earlier == sequence) {
-                return Err(SearchError::DuplicateBias { entry });
+                let found = ErrorValue::new(&"entry {}, which repeats an earlier one", [entry, 0]);
+                return Err(Error::invalid_option("sequence_bias", "one bias per sequence", found));
             }
         }
         Ok(())
@@ -150,17 +165,19 @@ impl SearchOptions {
 }
 
 impl BeamOptions {
-    fn validate(&self, sequences: usize, vocabulary: usize) -> Result<(), SearchError> {
+    fn validate(&self, sequences: usize, vocabulary: usize) -> Result<(), Error> {
         self.check_ranges()?;
         at_most("beams", vocabulary, self.beams)?;
         at_most("num_return_sequences", self.beams, sequences)?;
         if !self.beams.is_multiple_of(self.groups) {
-            return Err(SearchError::Groups { beams: self.beams, groups: self.groups });
+            let expected = ErrorValue::new(&"groups that divide {} beams", [self.beams, 0]);
+            return Err(Error::invalid_option("groups", expected, self.groups));
         }
         if let Some(sample) = &self.sample {
             sample.check_ranges()?;
             if self.groups > 1 {
-                return Err(SearchError::SampledGroups { groups: self.groups });
+                let expected = "1 group of beams for beam sampling";
+                return Err(Error::invalid_option("groups", expected, self.groups));
             }
         }
         Ok(())

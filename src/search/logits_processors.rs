@@ -4,8 +4,9 @@
 //! `processor_order.rs` (that of transformers), then the caller's processors, then the filters of [`super::filters`]. The rules
 //! receive raw logits in greedy search and sampling, and log-probabilities in beam search.
 
-use super::SearchError;
+use super::errors::too_few_words;
 use super::score_rows::log_softmax;
+use crate::error::{Error, ErrorValue};
 use core::fmt;
 
 /// The information that a processor gets with a row of scores.
@@ -31,7 +32,8 @@ pub struct Context<'c> {
 /// of transformers 5.23.
 ///
 /// ```
-/// use simdformer::search::{Context, LogitsProcessor, SearchError};
+/// use simdformer::Error;
+/// use simdformer::search::{Context, LogitsProcessor};
 ///
 /// /// Subtracts a penalty from the scores of tokens that a table marks as rare.
 /// struct Rare {
@@ -45,9 +47,9 @@ pub struct Context<'c> {
 ///         _: &Context<'_>,
 ///         scores: &mut [f32],
 ///         _: &mut [u32],
-///     ) -> Result<(), SearchError> {
+///     ) -> Result<(), Error> {
 ///         if scores.len() != self.is_rare.len() {
-///             return Err(SearchError::Processor("the table is of another vocabulary"));
+///             return Err(Error::processor("the table is of another vocabulary"));
 ///         }
 ///         for (score, &is_rare) in scores.iter_mut().zip(&self.is_rare) {
 ///             *score -= if is_rare { self.penalty } else { 0.0 };
@@ -61,7 +63,7 @@ pub struct Context<'c> {
 /// let mut scores = [0.5, 1.0, 0.0];
 /// rule.process(&context, &mut scores, &mut [])?;
 /// assert_eq!(scores, [0.5, -1.0, 0.0]);
-/// # Ok::<(), SearchError>(())
+/// # Ok::<(), Error>(())
 /// ```
 pub trait LogitsProcessor {
     /// Changes `scores`, `[vocabulary]`, of the token that follows `context.history`.
@@ -70,27 +72,27 @@ pub trait LogitsProcessor {
     /// [`Finish::NotFinite`](super::Finish::NotFinite).
     ///
     /// # Errors
-    /// An error ends the whole search: [`SearchError::Processor`] from a rule of the caller,
-    /// [`SearchError::Scratch`] if `scratch` is too short (see [`scratch_words`]), [`SearchError::NothingAllowed`]
+    /// An error ends the whole search: [`Error::Caller`] from a rule of the caller,
+    /// [`Error::InvalidInput`] if `scratch` is too short (see [`scratch_words`]), [`Error::InvalidInput`]
     /// from [`AllowedPrefix`].
     fn process(
         &mut self,
         context: &Context<'_>,
         scores: &mut [f32],
         scratch: &mut [u32],
-    ) -> Result<(), SearchError>;
+    ) -> Result<(), Error>;
 }
 
 impl<F> LogitsProcessor for F
 where
-    F: FnMut(&Context<'_>, &mut [f32], &mut [u32]) -> Result<(), SearchError>,
+    F: FnMut(&Context<'_>, &mut [f32], &mut [u32]) -> Result<(), Error>,
 {
     fn process(
         &mut self,
         context: &Context<'_>,
         scores: &mut [f32],
         scratch: &mut [u32],
-    ) -> Result<(), SearchError> {
+    ) -> Result<(), Error> {
         self(context, scores, scratch)
     }
 }
@@ -101,7 +103,7 @@ where
 /// token of the source, which must not be longer than the returned number. [`AllowedPrefix`] needs one for each
 /// score. [`TopK`](super::TopK), [`TopP`](super::TopP), [`MinP`](super::MinP), [`Typical`](super::Typical),
 /// [`Epsilon`](super::Epsilon) and [`Eta`](super::Eta) need at most two for each score. These processors return
-/// [`SearchError::Scratch`] if `scratch` is shorter. The others need none and never fail.
+/// [`Error::InvalidInput`] if `scratch` is shorter. The others need none and never fail.
 #[must_use]
 pub fn scratch_words(vocabulary: usize, max_target_length: usize) -> usize {
     vocabulary.saturating_mul(2).max(max_target_length)
@@ -112,7 +114,7 @@ pub fn scratch_words(vocabulary: usize, max_target_length: usize) -> usize {
 pub trait AllowedTokens {
     /// Calls `allow` with the ids that may come next, in one call or in several, at least one id in total. Order
     /// and duplicates do not matter; ids outside the vocabulary are ignored. If no token is allowed, the search
-    /// ends with [`SearchError::NothingAllowed`].
+    /// ends with [`Error::InvalidInput`].
     fn allowed(&mut self, context: &Context<'_>, allow: &mut dyn FnMut(&[u32]));
 }
 
@@ -122,8 +124,10 @@ impl<F: FnMut(&Context<'_>, &mut dyn FnMut(&[u32]))> AllowedTokens for F {
     }
 }
 
-pub(super) fn too_short(expected: usize, scratch: &[u32]) -> SearchError {
-    SearchError::Scratch { expected, found: scratch.len() }
+/// The first `words` words of the scratch of a processor.
+pub(super) fn first_words(scratch: &mut [u32], words: usize) -> Result<&mut [u32], Error> {
+    let found = scratch.len();
+    scratch.get_mut(..words).ok_or_else(|| too_few_words("processor scratch", words, found))
 }
 
 pub(super) fn ban(scores: &mut [f32], tokens: &[u32]) {
@@ -181,7 +185,7 @@ impl LogitsProcessor for SequenceBias<'_> {
         context: &Context<'_>,
         scores: &mut [f32],
         _: &mut [u32],
-    ) -> Result<(), SearchError> {
+    ) -> Result<(), Error> {
         for (sequence, bias) in self.entries {
             bias_sequence(context.history, scores, sequence, *bias);
         }
@@ -204,10 +208,9 @@ impl LogitsProcessor for RepetitionPenalty {
         context: &Context<'_>,
         scores: &mut [f32],
         scratch: &mut [u32],
-    ) -> Result<(), SearchError> {
+    ) -> Result<(), Error> {
         let history = context.history;
-        let error = too_short(history.len(), scratch);
-        let before = scratch.get_mut(..history.len()).ok_or(error)?;
+        let before = first_words(scratch, history.len())?;
         // Read all scores before writing any, so that a repeated token is penalized once.
         for (kept, &token) in before.iter_mut().zip(history) {
             let score = scores.get(token as usize).copied().unwrap_or(0.0);
@@ -237,7 +240,7 @@ impl LogitsProcessor for SourcePenalty {
         context: &Context<'_>,
         scores: &mut [f32],
         scratch: &mut [u32],
-    ) -> Result<(), SearchError> {
+    ) -> Result<(), Error> {
         let of_source = Context { history: context.source, ..*context };
         let penalty = (1.0 / self.penalty) as f32;
         RepetitionPenalty { penalty }.process(&of_source, scores, scratch)
@@ -275,7 +278,7 @@ impl LogitsProcessor for NoSourceNgram {
         context: &Context<'_>,
         scores: &mut [f32],
         _: &mut [u32],
-    ) -> Result<(), SearchError> {
+    ) -> Result<(), Error> {
         if self.size > 0 {
             let banned = self.banned(context.source, context.history);
             banned.for_each(|token| ban(scores, &[token]));
@@ -298,7 +301,7 @@ impl LogitsProcessor for NoRepeatNgram {
         context: &Context<'_>,
         scores: &mut [f32],
         _: &mut [u32],
-    ) -> Result<(), SearchError> {
+    ) -> Result<(), Error> {
         let history = context.history;
         if self.size == 0 || history.len() < self.size {
             return Ok(());
@@ -331,7 +334,7 @@ impl LogitsProcessor for BadWords<'_> {
         context: &Context<'_>,
         scores: &mut [f32],
         _: &mut [u32],
-    ) -> Result<(), SearchError> {
+    ) -> Result<(), Error> {
         for word in self.words {
             if !matches!(word[..], [id] if self.eos.contains(&id)) {
                 bias_sequence(context.history, scores, word, f32::NEG_INFINITY);
@@ -361,8 +364,8 @@ impl AllowedPrefix<'_> {
     /// because other rules banned the allowed tokens. This rule takes precedence over those rules.
     ///
     /// # Errors
-    /// [`SearchError::NothingAllowed`] if the function allows no token.
-    pub fn force(&mut self, context: &Context<'_>, scores: &mut [f32]) -> Result<(), SearchError> {
+    /// [`Error::InvalidInput`] if the function allows no token.
+    pub fn force(&mut self, context: &Context<'_>, scores: &mut [f32]) -> Result<(), Error> {
         let mut any = false;
         scores.fill(f32::NEG_INFINITY);
         self.tokens.allowed(context, &mut |allowed| {
@@ -373,8 +376,10 @@ impl AllowedPrefix<'_> {
     }
 }
 
-fn nothing_allowed(context: &Context<'_>) -> SearchError {
-    SearchError::NothingAllowed { sentence: context.sentence, position: context.history.len() }
+fn nothing_allowed(context: &Context<'_>) -> Error {
+    let text = &"an allowed token at position {} of the target";
+    let expected = ErrorValue::new(text, [context.history.len(), 0]);
+    Error::invalid_input("", expected, "none").with_index(context.sentence as usize)
 }
 
 impl LogitsProcessor for AllowedPrefix<'_> {
@@ -383,9 +388,8 @@ impl LogitsProcessor for AllowedPrefix<'_> {
         context: &Context<'_>,
         scores: &mut [f32],
         scratch: &mut [u32],
-    ) -> Result<(), SearchError> {
-        let error = too_short(scores.len(), scratch);
-        let before = scratch.get_mut(..scores.len()).ok_or(error)?;
+    ) -> Result<(), Error> {
+        let before = first_words(scratch, scores.len())?;
         for (kept, score) in before.iter_mut().zip(scores.iter()) {
             *kept = score.to_bits();
         }
@@ -409,12 +413,7 @@ impl LogitsProcessor for AllowedPrefix<'_> {
 pub struct RemoveInvalid;
 
 impl LogitsProcessor for RemoveInvalid {
-    fn process(
-        &mut self,
-        _: &Context<'_>,
-        scores: &mut [f32],
-        _: &mut [u32],
-    ) -> Result<(), SearchError> {
+    fn process(&mut self, _: &Context<'_>, scores: &mut [f32], _: &mut [u32]) -> Result<(), Error> {
         for score in scores {
             *score = if score.is_nan() { 0.0 } else { score.clamp(f32::MIN, f32::MAX) };
         }
@@ -430,12 +429,7 @@ pub struct Suppress<'o> {
 }
 
 impl LogitsProcessor for Suppress<'_> {
-    fn process(
-        &mut self,
-        _: &Context<'_>,
-        scores: &mut [f32],
-        _: &mut [u32],
-    ) -> Result<(), SearchError> {
+    fn process(&mut self, _: &Context<'_>, scores: &mut [f32], _: &mut [u32]) -> Result<(), Error> {
         ban(scores, self.tokens);
         Ok(())
     }
@@ -447,12 +441,7 @@ impl LogitsProcessor for Suppress<'_> {
 pub struct Renormalize;
 
 impl LogitsProcessor for Renormalize {
-    fn process(
-        &mut self,
-        _: &Context<'_>,
-        scores: &mut [f32],
-        _: &mut [u32],
-    ) -> Result<(), SearchError> {
+    fn process(&mut self, _: &Context<'_>, scores: &mut [f32], _: &mut [u32]) -> Result<(), Error> {
         log_softmax(scores);
         Ok(())
     }

@@ -8,7 +8,7 @@
 //! # The loop
 //!
 //! ```
-//! use simdformer::search::{Hooks, Request, Search, SearchError, SearchLimits, SearchOptions, words};
+//! use simdformer::search::{Hooks, Request, Search, SearchLimits, SearchOptions, words};
 //!
 //! // A model of 5 tokens that counts to 4, the end token.
 //! fn model(token: u32, logits: &mut [f32]) {
@@ -42,7 +42,7 @@
 //! let best = |ticket| search.hypotheses(ticket).next().map(|hypothesis| hypothesis.tokens);
 //! assert_eq!(best(first), Some(&[1, 2, 3, 4][..]));
 //! assert_eq!(best(second), Some(&[3, 4][..]));
-//! # Ok::<(), SearchError>(())
+//! # Ok::<(), simdformer::Error>(())
 //! ```
 //!
 //! - A [`RowInput`] is a token to feed and its `parent`: the row of the previous step that it continues. If
@@ -84,7 +84,7 @@ mod argmax;
 mod beam;
 mod beam_sampling;
 mod draft_acceptance;
-mod error;
+mod errors;
 mod filters;
 mod greedy_sampling;
 mod limits;
@@ -104,7 +104,6 @@ mod teacher_forcing;
 mod timestamps;
 
 pub use argmax::{TokenMask, UNDECIDED};
-pub use error::SearchError;
 pub use filters::*;
 pub use limits::SearchLimits;
 pub use logits_processors::*;

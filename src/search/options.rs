@@ -4,10 +4,10 @@
 //! that applies it, and its option of the command line and of Python with the help. [`Setting::all`] lists the rows. The
 //! readers, the writer, the command, the Python package and the table in `docs/models.md` are made from them.
 
-use super::SearchError;
 use super::random::uniform;
 use super::setting_field::{COUNT, Field, NUMBER, Range, field, settings};
 use super::timestamps::Timestamps;
+use crate::error::Error;
 use serde_json::Value;
 
 /// When beam search stops searching for better hypotheses. `early_stopping` of transformers.
@@ -188,7 +188,7 @@ settings! {
         ///
         /// If this and `max_length` are `None`, the limits give the maximum length. A target that reaches it finishes
         /// with [`Finish::Length`](super::Finish::Length). Without end tokens this combination is an error
-        /// ([`SearchError::NoEnd`]).
+        /// ([`Error::InvalidOption`]).
         pub max_new_tokens: Option<usize> = None
             => key("max_new_tokens").within(Range::AT_LEAST_ONE)
             .option("N", "The maximum number of new tokens (max_length, bounded by the positions of the model)");
@@ -303,7 +303,7 @@ pub(super) trait SettingFields {
     const ROWS: &'static [Setting];
 
     /// Checks the range of every number.
-    fn check_ranges(&self) -> Result<(), SearchError>;
+    fn check_ranges(&self) -> Result<(), Error>;
 
     /// Whether a rule is on that changes scores in another way than by banning tokens.
     fn change_scores(&self) -> bool;
@@ -450,8 +450,8 @@ impl Setting {
     /// Checks the range of a number.
     ///
     /// # Errors
-    /// [`SearchError::Zero`], [`SearchError::Number`].
-    pub fn check(&self, settings: &Settings) -> Result<(), SearchError> {
+    /// [`Error::InvalidOption`], [`Error::InvalidOption`].
+    pub fn check(&self, settings: &Settings) -> Result<(), Error> {
         self.range.check(self.field, (self.of)(settings))
     }
 
@@ -520,7 +520,7 @@ impl Settings {
 
 impl SearchOptions {
     /// The value of [`start`](Self::start) for a configuration without a decoder start. If the caller does not
-    /// replace it, the search returns [`SearchError::NoStart`]. It is outside every vocabulary.
+    /// replace it, the search returns [`Error::InvalidOption`]. It is outside every vocabulary.
     pub const NO_START: u32 = u32::MAX;
 
     /// Rows of one sentence that these options need: 1, the number of beams, or the number of samples.

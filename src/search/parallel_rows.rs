@@ -9,7 +9,6 @@
 use crate::fixed_thread_count::counted;
 use simdformer_kernels::Parallelism;
 
-use super::error::SearchError;
 use super::filters::{draw, most_probable};
 use super::logits_processors::Context;
 use super::options::{SearchOptions, Strategy};
@@ -18,6 +17,7 @@ use super::score_rows::{Shift, TopK, argmax, below_infinity, log_softmax, normal
 use super::search::{ACTIVE, NONE, Progress, Search};
 use super::slot::Slot;
 use super::state::{HEAD, Memory, Shape, result_words};
+use crate::error::Error;
 
 /// Maximum number of tasks per step.
 const TASKS: usize = 32;
@@ -88,7 +88,7 @@ impl<'a> Search<'a> {
     /// search.advance_on(Parallelism::Serial, &mut logits, &mut Hooks::default(), None)?;
     /// let best = search.hypotheses(sentence).next().map(|hypothesis| hypothesis.tokens);
     /// assert_eq!(best, Some(&[2][..]));
-    /// # Ok::<(), simdformer::search::SearchError>(())
+    /// # Ok::<(), simdformer::Error>(())
     /// ```
     ///
     /// # Errors
@@ -99,7 +99,7 @@ impl<'a> Search<'a> {
         logits: &mut [f32],
         hooks: &mut Hooks<'_>,
         on_token: Option<OnToken<'_>>,
-    ) -> Result<Progress, SearchError> {
+    ) -> Result<Progress, Error> {
         if let Some(mut buffers) = self.lend_scratch(hooks) {
             counted(parallelism, |parallelism| self.prepare(parallelism, logits, &mut buffers));
             self.take_back(buffers);
@@ -182,7 +182,7 @@ impl<'a> Search<'a> {
         scores: &mut [f32],
         scratch: &mut [u32],
         result: &mut [u32],
-    ) -> Result<(), SearchError> {
+    ) -> Result<(), Error> {
         let m = &self.memory;
         let s = m.row_sentence[row] as usize;
         let slot = self.slot(s);
@@ -269,12 +269,7 @@ impl<'v, 'a> View<'v, 'a> {
     }
 
     /// Applies the processors to a row if the caller has no rules.
-    fn process(
-        self,
-        place: usize,
-        scores: &mut [f32],
-        scratch: &mut [u32],
-    ) -> Result<(), SearchError> {
+    fn process(self, place: usize, scores: &mut [f32], scratch: &mut [u32]) -> Result<(), Error> {
         let (context, pipeline) = (self.context(place), self.pipeline());
         pipeline.restrict(&context, scores, scratch, &mut Hooks::default())?;
         pipeline.shape(&context, scores, scratch, &mut Hooks::default())
@@ -286,7 +281,7 @@ impl<'v, 'a> View<'v, 'a> {
         sequence: usize,
         scores: &[f32],
         scratch: &mut [u32],
-    ) -> Result<Option<(u32, Option<f32>)>, SearchError> {
+    ) -> Result<Option<(u32, Option<f32>)>, Error> {
         let (Slot { s, options, .. }, m) = (self.slot, self.memory);
         if let Strategy::Sample(sample) = &options.strategy {
             let stream = u64::from(m.stream_low[s]) | u64::from(m.stream_high[s]) << 32;

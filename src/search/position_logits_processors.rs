@@ -1,9 +1,9 @@
 //! Logits processors that depend on the position in the target: minimum lengths, forced tokens, a length penalty and
 //! tokens that are banned at one position.
 
-use super::SearchError;
 use super::logits_processors::{Context, LogitsProcessor, ban, force, saturated};
 use super::score_rows::power;
+use crate::error::Error;
 
 /// Bans end tokens while the history is shorter than a minimum. `MinLengthLogitsProcessor` of
 /// transformers.
@@ -21,7 +21,7 @@ impl LogitsProcessor for MinLength<'_> {
         context: &Context<'_>,
         scores: &mut [f32],
         _: &mut [u32],
-    ) -> Result<(), SearchError> {
+    ) -> Result<(), Error> {
         if context.history.len() < self.min_length {
             ban(scores, self.eos);
         }
@@ -45,7 +45,7 @@ impl LogitsProcessor for MinNewTokens<'_> {
         context: &Context<'_>,
         scores: &mut [f32],
         _: &mut [u32],
-    ) -> Result<(), SearchError> {
+    ) -> Result<(), Error> {
         if context.history.len().saturating_sub(context.prompt_len) < self.min_new_tokens {
             ban(scores, self.eos);
         }
@@ -67,7 +67,7 @@ impl LogitsProcessor for ForcedBos {
         context: &Context<'_>,
         scores: &mut [f32],
         _: &mut [u32],
-    ) -> Result<(), SearchError> {
+    ) -> Result<(), Error> {
         if context.history.len() == 1 {
             force(scores, &[self.token]);
         }
@@ -89,7 +89,7 @@ impl LogitsProcessor for ForcedEos<'_> {
         context: &Context<'_>,
         scores: &mut [f32],
         _: &mut [u32],
-    ) -> Result<(), SearchError> {
+    ) -> Result<(), Error> {
         if context.history.len() + 1 == context.max_length {
             force(scores, self.tokens);
         }
@@ -116,7 +116,7 @@ impl LogitsProcessor for ExponentialDecay<'_> {
         context: &Context<'_>,
         scores: &mut [f32],
         _: &mut [u32],
-    ) -> Result<(), SearchError> {
+    ) -> Result<(), Error> {
         let start = self.start.saturating_add(context.prompt_len);
         if let Some(past) = context.history.len().checked_sub(start)
             && past > 0
@@ -152,7 +152,7 @@ impl LogitsProcessor for BeginSuppress<'_> {
         context: &Context<'_>,
         scores: &mut [f32],
         _: &mut [u32],
-    ) -> Result<(), SearchError> {
+    ) -> Result<(), Error> {
         if context.history.len() == self.at {
             ban(scores, self.tokens);
         }

@@ -3,7 +3,6 @@
 use core::fmt;
 use core::ops::ControlFlow;
 
-use super::error::SearchError;
 use super::filters::{Epsilon, Eta, MinP, Temperature, TopH, TopK, TopP, Typical};
 use super::logits_processors::{
     AllowedPrefix, AllowedTokens, BadWords, Context, LogitsProcessor, NoRepeatNgram, NoSourceNgram,
@@ -13,6 +12,7 @@ use super::options::{SampleOptions, SearchOptions};
 use super::position_logits_processors::{
     BeginSuppress, ExponentialDecay, ForcedBos, ForcedEos, MinLength, MinNewTokens,
 };
+use crate::error::Error;
 
 /// A final token of a sentence: no later step changes it.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -153,7 +153,7 @@ impl ScoredRow<'_, '_> {
         &mut self,
         name: &'static str,
         rule: &mut P,
-    ) -> Result<(), SearchError> {
+    ) -> Result<(), Error> {
         rule.process(self.context, self.scores, self.scratch)?;
         self.observe(Some(name));
         Ok(())
@@ -181,7 +181,7 @@ impl Pipeline<'_> {
         scores: &mut [f32],
         scratch: &mut [u32],
         hooks: &mut Hooks<'_>,
-    ) -> Result<(), SearchError> {
+    ) -> Result<(), Error> {
         let o = self.options;
         let (entries, words, eos) = (&o.sequence_bias[..], &o.bad_words[..], &o.eos[..]);
         let mut row = ScoredRow { context, scores, scratch, observer: &mut hooks.observer };
@@ -219,7 +219,7 @@ impl Pipeline<'_> {
         scores: &mut [f32],
         scratch: &mut [u32],
         hooks: &mut Hooks<'_>,
-    ) -> Result<(), SearchError> {
+    ) -> Result<(), Error> {
         let o = self.options;
         let eos = &o.eos[..];
         let mut row = ScoredRow { context, scores, scratch, observer: &mut hooks.observer };
@@ -264,7 +264,7 @@ impl Pipeline<'_> {
         context: &Context<'_>,
         scores: &mut [f32],
         hooks: &mut Hooks<'_>,
-    ) -> Result<(), SearchError> {
+    ) -> Result<(), Error> {
         if let Some(tokens) = &mut hooks.allowed {
             AllowedPrefix { tokens: &mut **tokens }.force(context, scores)?;
         }
@@ -276,11 +276,7 @@ impl Pipeline<'_> {
 }
 
 /// Applies the filters of sampling, each of which leaves at least `keep` tokens.
-fn filter(
-    sample: &SampleOptions,
-    keep: usize,
-    row: &mut ScoredRow<'_, '_>,
-) -> Result<(), SearchError> {
+fn filter(sample: &SampleOptions, keep: usize, row: &mut ScoredRow<'_, '_>) -> Result<(), Error> {
     if sample.temperature != 1.0 {
         let temperature = sample.temperature as f32;
         row.apply("Temperature", &mut Temperature { temperature })?;

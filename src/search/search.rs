@@ -3,12 +3,13 @@
 use core::fmt;
 use core::ops::ControlFlow;
 
-use super::error::SearchError;
+use super::errors::{beyond, too_few_words, wrong_length, wrong_state};
 use super::limits::{SearchLimits, tokens};
 use super::options::{SearchOptions, Strategy};
 use super::processor_order::{Hooks, OnToken, Token};
 use super::slot::{Slot, SlotOptions, reuse_memory};
 use super::state::{Memory, MemoryRanges, Shape};
+use crate::error::{Error, ErrorValue};
 
 /// Marks a missing token, row or slot.
 pub(super) const NONE: u32 = u32::MAX;
@@ -68,30 +69,21 @@ impl Request<'_> {
     /// Does the checks of [`Search::admit`] without a search. The options must be [valid](SearchOptions::validate).
     ///
     /// # Errors
-    /// [`SearchError::PromptTooLong`], [`SearchError::Token`].
-    pub fn validate(
-        &self,
-        options: &SearchOptions,
-        limits: &SearchLimits,
-    ) -> Result<(), SearchError> {
+    /// [`Error::InvalidInput`], [`Error::Token`].
+    pub fn validate(&self, options: &SearchOptions, limits: &SearchLimits) -> Result<(), Error> {
         self.required_source(options, limits.source_tokens)?;
         self.longest(options, limits.max_target_length, limits.vocabulary).map(|_| ())
     }
 
     /// The source tokens to copy: all if the options read them, else none. An error if there are more than
     /// `capacity`.
-    fn required_source(
-        &self,
-        options: &SearchOptions,
-        capacity: usize,
-    ) -> Result<&[u32], SearchError> {
+    fn required_source(&self, options: &SearchOptions, capacity: usize) -> Result<&[u32], Error> {
         if !options.reads_source() {
             return Ok(&[]);
         }
         let (setting, limit, found) = ("source", "source_tokens", self.source.len());
         if found > capacity {
-            let expected_at_most = capacity;
-            return Err(SearchError::BeyondLimit { setting, limit, expected_at_most, found });
+            return Err(beyond(setting, (limit, capacity), capacity, found));
         }
         Ok(self.source)
     }
@@ -102,7 +94,7 @@ impl Request<'_> {
         options: &SearchOptions,
         target: usize,
         vocabulary: usize,
-    ) -> Result<usize, SearchError> {
+    ) -> Result<usize, Error> {
         tokens("prefix", vocabulary, self.prefix)?;
         tokens("forced_bos", vocabulary, self.forced_bos.as_slice())?;
         let found = self.prefix.len() + 1;
@@ -112,14 +104,19 @@ impl Request<'_> {
         if longest > target {
             let new_tokens = options.max_new_tokens.unwrap_or(1);
             let expected_at_most = target.saturating_sub(new_tokens);
-            return Err(SearchError::PromptTooLong { expected_at_most, found, new_tokens });
+            return Err(long_prompt(expected_at_most, new_tokens, found));
         }
         if found >= longest {
             let expected_at_most = longest.saturating_sub(1);
-            return Err(SearchError::PromptTooLong { expected_at_most, found, new_tokens: 1 });
+            return Err(long_prompt(expected_at_most, 1, found));
         }
         Ok(longest)
     }
+}
+
+fn long_prompt(most: usize, new_tokens: usize, found: usize) -> Error {
+    let text = &"at most {} tokens with the decoder start, to leave space for {} more";
+    Error::invalid_input("prompt", ErrorValue::new(text, [most, new_tokens]), found)
 }
 
 /// The input of one row of a step: `token` at `position`, as the continuation of row `parent` of the previous
@@ -228,9 +225,9 @@ impl fmt::Debug for Search<'_> {
 /// The number of 4-byte words that any search within the limits needs.
 ///
 /// # Errors
-/// [`SearchError::Zero`] for a limit of 0, [`SearchError::TooLarge`] if the memory cannot be addressed or an
+/// [`Error::InvalidOption`] for a limit of 0, [`Error::OutOfMemory`] if the memory cannot be addressed or an
 /// index does not fit in 32 bits.
-pub fn words(limits: &SearchLimits) -> Result<usize, SearchError> {
+pub fn words(limits: &SearchLimits) -> Result<usize, Error> {
     limits.validate()?;
     let shape = Shape::new(limits);
     // Rows, sentences, lengths and candidates (slot times vocabulary plus token) are u32.
@@ -238,9 +235,11 @@ pub fn words(limits: &SearchLimits) -> Result<usize, SearchError> {
     let rows = shape.width.checked_mul(shape.sentences);
     let small = [index, rows, Some(shape.target)];
     if small.into_iter().any(|n| n.is_none_or(|n| n >= NONE as usize)) {
-        return Err(SearchError::TooLarge);
+        return Err(Error::too_large("the memory for the limits of the search"));
     }
-    Ok(MemoryRanges::new(&shape).map_err(|_| SearchError::TooLarge)?.len())
+    Ok(MemoryRanges::new(&shape)
+        .map_err(|_| Error::too_large("the memory for the limits of the search"))?
+        .len())
 }
 
 impl<'a> Search<'a> {
@@ -248,12 +247,12 @@ impl<'a> Search<'a> {
     /// those of every sentence without [its own](Self::admit_with). Allocates a pointer for each slot.
     ///
     /// # Errors
-    /// As [`words`] and [`SearchOptions::validate`]; [`SearchError::Memory`] if `memory` is too short.
+    /// As [`words`] and [`SearchOptions::validate`]; [`Error::InvalidInput`] if `memory` is too short.
     pub fn new(
         options: &'a SearchOptions,
         limits: &SearchLimits,
         memory: &'a mut [u32],
-    ) -> Result<Self, SearchError> {
+    ) -> Result<Self, Error> {
         Self::with_slots(options, limits, memory, Vec::new())
     }
 
@@ -263,16 +262,19 @@ impl<'a> Search<'a> {
         limits: &SearchLimits,
         memory: &'a mut [u32],
         mut slots: Vec<SlotOptions<'a>>,
-    ) -> Result<Self, SearchError> {
+    ) -> Result<Self, Error> {
         let expected = words(limits)?;
         let found = memory.len();
         if found < expected {
-            return Err(SearchError::Memory { expected, found });
+            return Err(too_few_words("search memory", expected, found));
         }
         options.validate(limits)?;
         let shape = Shape::new(limits);
-        let ranges = MemoryRanges::new(&shape).map_err(|_| SearchError::TooLarge)?;
-        let mut memory = ranges.split(memory).map_err(|_| SearchError::TooLarge)?;
+        let ranges = MemoryRanges::new(&shape)
+            .map_err(|_| Error::too_large("the memory for the limits of the search"))?;
+        let mut memory = ranges
+            .split(memory)
+            .map_err(|_| Error::too_large("the memory for the limits of the search"))?;
         memory.phase.fill(VACANT);
         memory.row_count.fill(0);
         slots.clear();
@@ -304,9 +306,9 @@ impl<'a> Search<'a> {
     /// steps; [`Self::skip_prompt`] skips them.
     ///
     /// # Errors
-    /// [`SearchError::NoFreeSlot`], [`SearchError::PromptTooLong`], [`SearchError::Token`]; nothing
+    /// [`Error::InvalidInput`], [`Error::InvalidInput`], [`Error::Token`]; nothing
     /// is changed.
-    pub fn admit(&mut self, request: &Request<'_>) -> Result<u32, SearchError> {
+    pub fn admit(&mut self, request: &Request<'_>) -> Result<u32, Error> {
         self.admit_valid(request, SlotOptions::Borrowed(self.options))
     }
 
@@ -334,7 +336,7 @@ impl<'a> Search<'a> {
     /// search.advance(&mut logits, &mut Hooks::default(), None)?;
     /// // The greedy sentence has one row, the other one has two.
     /// assert_eq!(search.rows().tokens, [1, 1, 3]);
-    /// # Ok::<(), simdformer::search::SearchError>(())
+    /// # Ok::<(), simdformer::Error>(())
     /// ```
     ///
     /// # Errors
@@ -343,7 +345,7 @@ impl<'a> Search<'a> {
         &mut self,
         request: &Request<'_>,
         options: impl Into<SlotOptions<'a>>,
-    ) -> Result<u32, SearchError> {
+    ) -> Result<u32, Error> {
         let options = options.into();
         options.validate(&self.limits)?;
         self.admit_valid(request, options)
@@ -354,10 +356,13 @@ impl<'a> Search<'a> {
         &mut self,
         request: &Request<'_>,
         options: SlotOptions<'a>,
-    ) -> Result<u32, SearchError> {
+    ) -> Result<u32, Error> {
         let Shape { sentences, target, vocabulary, .. } = self.shape;
         let s = self.memory.phase.iter().position(|&phase| phase == VACANT);
-        let s = s.ok_or(SearchError::NoFreeSlot { sentences })?;
+        let s = s.ok_or_else(|| {
+            let taken = ErrorValue::new(&"all {} taken", [sentences, 0]);
+            Error::invalid_input("", "a free sentence slot", taken)
+        })?;
         let prompt = request.prefix.len() + 1;
         let longest = request.longest(&options, target, vocabulary)?;
         let source = request.required_source(&options, self.shape.source)?;
@@ -393,13 +398,12 @@ impl<'a> Search<'a> {
     /// [`Self::prompt`]. The KV cache of the caller must already contain the tokens before it.
     ///
     /// # Errors
-    /// [`SearchError::SourceId`] unless the sentence is at its first row.
-    pub fn skip_prompt(&mut self, sentence: u32) -> Result<(), SearchError> {
-        let error = SearchError::SourceId { expected: "a just admitted", found: sentence };
+    /// [`Error::InvalidHandle`] unless the sentence is at its first row.
+    pub fn skip_prompt(&mut self, sentence: u32) -> Result<(), Error> {
         let s = sentence as usize;
         let m = &mut self.memory;
         if m.phase.get(s) != Some(&ACTIVE) || m.len[s] != 1 {
-            return Err(error);
+            return Err(wrong_state("a just admitted sentence", sentence));
         }
         m.len[s] = m.prompt_len[s];
         let last = m.len[s] as usize - 1;
@@ -439,8 +443,8 @@ impl<'a> Search<'a> {
     /// afterwards are unspecified.
     ///
     /// # Errors
-    /// [`SearchError::Length`] for logits of another size; then the search does not change. All other errors
-    /// ([`SearchError::NothingAllowed`], [`SearchError::Processor`] or an error that a rule of the caller returns)
+    /// [`Error::InvalidInput`] for logits of another size; then the search does not change. All other errors
+    /// ([`Error::InvalidInput`], [`Error::Caller`] or an error that a rule of the caller returns)
     /// stop every sentence with its current hypotheses, and no rows remain; [`Self::failed`] returns the sentence
     /// that caused the error. NaN or `+inf` in the logits is no error: the sentence finishes with
     /// [`Finish::NotFinite`], and the others continue.
@@ -449,7 +453,7 @@ impl<'a> Search<'a> {
         logits: &mut [f32],
         hooks: &mut Hooks<'_>,
         on_token: Option<OnToken<'_>>,
-    ) -> Result<Progress, SearchError> {
+    ) -> Result<Progress, Error> {
         self.advance_with(logits, None, hooks, on_token, &|| false)
     }
 
@@ -462,15 +466,12 @@ impl<'a> Search<'a> {
         hooks: &mut Hooks<'_>,
         mut on_token: Option<OnToken<'_>>,
         muted: &dyn Fn() -> bool,
-    ) -> Result<Progress, SearchError> {
+    ) -> Result<Progress, Error> {
         let vocabulary = self.shape.vocabulary;
         self.failed = None;
         if logits.len() != self.scored_rows * vocabulary {
-            return Err(SearchError::Length {
-                slice: "logits",
-                expected: self.scored_rows * vocabulary,
-                found: logits.len(),
-            });
+            let expected = self.scored_rows * vocabulary;
+            return Err(wrong_length("logits", expected, logits.len()));
         }
         let before = self.active();
         for s in 0..self.shape.sentences {
@@ -512,11 +513,11 @@ impl<'a> Search<'a> {
     /// ignored.
     ///
     /// # Errors
-    /// [`SearchError::SourceId`] for a slot that is free or finished.
-    pub fn stop(&mut self, sentence: u32) -> Result<(), SearchError> {
+    /// [`Error::InvalidHandle`] for a slot that is free or finished.
+    pub fn stop(&mut self, sentence: u32) -> Result<(), Error> {
         let s = sentence as usize;
         if self.memory.phase.get(s) != Some(&ACTIVE) {
-            return Err(SearchError::SourceId { expected: "an unfinished", found: sentence });
+            return Err(wrong_state("an unfinished sentence", sentence));
         }
         self.end_slot(s, Finish::Stopped);
         if self.active() == 0 {
@@ -528,13 +529,10 @@ impl<'a> Search<'a> {
     /// Frees the slot of a finished sentence.
     ///
     /// # Errors
-    /// [`SearchError::SourceId`] for a slot that is free, unfinished, or stopped with rows left.
-    pub fn release(&mut self, sentence: u32) -> Result<(), SearchError> {
+    /// [`Error::InvalidHandle`] for a slot that is free, unfinished, or stopped with rows left.
+    pub fn release(&mut self, sentence: u32) -> Result<(), Error> {
         if self.finish(sentence).is_none() || self.memory.row_count[sentence as usize] != 0 {
-            return Err(SearchError::SourceId {
-                expected: "a finished (without rows)",
-                found: sentence,
-            });
+            return Err(wrong_state("a finished sentence (without rows)", sentence));
         }
         self.memory.phase[sentence as usize] = VACANT;
         self.slots[sentence as usize] = SlotOptions::Borrowed(self.options);

@@ -1,6 +1,6 @@
 //! The field of a setting: how it is read from JSON, written, and checked.
 
-use super::SearchError;
+use crate::error::{Error, ErrorValue};
 use serde_json::{Value, json};
 
 /// The valid values of a number.
@@ -38,12 +38,11 @@ impl Range {
     };
 
     /// An error, with the name of the field, if its number is outside.
-    pub(super) fn check(self, setting: &'static str, field: &dyn Field) -> Result<(), SearchError> {
-        let expected = self.expected;
+    pub(super) fn check(self, setting: &'static str, field: &dyn Field) -> Result<(), Error> {
         match field.number() {
             Some(found) if !(self.holds)(found) => Err(match field.expected() {
-                COUNT => SearchError::Zero { setting },
-                _ => SearchError::Number { setting, expected, found },
+                COUNT => Error::invalid_option(setting, ErrorValue::at_least(1), 0),
+                _ => Error::invalid_option(setting, ErrorValue::in_range(self.expected), found),
             }),
             _ => Ok(()),
         }
@@ -146,7 +145,7 @@ macro_rules! settings {
                 ..($row).needing($needs)
             },)?)*];
 
-            fn check_ranges(&self) -> Result<(), SearchError> {
+            fn check_ranges(&self) -> Result<(), Error> {
                 $($(const { ($row).range }.check(stringify!($field), &self.$field)?;)?)*
                 Ok(())
             }

@@ -1,7 +1,8 @@
 //! Teacher-forced scoring: the log-probability of a given target.
 
-use super::SearchError;
+use super::errors::wrong_length;
 use super::score_rows::log_sum_exp;
+use crate::error::Error;
 
 /// Log-probabilities of given targets, natural logarithms.
 ///
@@ -12,9 +13,9 @@ use super::score_rows::log_sum_exp;
 /// `x`; 32 terms are added in f32 before they are added to an f64 sum; and one rounding of the result.
 ///
 /// # Errors
-/// [`SearchError::Length`] for slices whose lengths do not match, [`SearchError::Token`] for a target outside
-/// the vocabulary, [`SearchError::TooLarge`] if the logits cannot be addressed: these errors write nothing.
-/// [`SearchError::NotFinite`] (sentence 0) for a row with NaN or `+inf`; `log_probabilities` may be partly
+/// [`Error::InvalidInput`] for slices whose lengths do not match, [`Error::Token`] for a target outside
+/// the vocabulary, [`Error::OutOfMemory`] if the logits cannot be addressed: these errors write nothing.
+/// [`Error::NotFinite`] (sentence 0) for a row with NaN or `+inf`; `log_probabilities` may be partly
 /// written.
 ///
 /// ```
@@ -26,18 +27,19 @@ use super::score_rows::log_sum_exp;
 /// let sum = score_targets(&logits, 2, &[0, 1], &mut log_probabilities)?;
 /// assert_eq!(log_probabilities[0], 0.0);
 /// assert!((sum - 0.5f64.ln()).abs() < 3e-6);
-/// # Ok::<(), simdformer::search::SearchError>(())
+/// # Ok::<(), simdformer::Error>(())
 /// ```
 pub fn score_targets(
     logits: &[f32],
     vocabulary: usize,
     targets: &[u32],
     log_probabilities: &mut [f32],
-) -> Result<f64, SearchError> {
+) -> Result<f64, Error> {
     let length = |slice, expected, found| {
-        if expected == found { Ok(()) } else { Err(SearchError::Length { slice, expected, found }) }
+        if expected == found { Ok(()) } else { Err(wrong_length(slice, expected, found)) }
     };
-    let expected = targets.len().checked_mul(vocabulary).ok_or(SearchError::TooLarge)?;
+    let expected =
+        targets.len().checked_mul(vocabulary).ok_or_else(|| Error::too_large("logits"))?;
     length("logits", expected, logits.len())?;
     length("log_probabilities", targets.len(), log_probabilities.len())?;
     super::limits::tokens("targets", vocabulary, targets)?;
@@ -47,7 +49,7 @@ pub fn score_targets(
     for (position, ((row, &target), out)) in rows.zip(targets).zip(log_probabilities).enumerate() {
         let log_sum = log_sum_exp(row);
         if log_sum.is_nan() || log_sum == f64::INFINITY {
-            return Err(SearchError::NotFinite { sentence: 0, position });
+            return Err(Error::not_finite_scores(position));
         }
         let score = f64::from(row[target as usize]);
         // A row of only -inf has no distribution; every token gets -inf.

@@ -1,8 +1,8 @@
 //! The timestamp rule of transcription models.
 
-use super::error::SearchError;
 use super::logits_processors::{Context, LogitsProcessor};
 use super::score_rows::{log_sum_exp, maximum};
+use crate::error::Error;
 
 /// Forces timestamps in pairs and in ascending order, and forces a timestamp where the timestamps together are
 /// more probable than any other token (Radford et al. 2022, section 4.5). `WhisperTimeStampLogitsProcessor` of
@@ -32,7 +32,7 @@ use super::score_rows::{log_sum_exp, maximum};
 /// rule.process(&context, &mut scores, &mut [])?;
 /// let allowed = (0..9).filter(|&token| scores[token] > f32::NEG_INFINITY);
 /// assert!(allowed.eq([5, 6]));
-/// # Ok::<(), simdformer::search::SearchError>(())
+/// # Ok::<(), simdformer::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timestamps {
@@ -50,7 +50,7 @@ impl LogitsProcessor for Timestamps {
         context: &Context<'_>,
         scores: &mut [f32],
         _: &mut [u32],
-    ) -> Result<(), SearchError> {
+    ) -> Result<(), Error> {
         let vocabulary = scores.len();
         let begin = (self.no_timestamps as usize).saturating_add(1);
         let (words, end) = ((self.eos as usize).min(vocabulary), begin.min(vocabulary));

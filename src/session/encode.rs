@@ -4,18 +4,17 @@
 //! anything runs, so a rejected request changes nothing.
 
 use super::buffers::SessionBuffers;
-use super::error::{SessionError, SourceError};
 use super::memory_plan::Plan;
 use super::session::{Session, check_limit};
 use super::threads::Threads;
 use crate::cancel::Cancel;
 use crate::config::Side;
-use crate::input_features::Features;
+use crate::error::{Error, ErrorValue};
+use crate::input_features::{Features, expected_features};
 use crate::kv::{Caches, SourceId};
 use crate::model::Model;
 use crate::model::layer_observer::{LayerObserver, NoObserver};
 use crate::model::pass_input::{SourcePass, Tokens, Workspace};
-use crate::model::session_forward::PassError;
 use core::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
@@ -60,7 +59,7 @@ impl<'i> Inputs<'i> {
     }
 
     /// Checks every source before anything runs.
-    fn check(self, plan: &Plan) -> Result<(), SessionError> {
+    fn check(self, plan: &Plan) -> Result<(), Error> {
         (0..self.len()).try_for_each(|index| match self {
             Self::Tokens(sources) => plan.check_tokens(index, sources[index]),
             Self::Features(sources) => plan.check_features(index, &sources[index]),
@@ -70,23 +69,22 @@ impl<'i> Inputs<'i> {
 
 impl Plan {
     /// Checks the token ids of the source of index `index`.
-    pub(crate) fn check_tokens(&self, index: usize, tokens: &[u32]) -> Result<(), SessionError> {
-        let (limit, expected_at_most) = ("source_tokens", self.limits.source_tokens);
-        let found = tokens.len();
+    pub(crate) fn check_tokens(&self, index: usize, tokens: &[u32]) -> Result<(), Error> {
+        let (most, found) = (self.limits.source_tokens, tokens.len());
         let outside = tokens.iter().position(|&id| id as usize >= self.source_vocabulary);
         let error = if let Some(bins) = self.bins {
-            SourceError::ExpectedFeatures { bins }
+            expected_features(bins)
         } else if tokens.is_empty() {
-            SourceError::Empty
-        } else if found > expected_at_most {
-            SourceError::BeyondPlan { limit, expected_at_most, found }
+            Error::invalid_input("", "at least one token", "none")
+        } else if found > most {
+            return check_limit("source_tokens", most, found)
+                .map_err(|error| error.with_index(index));
         } else if let Some(at) = outside {
-            let vocabulary = self.source_vocabulary;
-            SourceError::Token { index: at, vocabulary, found: tokens[at] }
+            Error::token("token", Some(at), self.source_vocabulary, tokens[at])
         } else {
             return Ok(());
         };
-        Err(SessionError::Source { index, error })
+        Err(error.with_index(index))
     }
 
     /// Checks the features of the source of index `index`.
@@ -94,9 +92,9 @@ impl Plan {
         &self,
         index: usize,
         features: &Features<'_>,
-    ) -> Result<(), SessionError> {
-        let error = SourceError::of_features(features, self.bins, self.limits.source_tokens);
-        error.map_or(Ok(()), |error| Err(SessionError::Source { index, error }))
+    ) -> Result<(), Error> {
+        let checked = features.check(self.bins, self.limits.source_tokens);
+        checked.map_err(|error| error.with_index(index))
     }
 }
 
@@ -106,8 +104,8 @@ impl Session<'_> {
     ///
     /// # Errors
     /// An empty or too long source or an id outside the vocabulary, with the index of the source
-    /// ([`SessionError::Source`]); more [tokens](SessionError::BeyondPlan) than planned for one call; more sources than
-    /// [free slots](SessionError::NoFreeSentence); [`sentences` of another length](SessionError::Sentences). An error
+    /// ([`Error::index`]); more [tokens](Error::BeyondLimit) than planned for one call; more sources than
+    /// [free slots](Error::BeyondLimit); [`sentences` of another length](Error::InvalidInput). An error
     /// changes nothing.
     ///
     /// ```
@@ -123,18 +121,14 @@ impl Session<'_> {
     /// assert_eq!(session.free_sentences(), 2);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn encode(
-        &mut self,
-        sources: &[&[u32]],
-        sentences: &mut [SourceId],
-    ) -> Result<(), SessionError> {
+    pub fn encode(&mut self, sources: &[&[u32]], sentences: &mut [SourceId]) -> Result<(), Error> {
         self.encode_inputs(Inputs::Tokens(sources), sentences)
     }
 
     /// As [`Session::encode`], for a model whose encoder reads features instead of token ids.
     ///
     /// # Errors
-    /// As [`Session::encode`]. A [source](SessionError::Source) is rejected if its frames have another size, its last
+    /// As [`Session::encode`]. A [source](Error::index) is rejected if its frames have another size, its last
     /// frame is incomplete, it has no frame or more than planned, a number is not finite, or the encoder reads ids.
     ///
     /// ```
@@ -163,7 +157,7 @@ impl Session<'_> {
         &mut self,
         sources: &[Features<'_>],
         sentences: &mut [SourceId],
-    ) -> Result<(), SessionError> {
+    ) -> Result<(), Error> {
         self.encode_inputs(Inputs::Features(sources), sentences)
     }
 
@@ -172,24 +166,21 @@ impl Session<'_> {
         &mut self,
         sources: Inputs<'_>,
         sentences: &mut [SourceId],
-    ) -> Result<(), SessionError> {
+    ) -> Result<(), Error> {
         self.plan.check_decodes()?;
         let limits = self.plan.limits;
         if sentences.len() != sources.len() {
-            return Err(SessionError::Sentences {
-                expected: sources.len(),
-                found: sentences.len(),
-            });
+            let text = &"{} places for the slots of all sources";
+            let expected = ErrorValue::new(text, [sources.len(), 0]);
+            return Err(Error::invalid_input("sentences", expected, sentences.len()));
         }
         sources.check(&self.plan)?;
         let tokens = sources.positions().sum();
         check_limit("batch_tokens", limits.batch_tokens, tokens)?;
         let free = self.free_sentences();
         if sources.len() > free {
-            return Err(SessionError::NoFreeSentence {
-                expected_at_most: free,
-                found: sources.len(),
-            });
+            let most = ErrorValue::new(&"at most {}, the free sentence slots", [free, 0]);
+            return Err(Error::beyond_limit("sentences", most, sources.len()));
         }
         let mut start = 0;
         while start < sources.len() {
@@ -212,7 +203,7 @@ impl Session<'_> {
         &mut self,
         sources: Inputs<'_>,
         sentences: &mut [SourceId],
-    ) -> Result<(), SessionError> {
+    ) -> Result<(), Error> {
         let mut slots = [0u32; SOURCES_PER_CALL];
         let slots = &mut slots[..sources.len()];
         let free = self.source_lens().iter().enumerate();
@@ -231,8 +222,8 @@ impl Session<'_> {
     /// embeddings. Stores nothing in the session.
     ///
     /// # Errors
-    /// [`SessionError::Source`] as in [`Session::encode`]; more sources or tokens than
-    /// [planned](SessionError::BeyondPlan). No slot needs to be free.
+    /// [`Error::index`] as in [`Session::encode`]; more sources or tokens than
+    /// [planned](Error::BeyondLimit). No slot needs to be free.
     ///
     /// ```
     /// use simdformer::{Limits, Model, Session};
@@ -251,7 +242,7 @@ impl Session<'_> {
     /// }
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn encoder_output(&mut self, sources: &[&[u32]]) -> Result<&[f32], SessionError> {
+    pub fn encoder_output(&mut self, sources: &[&[u32]]) -> Result<&[f32], Error> {
         self.encoder_output_with(Inputs::Tokens(sources), &[])
     }
 
@@ -263,7 +254,7 @@ impl Session<'_> {
     pub fn encoder_output_of_features(
         &mut self,
         sources: &[Features<'_>],
-    ) -> Result<&[f32], SessionError> {
+    ) -> Result<&[f32], Error> {
         self.encoder_output_with(Inputs::Features(sources), &[])
     }
 
@@ -277,28 +268,33 @@ impl Session<'_> {
         &mut self,
         sources: &[&[u32]],
         types: &[&[u32]],
-    ) -> Result<&[f32], SessionError> {
+    ) -> Result<&[f32], Error> {
         self.check_types(sources, types)?;
         self.encoder_output_with(Inputs::Tokens(sources), types)
     }
 
-    fn check_types(&self, sources: &[&[u32]], types: &[&[u32]]) -> Result<(), SessionError> {
+    fn check_types(&self, sources: &[&[u32]], types: &[&[u32]]) -> Result<(), Error> {
         let (expected, found) = (sources.len(), types.len());
         if expected != found {
-            return Err(SessionError::TokenTypes { expected, found });
+            let expected =
+                ErrorValue::new(&"types for the tokens of all {} sources", [expected, 0]);
+            return Err(Error::invalid_input("types", expected, found));
         }
         let known = self.model.config().token_types.max(1);
         for (index, (source, types)) in sources.iter().zip(types).enumerate() {
             let (expected, found) = (source.len(), types.len());
             let unknown = types.iter().position(|&kind| kind as usize >= known);
             let error = if expected != found {
-                SourceError::TokenTypes { expected, found }
+                let expected = ErrorValue::new(&"a type for each of {} tokens", [expected, 0]);
+                Error::invalid_input("types", expected, found)
             } else if let Some(at) = unknown {
-                SourceError::TokenType { index: at, types: known, found: types[at] }
+                let text = &"one of {} types of the model (counted from 0) for token {}";
+                let expected = ErrorValue::new(text, [known, at]);
+                Error::invalid_input("types", expected, types[at] as usize)
             } else {
                 continue;
             };
-            return Err(SessionError::Source { index, error });
+            return Err(error.with_index(index));
         }
         Ok(())
     }
@@ -307,7 +303,7 @@ impl Session<'_> {
         &mut self,
         sources: Inputs<'_>,
         types: &[&[u32]],
-    ) -> Result<&[f32], SessionError> {
+    ) -> Result<&[f32], Error> {
         let limits = self.plan.limits;
         sources.check(&self.plan)?;
         check_limit("sentences", limits.sentences, sources.len())?;
@@ -324,7 +320,7 @@ impl Session<'_> {
         sources: Inputs<'_>,
         types: &[&[u32]],
         slots: Option<&[u32]>,
-    ) -> Result<(), SessionError> {
+    ) -> Result<(), Error> {
         let Self { model, plan, buffer, threads, cancel, probe, .. } = self;
         let d = plan.d_model;
         let count: usize = sources.positions().sum();
@@ -404,7 +400,7 @@ fn run_pass<T: LayerObserver>(
     mut caches: Caches<'_>,
     mut work: Workspace<'_>,
     observer: &mut T,
-) -> Result<(), PassError> {
+) -> Result<(), Error> {
     threads.run(|parallelism| {
         let run = model.run(parallelism);
         let context = (&run, cancel.as_ref());

@@ -4,11 +4,20 @@
 //! uses slots without generation numbers. The KV slots of hypotheses are in `kv/slots.rs`.
 
 use super::buffers::SessionBuffers;
-use super::error::SessionError;
 use super::limits::Limits;
 use super::session::Session;
+use crate::error::{Error, ErrorValue};
 use crate::kv::{HypothesisId, KvSlots, SourceId, has_generation, write_generation};
 use crate::memory::Splitter;
+
+fn no_free_hypothesis(beams: usize, sentence: usize) -> Error {
+    let text = &"at most {} planned hypotheses of the sentence in slot {}";
+    Error::beyond_limit("beams", ErrorValue::new(text, [beams, sentence]), beams + 1)
+}
+
+const fn unknown(operand: &'static str, expected: &'static str, found: u32) -> Error {
+    Error::InvalidHandle { operand, expected, found, state: "is free or has another by now" }
+}
 
 impl Session<'_> {
     /// Number of free sentence slots, of [`Limits::sentences`](crate::Limits::sentences).
@@ -22,11 +31,7 @@ impl Session<'_> {
     }
 
     /// Puts a sentence of `len` tokens into the free slot `slot`.
-    pub(super) fn take_sentence(
-        &mut self,
-        slot: u32,
-        len: usize,
-    ) -> Result<SourceId, SessionError> {
+    pub(super) fn take_sentence(&mut self, slot: u32, len: usize) -> Result<SourceId, Error> {
         let generation = self.generations.allocate();
         let SessionBuffers { source_lens, sentence_generations, .. } =
             self.plan.buffers.split(self.buffer.floats_mut())?;
@@ -40,8 +45,8 @@ impl Session<'_> {
     /// A sentence can have [`crate::Limits::beams`] hypotheses at a time, in any order of start, fork and release.
     ///
     /// # Errors
-    /// An [unknown sentence](SessionError::UnknownSentence), or one that has as many hypotheses as
-    /// [planned](SessionError::NoFreeHypothesis).
+    /// An [unknown sentence](Error::InvalidHandle), or one that has as many hypotheses as
+    /// [planned](Error::BeyondLimit).
     ///
     /// ```
     /// use simdformer::{Limits, Model, SourceId, Session, StepRow};
@@ -58,25 +63,25 @@ impl Session<'_> {
     /// session.release(hypothesis)?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn start(&mut self, sentence: SourceId) -> Result<HypothesisId, SessionError> {
+    pub fn start(&mut self, sentence: SourceId) -> Result<HypothesisId, Error> {
         self.plan.check_decodes()?;
         let slot = self.start_slot(self.check_sentence(sentence)?)?;
         self.new_handle(slot)
     }
 
     /// [`Session::start`] for a taken sentence slot. Returns the hypothesis slot, without a generation number.
-    pub(crate) fn start_slot(&mut self, sentence: u32) -> Result<u32, SessionError> {
+    pub(crate) fn start_slot(&mut self, sentence: u32) -> Result<u32, Error> {
         let beams = self.plan.limits.beams;
         let hypothesis = self.kv_slots_mut()?.start(sentence as usize * beams);
-        Ok(hypothesis.ok_or(SessionError::NoFreeHypothesis { sentence, beams })? as u32)
+        Ok(hypothesis.ok_or_else(|| no_free_hypothesis(beams, sentence as usize))? as u32)
     }
 
     /// Starts a hypothesis with the tokens of `hypothesis`. Later tokens of the two are independent. Slot numbers are copied;
     /// keys and values are not.
     ///
     /// # Errors
-    /// An [unknown hypothesis](SessionError::UnknownHypothesis), or its sentence has as many hypotheses as
-    /// [planned](SessionError::NoFreeHypothesis).
+    /// An [unknown hypothesis](Error::InvalidHandle), or its sentence has as many hypotheses as
+    /// [planned](Error::BeyondLimit).
     ///
     /// ```
     /// use simdformer::{Limits, Model, SourceId, Session, StepRow};
@@ -95,33 +100,31 @@ impl Session<'_> {
     /// assert_eq!(session.hypothesis_len(second)?, 3);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn fork(&mut self, hypothesis: HypothesisId) -> Result<HypothesisId, SessionError> {
+    pub fn fork(&mut self, hypothesis: HypothesisId) -> Result<HypothesisId, Error> {
         let from = self.check_hypothesis(hypothesis)?;
         let to = self.fork_slot(from as u32)?;
         self.new_handle(to)
     }
 
     /// [`Session::fork`] of the hypothesis in slot `from`. Returns the slot of the new one.
-    pub(crate) fn fork_slot(&mut self, from: u32) -> Result<u32, SessionError> {
+    pub(crate) fn fork_slot(&mut self, from: u32) -> Result<u32, Error> {
         let from = self.check_hypothesis_slot(from)?;
         let beams = self.plan.limits.beams;
         let hypothesis = self.kv_slots_mut()?.fork(from);
-        Ok(hypothesis
-            .ok_or(SessionError::NoFreeHypothesis { sentence: (from / beams) as u32, beams })?
-            as u32)
+        Ok(hypothesis.ok_or_else(|| no_free_hypothesis(beams, from / beams))? as u32)
     }
 
     /// Ends a hypothesis and frees its slot. Hypotheses that were forked from it do not change.
     ///
     /// # Errors
-    /// An [unknown hypothesis](SessionError::UnknownHypothesis).
-    pub fn release(&mut self, hypothesis: HypothesisId) -> Result<(), SessionError> {
+    /// An [unknown hypothesis](Error::InvalidHandle).
+    pub fn release(&mut self, hypothesis: HypothesisId) -> Result<(), Error> {
         let slot = self.check_hypothesis(hypothesis)?;
         self.release_slot(slot as u32)
     }
 
     /// [`Session::release`] of the hypothesis in `slot`.
-    pub(crate) fn release_slot(&mut self, slot: u32) -> Result<(), SessionError> {
+    pub(crate) fn release_slot(&mut self, slot: u32) -> Result<(), Error> {
         let hypothesis = self.check_hypothesis_slot(slot)?;
         self.kv_slots_mut()?.release(hypothesis);
         Ok(())
@@ -130,14 +133,14 @@ impl Session<'_> {
     /// Ends a sentence and all its hypotheses.
     ///
     /// # Errors
-    /// An [unknown sentence](SessionError::UnknownSentence).
-    pub fn release_sentence(&mut self, sentence: SourceId) -> Result<(), SessionError> {
+    /// An [unknown sentence](Error::InvalidHandle).
+    pub fn release_sentence(&mut self, sentence: SourceId) -> Result<(), Error> {
         let slot = self.check_sentence(sentence)?;
         self.release_sentence_slot(slot)
     }
 
     /// [`Session::release_sentence`] of the sentence in the taken slot `slot`.
-    pub(crate) fn release_sentence_slot(&mut self, slot: u32) -> Result<(), SessionError> {
+    pub(crate) fn release_sentence_slot(&mut self, slot: u32) -> Result<(), Error> {
         let first = slot as usize * self.plan.limits.beams;
         self.kv_slots_mut()?.release_all(first);
         let lens = self.plan.buffers.source_lens.of_mut(self.buffer.floats_mut());
@@ -154,7 +157,7 @@ impl Session<'_> {
 
     /// Makes a handle for the new hypothesis in `slot`.
     /// A handle of the hypothesis in `slot`; earlier ones are no longer valid.
-    pub(crate) fn new_handle(&mut self, slot: u32) -> Result<HypothesisId, SessionError> {
+    pub(crate) fn new_handle(&mut self, slot: u32) -> Result<HypothesisId, Error> {
         let generation = self.generations.allocate();
         let buffers = self.plan.buffers.split(self.buffer.floats_mut())?;
         write_generation(buffers.hypothesis_generations, slot, generation);
@@ -164,8 +167,8 @@ impl Session<'_> {
     /// Number of tokens fed to `hypothesis`, including those before a fork: the position of the next token.
     ///
     /// # Errors
-    /// An [unknown hypothesis](SessionError::UnknownHypothesis).
-    pub fn hypothesis_len(&self, hypothesis: HypothesisId) -> Result<usize, SessionError> {
+    /// An [unknown hypothesis](Error::InvalidHandle).
+    pub fn hypothesis_len(&self, hypothesis: HypothesisId) -> Result<usize, Error> {
         let hypothesis = self.check_hypothesis(hypothesis)?;
         Ok(self.kv_slots().len(hypothesis))
     }
@@ -174,7 +177,7 @@ impl Session<'_> {
     /// do not change.
     ///
     /// # Errors
-    /// An [unknown hypothesis](SessionError::UnknownHypothesis), or one with [fewer](SessionError::Rewind) tokens. An error
+    /// An [unknown hypothesis](Error::InvalidHandle), or one with [fewer](Error::BeyondLimit) tokens. An error
     /// changes nothing.
     ///
     /// ```
@@ -195,53 +198,58 @@ impl Session<'_> {
     /// assert_eq!(session.step(&[StepRow { hypothesis, token: 9 }])?, straight);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn rewind(&mut self, hypothesis: HypothesisId, len: usize) -> Result<(), SessionError> {
+    pub fn rewind(&mut self, hypothesis: HypothesisId, len: usize) -> Result<(), Error> {
         let slot = self.check_hypothesis(hypothesis)?;
         self.rewind_slot(slot as u32, len)
     }
 
     /// [`Session::rewind`] of the hypothesis in `slot`.
-    pub(crate) fn rewind_slot(&mut self, slot: u32, len: usize) -> Result<(), SessionError> {
+    pub(crate) fn rewind_slot(&mut self, slot: u32, len: usize) -> Result<(), Error> {
         let hypothesis = self.check_hypothesis_slot(slot)?;
         let mut kv_slots = self.kv_slots_mut()?;
         let expected_at_most = kv_slots.len(hypothesis);
         let Some(taken) = expected_at_most.checked_sub(len) else {
-            return Err(SessionError::Rewind { expected_at_most, found: len });
+            let text = &"at most {} to go back to, as many tokens as the hypothesis has been fed";
+            return Err(Error::beyond_limit(
+                "length",
+                ErrorValue::new(text, [expected_at_most, 0]),
+                len,
+            ));
         };
         kv_slots.shrink(hypothesis, taken);
         Ok(())
     }
 
     /// The slot of a valid sentence handle.
-    fn check_sentence(&self, sentence: SourceId) -> Result<u32, SessionError> {
+    fn check_sentence(&self, sentence: SourceId) -> Result<u32, Error> {
         let SourceId { slot, generation } = sentence;
         let len = self.source_lens().get(slot as usize);
         let generations = self.plan.buffers.sentence_generations.of(self.buffer.floats());
         if len.is_some_and(|&len| len > 0) && has_generation(generations, slot, generation) {
             Ok(slot)
         } else {
-            Err(SessionError::UnknownSentence { found: slot })
+            Err(unknown("sentence", "a sentence of this session", slot))
         }
     }
 
     /// The slot of a valid hypothesis handle.
-    pub(crate) fn check_hypothesis(&self, hypothesis: HypothesisId) -> Result<usize, SessionError> {
+    pub(crate) fn check_hypothesis(&self, hypothesis: HypothesisId) -> Result<usize, Error> {
         let HypothesisId { slot, generation } = hypothesis;
         let generations = self.plan.buffers.hypothesis_generations.of(self.buffer.floats());
         if self.kv_slots().is_active(slot as usize) && has_generation(generations, slot, generation)
         {
             Ok(slot as usize)
         } else {
-            Err(SessionError::UnknownHypothesis { found: slot })
+            Err(unknown("hypothesis", "a hypothesis of this session", slot))
         }
     }
 
     /// Checks that `slot` has a hypothesis.
-    pub(super) fn check_hypothesis_slot(&self, slot: u32) -> Result<usize, SessionError> {
+    pub(super) fn check_hypothesis_slot(&self, slot: u32) -> Result<usize, Error> {
         if self.kv_slots().is_active(slot as usize) {
             Ok(slot as usize)
         } else {
-            Err(SessionError::UnknownHypothesis { found: slot })
+            Err(unknown("hypothesis", "a hypothesis of this session", slot))
         }
     }
 
@@ -257,7 +265,7 @@ impl Session<'_> {
     }
 
     /// As [`Session::kv_slots`], mutable.
-    pub(super) fn kv_slots_mut(&mut self) -> Result<KvSlots<&mut [u32]>, SessionError> {
+    pub(super) fn kv_slots_mut(&mut self) -> Result<KvSlots<&mut [u32]>, Error> {
         // A search calls this several times in a step, so only these two are split off.
         let (ranges, mut buffers) = (&self.plan.buffers, Splitter::new(self.buffer.floats_mut()));
         let lens = buffers.next(&ranges.hypothesis_lens)?;

@@ -1,9 +1,9 @@
 //! Computes all memory of a session from its limits, before the first request.
 
 use super::buffers::{LoopRanges, SessionRanges, Sizes};
-use super::error::SessionError;
 use super::limits::Limits;
 use crate::config::{Positions, Side};
+use crate::error::{Error, ErrorValue};
 use crate::kv::CachesShape;
 use crate::memory::ByteTable;
 use crate::model::Model;
@@ -50,9 +50,9 @@ impl Plan {
     /// Plans the memory of a session of `model` within `limits`. Allocates nothing.
     ///
     /// # Errors
-    /// A limit is [zero](SessionError::ZeroLimit) or beyond the [positions of the
-    /// model](SessionError::LimitBeyondModel); `batch_tokens` is [below](SessionError::LimitBelow) `source_tokens`; the
-    /// memory does [not fit](SessionError::TooLarge) the address space.
+    /// A limit is [zero](Error::BeyondLimit) or beyond the [positions of the
+    /// model](Error::BeyondLimit); `batch_tokens` is [below](Error::BeyondLimit) `source_tokens`; the
+    /// memory does [not fit](Error::OutOfMemory) the address space.
     ///
     /// ```
     /// use simdformer::config::{Config, Dimensions};
@@ -66,7 +66,7 @@ impl Plan {
     /// assert!(one.bytes() < four.bytes());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn new(model: &Model, limits: Limits) -> Result<Self, SessionError> {
+    pub fn new(model: &Model, limits: Limits) -> Result<Self, Error> {
         let config = model.config();
         let decodes = config.decoder.is_some();
         for (limit, value) in [
@@ -78,38 +78,35 @@ impl Plan {
             ("end_tokens", limits.end_tokens),
         ] {
             if value == 0 {
-                return Err(SessionError::ZeroLimit { limit });
+                return Err(Error::beyond_limit(limit, ErrorValue::at_least(1), 0));
             }
             if value >= u32::MAX as usize {
-                return Err(SessionError::TooLarge);
+                return Err(Error::PLAN_TOO_LARGE);
             }
         }
         if limits.batch_tokens < limits.source_tokens {
-            return Err(SessionError::LimitBelow {
-                limit: "batch_tokens",
-                other: "source_tokens",
-                expected_at_least: limits.source_tokens,
-                found: limits.batch_tokens,
-            });
+            let least = ErrorValue::new(&"at least `source_tokens`, {}", [limits.source_tokens, 0]);
+            return Err(Error::beyond_limit("batch_tokens", least, limits.batch_tokens));
         }
         let max_positions = |side| config.max_positions(side).unwrap_or(usize::MAX);
         let target = if decodes { max_positions(Side::Decoder) } else { 0 };
-        for (limit, expected_at_most, found) in [
+        for (limit, most, found) in [
             ("source_tokens", max_positions(Side::Encoder), limits.source_tokens),
             ("target_tokens", target, limits.target_tokens),
         ] {
-            if found > expected_at_most {
-                return Err(SessionError::LimitBeyondModel { limit, expected_at_most, found });
+            if found > most {
+                let most = ErrorValue::at_most_of_model(most);
+                return Err(Error::beyond_limit(limit, most, found));
             }
         }
         let isa = model.isa();
         let d_model = config.d_model;
-        let rows = limits.sentences.checked_mul(limits.beams).ok_or(SessionError::TooLarge)?;
+        let rows = limits.sentences.checked_mul(limits.beams).ok_or(Error::PLAN_TOO_LARGE)?;
         let drafted = if decodes { limits.draft_tokens } else { 0 };
-        let fed = rows.checked_add(drafted).ok_or(SessionError::TooLarge)?;
+        let fed = rows.checked_add(drafted).ok_or(Error::PLAN_TOO_LARGE)?;
         // Slot numbers are u32.
         if fed >= u32::MAX as usize {
-            return Err(SessionError::TooLarge);
+            return Err(Error::PLAN_TOO_LARGE);
         }
         let pass = limits.batch_tokens.max(fed);
         let decoder_attention = config.attention_dim(Side::Decoder);
@@ -129,7 +126,7 @@ impl Plan {
         });
         let best_scratch = match model.decoder().is_some_and(Decoder::has_pruning_table) {
             true => {
-                pruned_argmax::argmax_scratch(fed, d_model).map_err(|_| SessionError::TooLarge)?
+                pruned_argmax::argmax_scratch(fed, d_model).map_err(|_| Error::PLAN_TOO_LARGE)?
             }
             false => 0,
         };
@@ -149,7 +146,7 @@ impl Plan {
                 let source = source.filter(|&rows| rows < u32::MAX as usize);
                 let target = limits.target_tokens;
                 let target = if positions == Positions::None { 0 } else { target };
-                (source.ok_or(SessionError::TooLarge)?, target)
+                (source.ok_or(Error::PLAN_TOO_LARGE)?, target)
             }
         };
         let source_relative = RelativePlan::new(config, Side::Encoder, limits.source_tokens)?;
@@ -169,8 +166,8 @@ impl Plan {
             target_relative: target_relative.floats,
             own_cache,
             cross_cache,
-            frames: conv_floats(config, limits.source_tokens).ok_or(SessionError::TooLarge)?,
-            rounded: rounded.map_err(|_| SessionError::TooLarge)?,
+            frames: conv_floats(config, limits.source_tokens).ok_or(Error::PLAN_TOO_LARGE)?,
+            rounded: rounded.map_err(|_| Error::PLAN_TOO_LARGE)?,
             attention_scratch: attention_scratch_bound(
                 isa,
                 limits.sentences,
@@ -205,7 +202,7 @@ impl Plan {
             target_relative,
             buffers,
             decode_loop,
-            floats: floats.ok_or(SessionError::TooLarge)?,
+            floats: floats.ok_or(Error::PLAN_TOO_LARGE)?,
         })
     }
 
@@ -240,8 +237,8 @@ impl Plan {
     }
 
     /// Returns an error if the model has no decoder.
-    pub(crate) fn check_decodes(&self) -> Result<(), SessionError> {
-        if self.decodes { Ok(()) } else { Err(SessionError::NoDecoder) }
+    pub(crate) fn check_decodes(&self) -> Result<(), Error> {
+        if self.decodes { Ok(()) } else { Err(Error::NO_DECODER) }
     }
 }
 

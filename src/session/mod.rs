@@ -28,7 +28,6 @@ mod verify_draft;
 mod traced_session;
 
 mod buffers;
-mod error;
 mod limits;
 mod memory_plan;
 mod pruning_policy;
@@ -36,7 +35,6 @@ mod threads;
 
 pub(crate) use buffers::{DRAFT_LENGTH_WORDS, LoopBuffers};
 pub(crate) use encode::{Inputs, SOURCES_PER_CALL};
-pub use error::{SessionError, SourceError};
 pub use limits::Limits;
 pub use memory_plan::Plan;
 pub use prefill::OnLogits;

@@ -5,9 +5,9 @@
 //! cases give the same bits.
 
 use super::buffers::SessionBuffers;
-use super::error::SessionError;
 use super::session::{Session, check_limit, check_tokens};
 use super::step::{Keys, Output};
+use crate::error::Error;
 use crate::kv::HypothesisId;
 use crate::model::layer_observer::LayerObserver;
 use crate::model::pass_input::Rows;
@@ -26,8 +26,8 @@ impl Session<'_> {
     /// or if `hypothesis` was forked from a hypothesis that was not fed since.
     ///
     /// # Errors
-    /// An [unknown hypothesis](SessionError::UnknownHypothesis), more tokens than [planned](SessionError::BeyondPlan), an id
-    /// outside the [vocabulary](SessionError::Token). An error changes nothing.
+    /// An [unknown hypothesis](Error::InvalidHandle), more tokens than [planned](Error::BeyondLimit), an id
+    /// outside the [vocabulary](Error::Token). An error changes nothing.
     ///
     /// ```
     /// use simdformer::{Limits, Model, SourceId, Session};
@@ -57,7 +57,7 @@ impl Session<'_> {
         hypothesis: HypothesisId,
         tokens: &[u32],
         each: Option<OnLogits<'_>>,
-    ) -> Result<(), SessionError> {
+    ) -> Result<(), Error> {
         self.plan.check_decodes()?;
         let slot = self.check_hypothesis(hypothesis)?;
         self.prefill_slot(slot, tokens, each)
@@ -69,7 +69,7 @@ impl Session<'_> {
         hypothesis: usize,
         tokens: &[u32],
         mut each: Option<OnLogits<'_>>,
-    ) -> Result<(), SessionError> {
+    ) -> Result<(), Error> {
         let kv_slots = self.kv_slots();
         let len = kv_slots.len(hypothesis);
         check_limit("target_tokens", kv_slots.capacity, len.saturating_add(tokens.len()))?;
@@ -90,14 +90,10 @@ impl Session<'_> {
     }
 
     /// Computes the logits of the last pass, of `count` tokens, and calls `each` with those of each token.
-    fn logits_of_pass(
-        &mut self,
-        count: usize,
-        each: &mut OnLogits<'_>,
-    ) -> Result<(), SessionError> {
+    fn logits_of_pass(&mut self, count: usize, each: &mut OnLogits<'_>) -> Result<(), Error> {
         let Self { model, plan, buffer, threads, probe, .. } = self;
         let (d, vocabulary) = (plan.d_model, plan.search.vocabulary);
-        let decoder = model.decoder().ok_or(SessionError::NoDecoder)?;
+        let decoder = model.decoder().ok_or(Error::NO_DECODER)?;
         let SessionBuffers { x, rounded, logits, hypotheses, sentences, positions, .. } =
             plan.buffers.split(buffer.floats_mut())?;
         let rows = Rows::Target { hypotheses, sentences, positions };

@@ -1,12 +1,12 @@
 //! [`Session`]: a model and its planned buffer.
 
-use super::error::SessionError;
 use super::limits::Limits;
 use super::memory_plan::Plan;
 use super::pruning_policy::PruningPolicy;
 use super::threads::Threads;
 use crate::cancel::Cancel;
 use crate::config::Side;
+use crate::error::{Error, ErrorValue};
 use crate::kv::HandleGenerations;
 use crate::memory::Buffer;
 use crate::model::Model;
@@ -165,7 +165,7 @@ impl<'a> Session<'a> {
     /// session computes on the calling thread until [`Session::set_threads`] changes that.
     ///
     /// # Errors
-    /// As [`Plan::new`]; the system [cannot allocate](SessionError::OutOfMemory) the buffer.
+    /// As [`Plan::new`]; the system [cannot allocate](Error::OutOfMemory) the buffer.
     ///
     /// ```
     /// use simdformer::{Limits, Model, Session};
@@ -183,7 +183,7 @@ impl<'a> Session<'a> {
     /// assert!(thread.join().expect("bytes") > 0);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn new(model: impl Into<ModelRef<'a>>, limits: Limits) -> Result<Self, SessionError> {
+    pub fn new(model: impl Into<ModelRef<'a>>, limits: Limits) -> Result<Self, Error> {
         let model = model.into();
         let plan = Plan::new(&model, limits)?;
         let buffer = Buffer::owned(plan.buffers.len())?;
@@ -195,7 +195,7 @@ impl<'a> Session<'a> {
     /// starts at a multiple of 64 bytes is fastest.
     ///
     /// # Errors
-    /// As [`Plan::new`]; the buffer is [too short](SessionError::Buffer).
+    /// As [`Plan::new`]; the buffer is [too short](Error::InvalidInput).
     ///
     /// ```
     /// use simdformer::{Limits, Model, Plan, Session};
@@ -214,12 +214,14 @@ impl<'a> Session<'a> {
         model: impl Into<ModelRef<'a>>,
         limits: Limits,
         buffer: &'a mut [f32],
-    ) -> Result<Self, SessionError> {
+    ) -> Result<Self, Error> {
         let model = model.into();
         let plan = Plan::new(&model, limits)?;
         let found = buffer.len();
         let Some(buffer) = buffer.get_mut(..plan.floats()) else {
-            return Err(SessionError::Buffer { expected: plan.floats(), found });
+            let expected =
+                ErrorValue::new(&"{} floats, which the session takes", [plan.floats(), 0]);
+            return Err(Error::invalid_input("buffer", expected, found));
         };
         let (buffer, decode_loop) = buffer.split_at_mut(plan.buffers.len());
         Self::build(model, plan, Buffer::Borrowed(buffer), Buffer::Borrowed(decode_loop))
@@ -230,7 +232,7 @@ impl<'a> Session<'a> {
         plan: Plan,
         buffer: Buffer<'a>,
         decode_loop: Buffer<'a>,
-    ) -> Result<Self, SessionError> {
+    ) -> Result<Self, Error> {
         let slots = Vec::with_capacity(if plan.decodes { plan.limits.sentences } else { 0 });
         let mut session = Self {
             model,
@@ -282,7 +284,7 @@ impl<'a> Session<'a> {
         self.threads = threads;
     }
 
-    /// Ends later calls when `cancel` is set: every call that computes returns [`SessionError::Cancelled`] some
+    /// Ends later calls when `cancel` is set: every call that computes returns [`Error::Cancelled`] some
     /// milliseconds after that, and changes nothing, except that [`generate`](Session::generate) and its variants release
     /// all sentences. [`Cancel`] has an example.
     pub fn set_cancel(&mut self, cancel: Cancel) {
@@ -314,16 +316,18 @@ pub(crate) fn check_limit(
     limit: &'static str,
     expected_at_most: usize,
     found: usize,
-) -> Result<(), SessionError> {
+) -> Result<(), Error> {
     if found > expected_at_most {
-        return Err(SessionError::BeyondPlan { limit, expected_at_most, found });
+        let text = &"at most {}, with which the session was planned";
+        let most = ErrorValue::new(text, [expected_at_most, 0]);
+        return Err(Error::beyond_limit(limit, most, found));
     }
     Ok(())
 }
 
-pub(crate) fn check_tokens(tokens: &[u32], vocabulary: usize) -> Result<(), SessionError> {
+pub(crate) fn check_tokens(tokens: &[u32], vocabulary: usize) -> Result<(), Error> {
     match tokens.iter().position(|&token| token as usize >= vocabulary) {
-        Some(index) => Err(SessionError::Token { index, vocabulary, found: tokens[index] }),
+        Some(at) => Err(Error::token("token", Some(at), vocabulary, tokens[at])),
         None => Ok(()),
     }
 }

@@ -8,7 +8,6 @@
 //! lengths can therefore be in any order, and beams read shared keys without copies.
 
 use super::buffers::SessionBuffers;
-use super::error::SessionError;
 use super::limits::Limits;
 use super::pruning_policy::{
     Banned, PruningPolicy, StepOutput, fallback_logits, resolve_undecided,
@@ -16,12 +15,12 @@ use super::pruning_policy::{
 use super::session::{Session, check_limit, check_tokens};
 use super::threads::Threads;
 use crate::cancel::Cancel;
+use crate::error::Error;
 use crate::kv::{Caches, HypothesisId, KvSlots};
 use crate::model::Model;
 use crate::model::blocks::Best;
 use crate::model::layer_observer::{LayerObserver, NoObserver};
 use crate::model::pass_input::{Past, TargetPass, Tokens, Workspace};
-use crate::model::session_forward::PassError;
 use crate::model::weights::Decoder;
 use crate::search::UNDECIDED;
 use simdformer_kernels::Parallelism;
@@ -94,10 +93,10 @@ impl Session<'_> {
     /// [`Session::start`] and [`Session::fork`].
     ///
     /// # Errors
-    /// An [unknown](SessionError::UnknownHypothesis) or [repeated](SessionError::RepeatedHypothesis) hypothesis, one that is at the
-    /// [planned length](SessionError::BeyondPlan), an id outside the [vocabulary](SessionError::Token). An error
+    /// An [unknown](Error::InvalidHandle) or [repeated](Error::InvalidHandle) hypothesis, one that is at the
+    /// [planned length](Error::BeyondLimit), an id outside the [vocabulary](Error::Token). An error
     /// changes nothing.
-    pub fn step(&mut self, rows: &[StepRow]) -> Result<&mut [f32], SessionError> {
+    pub fn step(&mut self, rows: &[StepRow]) -> Result<&mut [f32], Error> {
         Ok(self.feed(rows.iter().map(|&row| row.into()), Output::Logits(None))?.logits)
     }
 
@@ -136,7 +135,7 @@ impl Session<'_> {
         &mut self,
         rows: &[StepRow],
         banned: &(dyn Fn(usize, u32) -> bool + Sync),
-    ) -> Result<&[u32], SessionError> {
+    ) -> Result<&[u32], Error> {
         let vocabulary = self.model.config().target_vocab;
         let output = self.feed(rows.iter().map(|&row| row.into()), Output::Argmax(banned))?;
         Ok(resolve_undecided(output, vocabulary, banned))
@@ -175,9 +174,9 @@ impl Session<'_> {
     /// ```
     ///
     /// # Errors
-    /// As [`Session::step`]; more tokens in all drafts than [planned](SessionError::BeyondPlan) (`draft_tokens`). An
+    /// As [`Session::step`]; more tokens in all drafts than [planned](Error::BeyondLimit) (`draft_tokens`). An
     /// error changes nothing.
-    pub fn step_drafts(&mut self, rows: &[DraftRow<'_>]) -> Result<&mut [f32], SessionError> {
+    pub fn step_drafts(&mut self, rows: &[DraftRow<'_>]) -> Result<&mut [f32], Error> {
         Ok(self.feed(rows.iter().copied(), Output::Logits(None))?.logits)
     }
 
@@ -191,7 +190,7 @@ impl Session<'_> {
         &mut self,
         rows: &[DraftRow<'_>],
         banned: &(dyn Fn(usize, u32) -> bool + Sync),
-    ) -> Result<&[u32], SessionError> {
+    ) -> Result<&[u32], Error> {
         let vocabulary = self.model.config().target_vocab;
         let output = self.feed(rows.iter().copied(), Output::Argmax(banned))?;
         Ok(resolve_undecided(output, vocabulary, banned))
@@ -202,7 +201,7 @@ impl Session<'_> {
         &mut self,
         rows: impl ExactSizeIterator<Item = DraftRow<'d>> + Clone,
         output: Output<'_>,
-    ) -> Result<StepOutput<'_>, SessionError> {
+    ) -> Result<StepOutput<'_>, Error> {
         self.plan.check_decodes()?;
         check_limit("sentences * beams", self.plan.rows, rows.len())?;
         let Limits { draft_tokens, target_tokens, .. } = self.plan.limits;
@@ -214,12 +213,14 @@ impl Session<'_> {
             check_limit("draft_tokens", draft_tokens, drafted)?;
             check_limit("target_tokens", target_tokens, len.saturating_add(draft.len() + 1))?;
             if token as usize >= vocabulary {
-                return Err(SessionError::Token { index, vocabulary, found: token });
+                return Err(Error::token("token", Some(index), vocabulary, token));
             }
             check_tokens(draft, vocabulary)?;
             let found = hypothesis.slot();
             if rows.clone().take(index).any(|other| other.hypothesis.slot() == found) {
-                return Err(SessionError::RepeatedHypothesis { found });
+                let (operand, expected) = ("hypothesis", "each one once in one step");
+                let state = "is named twice";
+                return Err(Error::InvalidHandle { operand, expected, found, state });
             }
         }
         let fed = rows.flat_map(|DraftRow { hypothesis, token, draft }| {
@@ -236,9 +237,9 @@ impl Session<'_> {
         fed: impl Iterator<Item = (u32, u32)>,
         keys: Keys,
         output: Output<'_>,
-    ) -> Result<StepOutput<'_>, SessionError> {
+    ) -> Result<StepOutput<'_>, Error> {
         let Self { model, plan, buffer, threads, cancel, pruning_policy, probe, .. } = self;
-        let decoder = model.decoder().ok_or(SessionError::NoDecoder)?;
+        let decoder = model.decoder().ok_or(Error::NO_DECODER)?;
         let Limits { beams, target_tokens, .. } = plan.limits;
         let SessionBuffers {
             tokens,
@@ -374,11 +375,7 @@ struct DecoderPass<'p> {
 impl DecoderPass<'_> {
     /// Enters the threads once, and runs the decoder and then its output. An observer gets all logits, also if the
     /// caller needs only the best tokens.
-    fn run<T: LayerObserver>(
-        &mut self,
-        output: Output<'_>,
-        observer: &mut T,
-    ) -> Result<(), PassError> {
+    fn run<T: LayerObserver>(&mut self, output: Output<'_>, observer: &mut T) -> Result<(), Error> {
         let Self { model, decoder, pruning_policy, pass, caches, work, best, logits, .. } = self;
         let cancel = self.cancel;
         self.threads.run(|parallelism| {

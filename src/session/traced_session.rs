@@ -1,7 +1,7 @@
 //! Probes: a session on the same buffer that passes its intermediate tensors on, and alignments, which read one.
 
-use super::error::SessionError;
 use super::session::{ModelRef, Session};
+use crate::error::{Error, ErrorValue};
 use crate::kv::{HandleGenerations, HypothesisId, SourceId};
 use crate::memory::Buffer;
 use crate::search::SlotMemory;
@@ -18,7 +18,7 @@ impl Session<'_> {
     /// without a probe has no cost: the stacks are compiled twice, and one version has no calls of a probe.
     ///
     /// # Errors
-    /// The scratch is [too short](SessionError::Scratch).
+    /// The scratch is [too short](Error::InvalidInput).
     ///
     /// ```
     /// use simdformer::trace::{Probe, Stage, View};
@@ -53,10 +53,11 @@ impl Session<'_> {
         &'w mut self,
         probe: &'w mut dyn Probe,
         scratch: &'w mut [f32],
-    ) -> Result<Session<'w>, SessionError> {
+    ) -> Result<Session<'w>, Error> {
         let (expected, found) = (self.plan().trace_floats(), scratch.len());
         if found < expected {
-            return Err(SessionError::Scratch { expected, found });
+            let expected = ErrorValue::new(&"{} floats (`Plan::trace_floats`)", [expected, 0]);
+            return Err(Error::invalid_input("scratch", expected, found));
         }
         Ok(Session {
             model: ModelRef::Borrowed(&self.model),
@@ -86,9 +87,9 @@ impl Session<'_> {
     /// Returns the number of source tokens.
     ///
     /// # Errors
-    /// As [`Session::start`] and [`Session::prefill`]; a [layer](SessionError::Layer) or
-    /// [head](SessionError::Head) that the decoder does not have, [no heads](SessionError::NoHeads);
-    /// [`scratch`](SessionError::Scratch) or [`out`](SessionError::Alignment) is too short.
+    /// As [`Session::start`] and [`Session::prefill`]; a [layer](Error::BeyondLimit) or
+    /// [head](Error::BeyondLimit) that the decoder does not have, [no heads](Error::InvalidInput);
+    /// [`scratch`](Error::InvalidInput) or [`out`](Error::InvalidInput) is too short.
     ///
     /// ```
     /// use simdformer::search::Hooks;
@@ -123,16 +124,24 @@ impl Session<'_> {
         (layer, heads): (usize, &[usize]),
         scratch: &mut [f32],
         out: &mut [f32],
-    ) -> Result<usize, SessionError> {
-        let stack = self.model().config().decoder.ok_or(SessionError::NoDecoder)?;
+    ) -> Result<usize, Error> {
+        let stack = self.model().config().decoder.ok_or(Error::NO_DECODER)?;
         if layer >= stack.layers {
-            return Err(SessionError::Layer { layers: stack.layers, found: layer });
+            let below =
+                ErrorValue::new(&"less than {}, the layers of the decoder", [stack.layers, 0]);
+            return Err(Error::beyond_limit("layer", below, layer));
         }
         if heads.is_empty() {
-            return Err(SessionError::NoHeads);
+            return Err(Error::invalid_input(
+                "heads",
+                "at least one head for an alignment",
+                "none",
+            ));
         }
         if let Some(&found) = heads.iter().find(|&&head| head >= stack.heads) {
-            return Err(SessionError::Head { heads: stack.heads, found });
+            let below =
+                ErrorValue::new(&"less than {}, the heads of the decoder", [stack.heads, 0]);
+            return Err(Error::beyond_limit("head", below, found));
         }
         let hypothesis = self.start(sentence)?;
         let result = self.align_hypothesis(hypothesis, target, (layer, heads), scratch, out);
@@ -147,11 +156,14 @@ impl Session<'_> {
         (layer, heads): (usize, &[usize]),
         scratch: &mut [f32],
         out: &mut [f32],
-    ) -> Result<usize, SessionError> {
+    ) -> Result<usize, Error> {
         let sentence = hypothesis.slot() as usize / self.plan.limits.beams;
         let keys = self.source_lens()[sentence] as usize;
         let (expected, found) = (target.len().saturating_mul(keys), out.len());
-        let out = out.get_mut(..expected).ok_or(SessionError::Alignment { expected, found })?;
+        let out = out.get_mut(..expected).ok_or_else(|| {
+            let expected = ErrorValue::new(&"{} floats for the alignment", [expected, 0]);
+            Error::invalid_input("out", expected, found)
+        })?;
         out.fill(0.0);
         let mut probe = Mean { layer, heads, keys, out };
         self.traced(&mut probe, scratch)?.prefill(hypothesis, target, None)?;

@@ -6,10 +6,9 @@
 //! changes a length. The outcome equals that of single steps (`==`) for any draft. An accepted draft saves passes
 //! (Stern, Shazeer and Uszkoreit 2018; Leviathan, Kalman and Matias 2022); a rejected draft costs a little time.
 
-use super::error::SessionError;
 use super::session::Session;
 use super::step::{DraftRow, Output, StepRow};
-use crate::search::SearchError;
+use crate::error::Error;
 
 /// The result of verifying a draft.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,8 +21,7 @@ pub struct Verified {
 
 /// Called with the number of draft tokens before the position, and with the logits at the position, `[vocabulary]`,
 /// which it may modify. Returns the chosen token, or `None` to end.
-pub type TokenSelector<'f> =
-    &'f mut dyn FnMut(usize, &mut [f32]) -> Result<Option<u32>, SearchError>;
+pub type TokenSelector<'f> = &'f mut dyn FnMut(usize, &mut [f32]) -> Result<Option<u32>, Error>;
 
 impl Session<'_> {
     /// Feeds the hypothesis of `row` its token and a draft in one pass. Then calls `choose` for the next token after each of them, in
@@ -84,14 +82,14 @@ impl Session<'_> {
     /// ```
     ///
     /// # Errors
-    /// As [`Session::step`]; more tokens in the draft than [planned](SessionError::BeyondPlan) (`draft_tokens`); an
-    /// error of [`choose`](SessionError::Search). An error changes nothing.
+    /// As [`Session::step`]; more tokens in the draft than [planned](Error::BeyondLimit) (`draft_tokens`); an
+    /// error of [`choose`](Error::InvalidOption). An error changes nothing.
     pub fn verify(
         &mut self,
         row: StepRow,
         draft: &[u32],
         choose: TokenSelector<'_>,
-    ) -> Result<Verified, SessionError> {
+    ) -> Result<Verified, Error> {
         let StepRow { hypothesis, token } = row;
         let slot = self.check_hypothesis(hypothesis)?;
         let rows = [DraftRow { hypothesis, token, draft }];
@@ -143,12 +141,12 @@ impl Session<'_> {
         row: StepRow,
         draft: &[u32],
         banned: &(dyn Fn(usize, u32) -> bool + Sync),
-    ) -> Result<Verified, SessionError> {
+    ) -> Result<Verified, Error> {
         let StepRow { hypothesis, token } = row;
         let slot = self.check_hypothesis(hypothesis)?;
         let best = self.step_drafts_argmax(&[DraftRow { hypothesis, token, draft }], banned)?;
         let chosen = |i: usize| Some(best[i]).filter(|&token| token != u32::MAX);
-        let verified = accept_prefix(draft, |i| Ok::<_, SearchError>(chosen(i)))?;
+        let verified = accept_prefix(draft, |i| Ok::<_, Error>(chosen(i)))?;
         self.kv_slots_mut()?.shrink(slot, draft.len() - verified.accepted);
         Ok(verified)
     }

@@ -214,7 +214,7 @@ fn normalize(x: &mut [f32]) {
 }
 
 /// A slice of the wrong length.
-fn wrong_length(slice: &str, expected: usize, found: usize) -> Error {
+fn wrong_length(slice: &'static str, expected: usize, found: usize) -> Error {
     Error::invalid_input(slice, format!("{expected} floats"), found.to_string())
 }
 

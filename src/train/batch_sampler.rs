@@ -102,7 +102,7 @@ impl Batches {
                 (corpus.len(), corpus.len())
             }
             Batching::Listed(batches) => {
-                let wrong = |expected: &str, found: String| {
+                let wrong = |expected: &'static str, found: String| {
                     Error::invalid_option("a listed batch", expected, found)
                 };
                 for batch in batches {

@@ -73,7 +73,6 @@ impl TrainForward<'_> {
 }
 
 impl ForwardMode for TrainForward<'_> {
-    type Error = Error;
     type Ops<'b>
         = TrainOps<'b>
     where
@@ -205,8 +204,6 @@ impl ForwardMode for TrainForward<'_> {
 }
 
 impl<'b> BlockOps<'b> for TrainOps<'b> {
-    type Error = Error;
-
     fn run(&self) -> &ExecContext<'_> {
         &self.pass.run
     }

@@ -6,8 +6,8 @@ use super::limits::TrainLimits;
 use crate::config::{Config, ConvFrontend, Side};
 use crate::error::Error;
 use crate::input_features::Features;
+use crate::input_features::{expected_features, tokens_and_features};
 use crate::model::forward::BlockId;
-use crate::session::SourceError;
 use core::ops::Range;
 use simdformer_kernels::Sequence;
 
@@ -260,13 +260,10 @@ pub(super) fn check(
     }
     let decodes = config.decoder.is_some();
     for (sentence, pair) in pairs.iter().enumerate() {
-        let of_ids = check_source(config, pair).map_err(|error| {
-            let expected = "one that the encoder reads";
-            Error::of_sentence(sentence, "the source", expected, format!("another: {error}"))
-        })?;
+        let of_ids = check_source(config, pair).map_err(|error| error.with_index(sentence))?;
         let too_long = |side, expected_at_most: usize, found: usize| {
             let expected = format!("at most {expected_at_most} tokens");
-            Err(Error::of_sentence(sentence, text(side), expected, found.to_string()))
+            Err(Error::invalid_input(text(side), expected, found).with_index(sentence))
         };
         let sides = [
             (of_ids, Side::Encoder, pair.source, limits.source_length),
@@ -278,17 +275,20 @@ pub(super) fn check(
         for (_, side, ids, expected_at_most) in sides.into_iter().filter(|(there, ..)| *there) {
             let found = ids.len();
             if found == 0 {
-                return Err(Error::of_sentence(sentence, text(side), "at least one token", "none"));
+                let empty = Error::invalid_input(text(side), "at least one token", "none");
+                return Err(empty.with_index(sentence));
             }
             if found > expected_at_most {
                 return too_long(side, expected_at_most, found);
             }
             let vocabulary = config.vocab(side);
-            if let Some(index) = ids.iter().position(|&id| id as usize >= vocabulary) {
-                let operand = format!("token {index} of {}", text(side));
-                let (expected, found) =
-                    (format!("an id below {vocabulary}"), ids[index].to_string());
-                return Err(Error::of_sentence(sentence, operand, expected, found));
+            if let Some(at) = ids.iter().position(|&id| id as usize >= vocabulary) {
+                let operand = match side {
+                    Side::Encoder => "token of the source",
+                    Side::Decoder => "token of the target",
+                };
+                let token = Error::token(operand, Some(at), vocabulary, ids[at]);
+                return Err(token.with_index(sentence));
             }
         }
         if !decodes && !pair.target.is_empty() {
@@ -307,18 +307,18 @@ fn text(side: Side) -> &'static str {
 
 /// Returns whether the source is ids. Fails if the source is not of the kind that the encoder reads, or if the
 /// features are invalid.
-fn check_source(config: &Config, pair: &Example<'_>) -> Result<bool, SourceError> {
+fn check_source(config: &Config, pair: &Example<'_>) -> Result<bool, Error> {
     let bins = config.stem.map(|ConvFrontend { bins }| bins);
     let Some(features) = &pair.features else {
         return match bins {
-            Some(bins) => Err(SourceError::ExpectedFeatures { bins }),
+            Some(bins) => Err(expected_features(bins)),
             None => Ok(true),
         };
     };
     if !pair.source.is_empty() {
-        return Err(SourceError::TokensAndFeatures);
+        return Err(tokens_and_features());
     }
-    SourceError::of_features(features, bins, usize::MAX).map_or(Ok(false), Err)
+    features.check(bins, usize::MAX).map(|()| false)
 }
 
 #[cfg(test)]

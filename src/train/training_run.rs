@@ -503,8 +503,7 @@ impl TrainingRun<'_> {
         let totals = averaged.trainer.evaluate(&self.held_out, self.options.step.smoothing)?;
         let model = averaged.trainer.model();
         let judged = self.judge.as_mut().map(|judge| judge(model)).transpose();
-        let judged = judged
-            .map_err(|error| Error::Caller { operand: "the judge of the run".into(), error })?;
+        let judged = judged.map_err(|error| Error::of_caller("the judge of the run", error))?;
         let value = match (self.options.metric, judged) {
             (Metric::Loss, _) => -totals.mean_loss(),
             (Metric::Nll, _) => -totals.mean_nll(),

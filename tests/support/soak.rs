@@ -6,7 +6,7 @@
 //! with that of the same sentence in a session of its own. Nothing here allocates after it has been
 //! created.
 
-use simdformer::{HypothesisId, Session, SessionError, SourceId, StepRow};
+use simdformer::{Error, HypothesisId, Session, SourceId, StepRow};
 
 /// SplitMix64 of two words.
 fn mix(a: u64, b: u64) -> u64 {
@@ -114,14 +114,14 @@ impl Hypothesis {
 
 impl Active {
     /// Gives hypothesis slots to waiting hypotheses while there are free ones.
-    fn seat(&mut self, session: &mut Session, totals: &mut Totals) -> Result<(), SessionError> {
+    fn seat(&mut self, session: &mut Session, totals: &mut Totals) -> Result<(), Error> {
         for hypothesis in self.hypotheses.iter_mut().flatten() {
             if hypothesis.done || hypothesis.row.is_some() {
                 continue;
             }
             let row = match session.start(self.sentence) {
                 Ok(row) => row,
-                Err(SessionError::NoFreeHypothesis { .. }) => return Ok(()),
+                Err(Error::BeyondLimit { operand: "beams", .. }) => return Ok(()),
                 Err(error) => return Err(error),
             };
             session.prefill(row, &hypothesis.tokens[..hypothesis.inherited], None)?;
@@ -138,7 +138,7 @@ impl Active {
         logits: &[f32],
         session: &mut Session,
         totals: &mut Totals,
-    ) -> Result<(), SessionError> {
+    ) -> Result<(), Error> {
         let Some(hypothesis) = &mut self.hypotheses[index] else { return Ok(()) };
         let forks = hypothesis.take(logits);
         let (row, parent) = (hypothesis.row, *hypothesis);
@@ -161,7 +161,7 @@ impl Active {
                     Some(row)
                 }
                 // It is fed its prefix again when there is a free hypothesis slot.
-                Some(Err(SessionError::NoFreeHypothesis { .. })) | None => None,
+                Some(Err(Error::BeyondLimit { operand: "beams", .. })) | None => None,
                 Some(Err(error)) => return Err(error),
             };
             self.hypotheses[place] = Some(child);
@@ -214,7 +214,7 @@ impl Soak {
         session: &mut Session,
         numbers: core::ops::Range<u64>,
         done: &mut dyn FnMut(u64, u64, &Totals),
-    ) -> Result<(), SessionError> {
+    ) -> Result<(), Error> {
         let mut next = numbers.start;
         loop {
             let mut taken = 0;
@@ -244,7 +244,7 @@ impl Soak {
     }
 
     /// Steps some of the rows, in random order.
-    fn step(&mut self, session: &mut Session) -> Result<(), SessionError> {
+    fn step(&mut self, session: &mut Session) -> Result<(), Error> {
         self.steps.clear();
         self.owners.clear();
         let turn = mix(self.seed, self.draws) as usize;
@@ -279,7 +279,7 @@ impl Soak {
     }
 }
 
-fn admit(session: &mut Session, number: u64) -> Result<Active, SessionError> {
+fn admit(session: &mut Session, number: u64) -> Result<Active, Error> {
     let config = session.model().config();
     let (source_vocab, target_vocab) = (config.source_vocab as u64, config.target_vocab);
     let mut source = [0; SOURCE];
@@ -298,7 +298,7 @@ fn admit(session: &mut Session, number: u64) -> Result<Active, SessionError> {
 
 /// The digest of sentence `number`, alone in the session: one hypothesis after the other, each in a row of
 /// its own that is fed from the first token on.
-pub(crate) fn alone(session: &mut Session, number: u64) -> Result<u64, SessionError> {
+pub(crate) fn alone(session: &mut Session, number: u64) -> Result<u64, Error> {
     session.clear();
     let mut tenant = admit(session, number)?;
     let mut index = 0;

@@ -1,6 +1,7 @@
 //! A model without weights, and a loop that runs a search with it.
 
 use core::ops::ControlFlow;
+use simdformer::Error;
 use simdformer::kernels::Parallelism;
 use simdformer::search::*;
 
@@ -68,7 +69,7 @@ impl Toy {
     }
 }
 
-pub(crate) type Result<T> = core::result::Result<T, SearchError>;
+pub(crate) type Result<T> = core::result::Result<T, Error>;
 
 /// The result of one sentence.
 #[derive(Clone, Debug, PartialEq)]

@@ -124,13 +124,10 @@ pub enum Error {
     /// What the model layer reports.
     #[cfg(any(feature = "bulk", feature = "models", feature = "vad"))]
     Model(simdformer::Error),
-    /// What a session reports: no memory, a request beyond its plan, or options that are invalid.
-    #[cfg(any(feature = "bulk", feature = "models", feature = "vad"))]
-    Session(simdformer::SessionError),
 }
 
 /// An error is passed on by many calls, so it stays small.
-const _: () = assert!(size_of::<Error>() <= 88);
+const _: () = assert!(size_of::<Error>() <= 112);
 
 /// Where an error is made, in an order that reads as its text does.
 #[allow(dead_code, reason = "each feature makes some of them")]
@@ -245,7 +242,7 @@ impl Error {
     #[cfg(feature = "translate")]
     pub(crate) fn again(&self) -> Self {
         match self {
-            Self::Session(error) => Self::Session(error.clone()),
+            Self::Model(error) => Self::Model(error.clone()),
             Self::Cancelled => Self::Cancelled,
             Self::Closed => Self::Closed,
             other => Self::Caller { operand: "the batch".into(), error: other.to_string().into() },
@@ -312,8 +309,6 @@ impl fmt::Display for Error {
             Self::Caller { operand, error } => write!(f, "{operand}: {error}"),
             #[cfg(any(feature = "bulk", feature = "models", feature = "vad"))]
             Self::Model(error) => error.fmt(f),
-            #[cfg(any(feature = "bulk", feature = "models", feature = "vad"))]
-            Self::Session(error) => error.fmt(f),
         }
     }
 }
@@ -326,8 +321,6 @@ impl core::error::Error for Error {
             Self::Caller { error, .. } => error.source(),
             #[cfg(any(feature = "bulk", feature = "models", feature = "vad"))]
             Self::Model(error) => error.source(),
-            #[cfg(any(feature = "bulk", feature = "models", feature = "vad"))]
-            Self::Session(error) => error.source(),
             _ => None,
         }
     }
@@ -336,23 +329,9 @@ impl core::error::Error for Error {
 #[cfg(any(feature = "bulk", feature = "models", feature = "vad"))]
 impl From<simdformer::Error> for Error {
     fn from(error: simdformer::Error) -> Self {
-        Self::Model(error)
-    }
-}
-
-#[cfg(any(feature = "bulk", feature = "models", feature = "vad"))]
-impl From<simdformer::SessionError> for Error {
-    fn from(error: simdformer::SessionError) -> Self {
         match error {
-            simdformer::SessionError::Cancelled => Self::Cancelled,
-            error => Self::Session(error),
+            simdformer::Error::Cancelled { progress: None } => Self::Cancelled,
+            error => Self::Model(error),
         }
-    }
-}
-
-#[cfg(any(feature = "bulk", feature = "models", feature = "vad"))]
-impl From<simdformer::search::SearchError> for Error {
-    fn from(error: simdformer::search::SearchError) -> Self {
-        Self::Session(simdformer::SessionError::Search(error))
     }
 }

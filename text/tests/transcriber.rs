@@ -5,7 +5,7 @@ use crate::directories::Temporary;
 use crate::transcribe::{ONE_LANGUAGE, SEVERAL, START, floats, whisper};
 use simdformer::kernels::ThreadPool;
 use simdformer::search::{BeamOptions, Strategy};
-use simdformer::{Cancel, Model, SessionError, Threads};
+use simdformer::{Cancel, Error, Model, Threads};
 use simdformer_text::Tokenizer;
 use simdformer_text::audio::transcriber::{
     Recording, SampleSource, TranscribeError, TranscribeEvent, TranscribeOptions, Transcriber,
@@ -405,7 +405,7 @@ fn a_cancelled_recording_ends_and_comes_again() {
             ControlFlow::Continue(())
         });
         let ended = ended.unwrap_err();
-        assert!(matches!(ended, TranscribeError::Session(SessionError::Cancelled)), "{ended:?}");
+        assert!(matches!(ended, TranscribeError::Model(Error::Cancelled { .. })), "{ended:?}");
         assert_eq!(heard.len(), 1);
         transcriber.set_cancel(Cancel::new());
         assert_eq!(transcriber.transcribe(&parts.samples).unwrap(), expected);

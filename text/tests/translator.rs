@@ -294,7 +294,7 @@ fn wrong_options_are_rejected_at_once() {
     assert!(matches!(error(options), Error::Language { .. }));
     let mut options = demo.options();
     options.search.repetition_penalty = -1.0;
-    assert!(matches!(error(options), Error::Session(_)));
+    assert!(matches!(error(options), Error::Model(_)));
 }
 
 /// The characters of each token are found again on both sides.

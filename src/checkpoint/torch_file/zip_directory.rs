@@ -3,6 +3,7 @@
 
 use rawzip::{CompressionMethod, ReaderAt, ZipLocator};
 use std::io;
+use std::sync::Arc;
 
 use crate::checkpoint::byte_source::Source;
 use crate::checkpoint::faults::{shared_bytes, wrong_state_dict};
@@ -36,7 +37,10 @@ impl ReaderAt for Bytes<'_, '_> {
         let out = &mut out[..available];
         match self.0.read_at(offset, out) {
             Ok(()) => Ok(available),
-            Err(Error::Io { error, .. }) => Err(error),
+            Err(Error::Io { error, .. }) => {
+                let kind = error.kind();
+                Err(Arc::into_inner(error).unwrap_or_else(|| kind.into()))
+            }
             Err(_) => Err(io::ErrorKind::InvalidData.into()),
         }
     }

@@ -2,12 +2,13 @@
 
 use super::draft_length::{DraftLength, MOST_ROWS};
 use super::drafter::{DraftContext, DraftRequest, Drafter};
+use crate::error::Error;
 use crate::generate::decode_loop::DecodeLoop;
 use crate::generate::event::{DecodeStats, Event, Stop};
 use crate::generate::request::Source;
 use crate::model::IntoControlFlow;
 use crate::search::{Hooks, SearchOptions};
-use crate::session::{Session, SessionError, check_limit};
+use crate::session::{Session, check_limit};
 
 impl Session<'_> {
     /// As [`Session::generate`], with speculative decoding: a step chooses several tokens if a draft of `drafter` is
@@ -21,7 +22,7 @@ impl Session<'_> {
     /// samples per sentence use no drafts.
     ///
     /// # Errors
-    /// As [`Session::generate`]; the session was [planned](SessionError::BeyondPlan) without draft tokens.
+    /// As [`Session::generate`]; the session was [planned](Error::BeyondLimit) without draft tokens.
     ///
     /// ```
     /// use simdformer::search::Hooks;
@@ -45,7 +46,7 @@ impl Session<'_> {
     ///     let hooks = &mut Hooks::default();
     ///     let counts =
     ///         session.generate_drafted(&[source], &options, hooks, &mut drafter, &mut on_event)?;
-    ///     Ok::<_, simdformer::SessionError>((tokens, counts.steps))
+    ///     Ok::<_, simdformer::Error>((tokens, counts.steps))
     /// };
     /// let (first, steps) = translate(&[])?;
     /// let (again, fewer) = translate(&first)?;
@@ -60,7 +61,7 @@ impl Session<'_> {
         hooks: &mut Hooks<'_>,
         drafter: &mut dyn Drafter,
         on_event: &mut dyn FnMut(Event<'_>) -> A,
-    ) -> Result<DecodeStats, SessionError> {
+    ) -> Result<DecodeStats, Error> {
         self.plan.check_decodes()?;
         check_limit("draft_tokens", self.plan.limits.draft_tokens, 1)?;
         let mut on_event = |event: Event<'_>| on_event(event).answer();
@@ -87,7 +88,7 @@ impl DecodeLoop<'_, '_, '_> {
         &mut self,
         sources: &[Source<'_>],
         drafter: &mut dyn Drafter,
-    ) -> Result<usize, SessionError> {
+    ) -> Result<usize, Error> {
         let rows = self.search.rows().len();
         let share = if rows > MOST_ROWS { 0 } else { self.buffers.draft.len() / rows };
         if share == 0 {
@@ -146,7 +147,7 @@ impl DecodeLoop<'_, '_, '_> {
 
     /// Removes the rejected draft tokens of the last step and updates the draft lengths. Returns the number of accepted
     /// tokens.
-    pub(crate) fn settle_drafts(&mut self) -> Result<usize, SessionError> {
+    pub(crate) fn settle_drafts(&mut self) -> Result<usize, Error> {
         let mut accepted_total = 0;
         for slot in 0..self.buffers.draft_lens.len() {
             let drafted = core::mem::take(&mut self.buffers.draft_lens[slot]) as usize;

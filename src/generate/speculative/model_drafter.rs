@@ -2,9 +2,10 @@
 
 use super::draft_length::MOST_ROWS;
 use super::drafter::{DraftContext, DraftRequest, Drafter};
+use crate::error::Error;
 use crate::kv::{HypothesisId, SourceId};
 use crate::search::SearchOptions;
-use crate::session::{DraftRow, Session, SessionError};
+use crate::session::{DraftRow, Session};
 use core::fmt;
 
 /// Drafts with another model of the same vocabulary: a copy of the model with
@@ -251,7 +252,7 @@ impl<'a> ModelDrafter<'a> {
         &mut self,
         requests: &mut [DraftRequest<'_>],
         lanes: &mut [Option<DraftLane>; MOST_ROWS],
-    ) -> Result<(), SessionError> {
+    ) -> Result<(), Error> {
         let Self { session, rules, entries, .. } = self;
         let longest = session.plan().limits().target_tokens;
         let before = *lanes;

@@ -6,6 +6,7 @@
 
 use super::{ExecContext, add_and_norm};
 use crate::config::Side;
+use crate::error::Error;
 use crate::model::forward::{BlockId, BlockOps, ForwardMode};
 use crate::model::pass_input::{Past, SourcePass, TargetPass, Workspace};
 use crate::model::weights::{CrossAttention, Linear, Norm, SelfAttention};
@@ -23,7 +24,7 @@ pub(crate) fn self_attention<M: ForwardMode>(
     block: &SelfAttention,
     layer: usize,
     mode: &mut M,
-) -> Result<(), M::Error> {
+) -> Result<(), Error> {
     let matrices = [&block.query_key_value, &block.output];
     attention(run, &block.norm, matrices, BlockId::SelfAttention(layer), mode)
 }
@@ -34,7 +35,7 @@ pub(crate) fn cross_attention<M: ForwardMode>(
     block: &CrossAttention,
     layer: usize,
     mode: &mut M,
-) -> Result<(), M::Error> {
+) -> Result<(), Error> {
     mode.project_source(block, layer)?;
     let matrices = [&block.query, &block.output];
     attention(run, &block.norm, matrices, BlockId::CrossAttention(layer), mode)
@@ -46,7 +47,7 @@ fn attention<M: ForwardMode>(
     [projection, output]: [&Linear; 2],
     block: BlockId,
     mode: &mut M,
-) -> Result<(), M::Error> {
+) -> Result<(), Error> {
     let (work, mut ops) = mode.block(block)?;
     let Workspace { x, h, context, qkv, scratch, rounded, .. } = work;
     let rows = x.len() / run.config.d_model;

@@ -9,6 +9,7 @@
 use super::ExecContext;
 use super::embedding::{norm_and_positions, position_rows};
 use crate::config::{Config, ConvFrontend, Side};
+use crate::error::Error;
 use crate::input_features::Features;
 use crate::model::forward::{BlockId, BlockOps, ForwardMode};
 use crate::model::pass_input::Workspace;
@@ -48,7 +49,7 @@ pub(crate) fn convolve<M: ForwardMode>(
     [first, second]: &[Linear; 2],
     block: &Embedding,
     mode: &mut M,
-) -> Result<(), M::Error> {
+) -> Result<(), Error> {
     let d = run.config.d_model;
     let (Workspace { x, h, frames, rounded, .. }, mut ops) = mode.block(BlockId::Embedding)?;
     let positions = position_rows(run, Side::Encoder, ops.tokens().position_table);

@@ -3,6 +3,7 @@
 
 use super::ExecContext;
 use crate::config::{EmbeddingNorm, Side};
+use crate::error::Error;
 use crate::model::forward::{BlockId, BlockOps, ForwardMode};
 use crate::model::pass_input::{Tokens, Workspace};
 use crate::model::weights::{Embedding, Table};
@@ -17,7 +18,7 @@ pub(crate) fn embed<M: ForwardMode>(
     table: &Table,
     block: &Embedding,
     mode: &mut M,
-) -> Result<(), M::Error> {
+) -> Result<(), Error> {
     let (Workspace { x, h, .. }, mut ops) = mode.block(BlockId::Embedding)?;
     let Tokens { ids, positions: rows, position_table } = ops.tokens();
     let d = run.config.d_model;
@@ -61,7 +62,7 @@ pub(super) fn norm_and_positions<'b, O: BlockOps<'b>>(
     block: &Embedding,
     [x, h]: [&mut [f32]; 2],
     ops: &mut O,
-) -> Result<(), O::Error> {
+) -> Result<(), Error> {
     let d = run.config.d_model;
     let Tokens { positions: rows, position_table: table, .. } = ops.tokens();
     if let Some(norm) = &block.norm {

@@ -2,6 +2,7 @@
 //! the paper); with a gate, `(activation(x Wg + bg) * (x W1 + b1)) W2 + b2`.
 
 use super::{ExecContext, add_and_norm};
+use crate::error::Error;
 use crate::model::forward::{BlockId, BlockOps, ForwardMode};
 use crate::model::pass_input::Workspace;
 use crate::model::weights::FeedForward;
@@ -26,7 +27,7 @@ pub(crate) fn feed_forward<M: ForwardMode>(
     block: &FeedForward,
     layer: usize,
     mode: &mut M,
-) -> Result<(), M::Error> {
+) -> Result<(), Error> {
     let id = BlockId::FeedForward(layer);
     let (Workspace { x, h, hidden, rounded, .. }, mut ops) = mode.block(id)?;
     let (d, width) = (run.config.d_model, block.up.columns());

@@ -2,6 +2,7 @@
 
 use super::ExecContext;
 use crate::config::NormPlacement;
+use crate::error::Error;
 use crate::model::forward::{BlockId, BlockOps, ForwardMode};
 use crate::model::pass_input::Workspace;
 use crate::model::weights::Norm;
@@ -16,8 +17,8 @@ pub(crate) fn add_and_norm<'b, O: BlockOps<'b>>(
     norm: &Norm,
     [x, h]: [&mut [f32]; 2],
     ops: &mut O,
-    f: impl FnOnce(&mut O, &[f32], PostOp<'_>, &mut [f32]) -> Result<(), O::Error>,
-) -> Result<(), O::Error> {
+    f: impl FnOnce(&mut O, &[f32], PostOp<'_>, &mut [f32]) -> Result<(), Error>,
+) -> Result<(), Error> {
     let d = run.config.d_model;
     let output = ops.dropout_buffer();
     match run.config.norm {
@@ -53,10 +54,7 @@ pub(crate) fn sum_and_norm<'w>(
 }
 
 /// Applies the norm after the last layer to `work.x`, if the architecture has one.
-pub(crate) fn final_norm<M: ForwardMode>(
-    norm: Option<&Norm>,
-    mode: &mut M,
-) -> Result<(), M::Error> {
+pub(crate) fn final_norm<M: ForwardMode>(norm: Option<&Norm>, mode: &mut M) -> Result<(), Error> {
     let (Workspace { x, h, .. }, mut ops) = mode.block(BlockId::FinalNorm)?;
     if let Some(norm) = norm {
         ops.norm_in_place(norm, [x, h])?;

@@ -3,9 +3,9 @@
 
 use super::model_and_tokenizer::Translator;
 use crate::error::Error;
-use simdformer::search::{SearchError, score_targets};
+use simdformer::search::score_targets;
 use simdformer::trace::{Block, Probe, Stage, View};
-use simdformer::{Session, SessionError, SourceId};
+use simdformer::{Session, SourceId};
 
 /// A translation to look at.
 #[derive(Clone, Copy, Debug)]
@@ -74,7 +74,7 @@ fn inspect_in(
                 weights: vec![0.0; job.target.len() * job.source.len()],
                 log_probabilities: vec![0.0; job.target.len()],
             };
-            let mut failed: Result<(), SearchError> = Ok(());
+            let mut failed: Result<(), simdformer::Error> = Ok(());
             let scores = &mut found.log_probabilities;
             let mut on_logits = |position: usize, logits: &[f32]| {
                 let index = (position + 1).checked_sub(given);
@@ -82,7 +82,9 @@ fn inspect_in(
                 if let Some((&token, score)) = pair {
                     let one = std::slice::from_mut(score);
                     let scored = score_targets(logits, vocabulary, &[token], one);
-                    failed = failed.and(scored.map(|_| ()));
+                    if failed.is_ok() {
+                        failed = scored.map(drop);
+                    }
                 }
             };
             let mut probe = Mean {
@@ -99,7 +101,7 @@ fn inspect_in(
                 Some(&mut on_logits),
             )?;
             session.release(hypothesis)?;
-            failed.map_err(SessionError::Search)?;
+            failed?;
             each(first + i, found)?;
         }
         first += count;

@@ -7,7 +7,7 @@ use crate::{Tokenizer, packed};
 use core::fmt;
 use simdformer::config::Side;
 use simdformer::search::SearchOptions;
-use simdformer::{Cancel, Engine, LoadOptions, Model, Plan, SessionError, Threads, Workload};
+use simdformer::{Cancel, Engine, LoadOptions, Model, Plan, Threads, Workload};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -89,7 +89,7 @@ impl Translator {
         engine.set_slots(options.slots);
         engine.set_cache(options.cache);
         if engine.model().config().decoder.is_none() {
-            return Err(SessionError::NoDecoder.into());
+            return Err(simdformer::Error::NO_DECODER.into());
         }
         let prefix = tokenizer.encode("", &options.direction())?.prefix;
         let mut search = options.search.clone();

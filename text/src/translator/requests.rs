@@ -11,7 +11,7 @@ use core::fmt;
 use core::ops::ControlFlow;
 use simdformer::search::Finish;
 use simdformer::{
-    Cancel, DecodeStats, Event, Model, RequestQueue, Session, SessionError, Source, Stop,
+    Cancel, DecodeStats, Event, Model, RequestQueue, Session, Source, Stop,
 };
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -428,7 +428,7 @@ impl RequestQueue for Requests<'_> {
         }
     }
 
-    fn refused(&mut self, error: SessionError) {
+    fn refused(&mut self, error: simdformer::Error) {
         let Some(mut request) = self.waiting.pop_front() else { return };
         match Failure::of_refused(&error) {
             Some(failure) => {

@@ -3,8 +3,8 @@
 use crate::marked_text::MarkedText;
 use core::fmt;
 use core::ops::Range;
+use simdformer::Error;
 use simdformer::search::Finish;
-use simdformer::{SessionError, SourceError};
 
 /// A translated sentence.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -204,11 +204,11 @@ impl std::error::Error for Failure {}
 
 impl Failure {
     /// Why a session has refused a source; `None` if the error is one of the options.
-    pub(super) fn of_refused(error: &SessionError) -> Option<Self> {
+    pub(super) fn of_refused(error: &Error) -> Option<Self> {
         match error {
-            SessionError::Source {
-                error: SourceError::Token { vocabulary, found, .. }, ..
-            } => Some(Self::UnknownToken { token: *found, vocabulary: *vocabulary }),
+            Error::Token { operand: "token", vocabulary, found, .. } => {
+                Some(Self::UnknownToken { token: *found, vocabulary: *vocabulary })
+            }
             _ => None,
         }
     }

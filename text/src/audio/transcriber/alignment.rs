@@ -50,7 +50,7 @@ const PUBLISHED: [Published; 11] = [
 /// The layers and heads that follow the speech: those of the checkpoint, the published ones, or all heads of the upper half
 /// of the layers, as in OpenAI's `whisper`.
 pub(super) fn alignment_heads(config: &Config) -> Result<Vec<(usize, usize)>, TranscribeError> {
-    let stack = config.decoder.ok_or(simdformer::SessionError::NoDecoder)?;
+    let stack = config.decoder.ok_or(simdformer::Error::NO_DECODER)?;
     let bins = config.stem.map_or(0, |stem| stem.bins);
     let given = &config.transcription.alignment_heads;
     let outside = |&&(layer, head): &&(usize, usize)| layer >= stack.layers || head >= stack.heads;

@@ -3,8 +3,7 @@
 use crate::Error as TextError;
 use crate::audio::AudioError;
 use core::fmt;
-use simdformer::SessionError;
-use simdformer::search::SearchError;
+use simdformer::Error;
 
 /// Why a transcriber could not be built, or a recording not be transcribed.
 #[derive(Debug)]
@@ -14,10 +13,8 @@ pub enum TranscribeError {
     Audio(AudioError),
     /// The tokenizer: a language that the model does not have, or a prompt that it cannot segment.
     Text(TextError),
-    /// The session: no memory, or a model without a decoder.
-    Session(SessionError),
-    /// The search options are invalid.
-    Search(SearchError),
+    /// The model: no memory, no decoder, invalid search options, or a cancelled call.
+    Model(Error),
     /// The model, its features and the options do not fit.
     Setting {
         /// The name of the setting.
@@ -49,8 +46,7 @@ impl fmt::Display for TranscribeError {
         match self {
             Self::Audio(error) => error.fmt(f),
             Self::Text(error) => error.fmt(f),
-            Self::Session(error) => error.fmt(f),
-            Self::Search(error) => error.fmt(f),
+            Self::Model(error) => error.fmt(f),
             Self::Setting { setting, expected, found } => {
                 write!(f, "{setting}: expected {expected}, found {found}")
             }
@@ -76,14 +72,8 @@ impl From<TextError> for TranscribeError {
     }
 }
 
-impl From<SessionError> for TranscribeError {
-    fn from(error: SessionError) -> Self {
-        Self::Session(error)
-    }
-}
-
-impl From<SearchError> for TranscribeError {
-    fn from(error: SearchError) -> Self {
-        Self::Search(error)
+impl From<Error> for TranscribeError {
+    fn from(error: Error) -> Self {
+        Self::Model(error)
     }
 }

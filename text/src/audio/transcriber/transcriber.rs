@@ -19,7 +19,7 @@ use core::ops::ControlFlow;
 use core::task::Poll;
 use simdformer::config::{Config, Side};
 use simdformer::search::Strategy;
-use simdformer::{Cancel, Engine, Model, Plan, SessionError, Threads};
+use simdformer::{Cancel, Engine, Error, Model, Plan, Threads};
 use std::sync::Arc;
 
 /// Gets each event; `Break` ends the transcription after it.
@@ -86,7 +86,7 @@ impl Transcriber {
         options: &TranscribeOptions,
     ) -> Result<Prompt, TranscribeError> {
         if config.decoder.is_none() {
-            return Err(SessionError::NoDecoder.into());
+            return Err(Error::NO_DECODER.into());
         }
         let Some(stem) = config.stem else {
             return Err(TranscribeError::setting(
@@ -141,7 +141,7 @@ impl Transcriber {
         self.decoder.engine.set_threads(threads);
     }
 
-    /// Ends later calls when `cancel` is set, some milliseconds after that, with [`SessionError::Cancelled`]; events that
+    /// Ends later calls when `cancel` is set, some milliseconds after that, with [`Error::Cancelled`]; events that
     /// were reported before stay valid. A source that waits for samples is not interrupted.
     pub fn set_cancel(&mut self, cancel: Cancel) {
         self.decoder.engine.set_cancel(cancel);

@@ -12,11 +12,11 @@ use crate::audio::FeatureExtractor;
 use core::cell::{Cell, RefCell};
 use core::ops::ControlFlow;
 use simdformer::search::{
-    Context, Finish, Hooks, LogitsProcessor, SampleOptions, SearchError, SearchOptions, Strategy,
+    Context, Finish, Hooks, LogitsProcessor, SampleOptions, SearchOptions, Strategy,
     score_targets,
 };
 use simdformer::{
-    DecodeStats, Engine, Event, Features, HypothesisId, Plan, RequestQueue, Session, SessionError,
+    DecodeStats, Engine, Event, Features, HypothesisId, Plan, RequestQueue, Session,
     Source, SourceId, StepRow, Stop, Workload,
 };
 use std::collections::VecDeque;
@@ -87,12 +87,12 @@ impl WindowDecoder {
         Self { engine, work, slots, timer: None, features, bins }
     }
 
-    pub(super) fn plan(&self) -> Result<Plan, SessionError> {
+    pub(super) fn plan(&self) -> Result<Plan, simdformer::Error> {
         self.engine.plan_for(&self.work)
     }
 
     /// Plans the session, if there is none yet.
-    pub(super) fn prepare(&self) -> Result<(), SessionError> {
+    pub(super) fn prepare(&self) -> Result<(), simdformer::Error> {
         self.engine.with_session(&self.work, |_| ())
     }
 
@@ -351,7 +351,7 @@ impl RequestQueue for WindowQueue<'_> {
         }
     }
 
-    fn refused(&mut self, error: SessionError) {
+    fn refused(&mut self, error: simdformer::Error) {
         self.waiting.pop_front();
         self.failed.get_or_insert(error.into());
         // No window is lost: the call is this error.
@@ -442,7 +442,7 @@ impl Task<'_> {
         let mut score = [0.0];
         match score_targets(row, row.len(), &[no_speech], &mut score) {
             Ok(_) => Ok(Some(score[0].exp())),
-            Err(SearchError::NotFinite { .. }) => {
+            Err(simdformer::Error::NotFinite { .. }) => {
                 Err(TranscribeError::NotFinite { start: seconds_of(window.first) })
             }
             Err(error) => Err(error.into()),

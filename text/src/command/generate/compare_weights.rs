@@ -19,8 +19,7 @@ use simdformer::kernels::{
 use simdformer::search::SearchOptions;
 use simdformer::trace::{Block, Probe, Stage, View};
 use simdformer::{
-    Dtype, Engine, LoadOptions, Model, Session, SessionError, SourceError, SourceId, Threads,
-    WeightDtype, WeightDtypes,
+    Dtype, Engine, LoadOptions, Model, Session, SourceId, Threads, WeightDtype, WeightDtypes,
 };
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -172,7 +171,7 @@ impl Comparison<'_> {
             }
             match engine.generate_with(&self.sources.source(index), self.options) {
                 Ok(found) => self.targets[index] = Some(found.tokens().to_vec()),
-                Err(SessionError::Source { error: SourceError::NotFinite { .. }, .. }) => {
+                Err(simdformer::Error::NotFinite { found: None, .. }) => {
                     return Err(not_finite(index + 1));
                 }
                 Err(error) => return Err(error.into()),

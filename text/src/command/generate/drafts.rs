@@ -5,9 +5,7 @@ use crate::Failure;
 use serde::Deserialize;
 use simdformer::config::Config;
 use simdformer::search::{Hooks, SearchOptions};
-use simdformer::{
-    DecodeStats, Event, PromptLookup, ReferenceDrafter, Session, SessionError, Source,
-};
+use simdformer::{DecodeStats, Event, PromptLookup, ReferenceDrafter, Session, Source};
 use std::path::Path;
 
 /// Draft tokens per step, over all lines.
@@ -65,7 +63,7 @@ impl Drafts {
         (requests, options): (&[Source<'_>], &SearchOptions),
         hooks: &mut Hooks<'_>,
         on_event: &mut dyn FnMut(Event<'_>),
-    ) -> Result<DecodeStats, SessionError> {
+    ) -> Result<DecodeStats, simdformer::Error> {
         let Some(drafts) = drafts else {
             return session.generate(requests, options, hooks, on_event);
         };

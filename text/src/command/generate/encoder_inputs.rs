@@ -1,6 +1,6 @@
 //! Encoder inputs: token ids or features.
 
-use simdformer::{Features, Session, SessionError, Source, SourceId};
+use simdformer::{Error, Features, Session, Source, SourceId};
 use std::ops::Range;
 
 /// Sources per call of the encoder.
@@ -42,7 +42,7 @@ impl<'a> Sources<'a> {
         session: &mut Session<'_>,
         range: Range<usize>,
         mut slots: &mut [SourceId],
-    ) -> Result<(), SessionError> {
+    ) -> Result<(), Error> {
         let mut first = range.start;
         while first < range.end {
             let end = self.batch_end(session, first..range.end);
@@ -72,7 +72,7 @@ impl<'a> Sources<'a> {
         &self,
         session: &'s mut Session<'_>,
         range: Range<usize>,
-    ) -> Result<&'s [f32], SessionError> {
+    ) -> Result<&'s [f32], Error> {
         match self {
             Self::Ids(all) => session.encoder_output(&all[range]),
             Self::Features(all) => session.encoder_output_of_features(&all[range]),
