@@ -5,7 +5,8 @@
 #![no_main]
 
 use libfuzzer_sys::{arbitrary, fuzz_target};
-use simdformer_text::audio::{AudioError, FeatureExtractor, Wav};
+use simdformer_text::Error;
+use simdformer_text::audio::{FeatureExtractor, Wav};
 use std::fs;
 use std::io::Read;
 use std::path::PathBuf;
@@ -37,7 +38,7 @@ fn place() -> &'static PathBuf {
 }
 
 /// All samples, read at most `step` at a time.
-fn all<R: Read>(mut wav: Wav<R>, step: usize) -> Result<Vec<f32>, AudioError> {
+fn all<R: Read>(mut wav: Wav<R>, step: usize) -> Result<Vec<f32>, Error> {
     let (mut samples, mut next) = (Vec::new(), vec![0.0; step]);
     loop {
         let read = wav.read(&mut next)?;

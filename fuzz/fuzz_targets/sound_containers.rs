@@ -8,7 +8,8 @@ mod counting;
 
 use counting::most_bytes;
 use libfuzzer_sys::{arbitrary, fuzz_target};
-use simdformer_text::audio::{AudioError, AudioReader, Channel, InputOptions};
+use simdformer_text::Error;
+use simdformer_text::audio::{AudioReader, Channel, InputOptions};
 use std::fs;
 use std::path::PathBuf;
 use std::sync::OnceLock;
@@ -132,7 +133,7 @@ fn seal(file: &mut [u8]) {
 }
 
 /// Reads the samples, and returns their number.
-fn count(audio: Result<AudioReader<'_>, AudioError>) -> Result<u64, AudioError> {
+fn count(audio: Result<AudioReader<'_>, Error>) -> Result<u64, Error> {
     let (mut audio, mut samples, mut count) = (audio?, vec![0.0; 4096], 0);
     loop {
         let read = audio.read(&mut samples)?;

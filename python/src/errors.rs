@@ -9,6 +9,7 @@ use pyo3::types::PyDict;
 use simdformer::kernels::ISA_VARIABLE;
 use simdformer::{Error, ErrorValue};
 use simdformer_text::Error as TextError;
+use simdformer_text::audio::Incomplete;
 use simdformer_text::translator::Failure as TextFailure;
 use std::io::ErrorKind;
 
@@ -201,7 +202,7 @@ impl From<Error> for Failure {
 }
 
 /// The classes of the text layer's kinds of errors, for a call that reads a model. What a call reads beside it has classes of
-/// its own: [`Failure::of_document`].
+/// its own: [`Failure::of_recording`] and [`Failure::of_document`].
 impl From<TextError> for Failure {
     fn from(error: TextError) -> Self {
         let message = error.to_string();
@@ -214,10 +215,16 @@ impl From<TextError> for Failure {
                     .with("path", &*operand)
                     .with("expected", &*expected)
             }
-            TextError::Unsupported { .. }
-            | TextError::Corrupt { .. }
-            | TextError::Conflict { .. }
-            | TextError::Io { .. } => Self::new("CheckpointError", message),
+            TextError::Unsupported { operand, expected, found }
+            | TextError::Corrupt { operand, expected, found } => {
+                Self::new("CheckpointError", message)
+                    .with("setting", &*operand)
+                    .with("expected", &*expected)
+                    .with("found", &*found)
+            }
+            TextError::Conflict { .. } | TextError::Io { .. } => {
+                Self::new("CheckpointError", message)
+            }
             TextError::Language { found, nearest, .. } => {
                 let failure = Self::new("LanguageError", message).with("nearest", nearest);
                 found.iter().fold(failure, |failure, code| failure.with("found", &**code))
@@ -238,6 +245,7 @@ impl From<TextError> for Failure {
                 let place = Place { text: Some(index), sentence: Some((sentence, &source)) };
                 Self::sentence(failure, place)
             }
+            TextError::NotFinite { .. } => Self::new("NotFiniteError", message),
             // `Workers::run` raises `KeyboardInterrupt` in its place.
             TextError::Cancelled => Self::new("CancelledError", message),
             TextError::Closed => {
@@ -250,6 +258,30 @@ impl From<TextError> for Failure {
 }
 
 impl Failure {
+    /// The class of an error in a call that reads a recording.
+    pub(crate) fn of_recording(error: TextError) -> Self {
+        let message = error.to_string();
+        match error {
+            TextError::Io { action: "read", path, error } => {
+                let class = match error.kind() {
+                    ErrorKind::NotFound => "AudioNotFoundError",
+                    _ => "AudioError",
+                };
+                Self::new(class, message).with("path", &*path)
+            }
+            // It was opened before.
+            TextError::Io { .. } => Self::new("AudioError", message),
+            TextError::Unsupported { expected, found, .. }
+            | TextError::Corrupt { expected, found, .. } => {
+                Self::new("AudioError", message).with("expected", &*expected).with("found", &*found)
+            }
+            TextError::Incomplete(Incomplete { seconds, .. }) => {
+                Self::new("AudioError", message).with("seconds", seconds)
+            }
+            error => error.into(),
+        }
+    }
+
     /// The class of an error in a call that reads a document.
     pub(crate) fn of_document(error: TextError) -> Self {
         match error {

@@ -4,13 +4,14 @@ use crate::errors::Failure;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use simdformer::Cancel;
+use simdformer_text::Error;
 use simdformer_text::audio::transcriber::{
-    Recording, RecordingSummary, SampleSource, TranscribeError, TranscribeEvent, Transcriber,
+    Recording, RecordingSummary, SampleSource, TranscribeEvent, Transcriber,
 };
 use simdformer_text::audio::{
-    AudioError, AudioReader, Channel, Incomplete, InputOptions, RawEncoding, RawFormat,
+    AudioReader, Channel, Incomplete, InputOptions, RawEncoding, RawFormat,
 };
-use std::io::{Cursor, Error, ErrorKind};
+use std::io::Cursor;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -68,7 +69,7 @@ impl Recorded {
         Ok(Self { audio, input: InputOptions { channel, raw, ..InputOptions::default() }, speech })
     }
 
-    fn open(&self) -> Result<AudioReader<'static>, AudioError> {
+    fn open(&self) -> Result<AudioReader<'static>, Error> {
         match &self.audio {
             Audio::Path(path) => AudioReader::open(path, self.input),
             Audio::Bytes(bytes) => AudioReader::new(Cursor::new(bytes.clone()), self.input),
@@ -90,7 +91,7 @@ impl Recorded {
         cancel: &Cancel,
         on_seconds: &mut dyn FnMut(f64),
         on_event: &mut dyn FnMut(TranscribeEvent<'_>) -> ControlFlow<()>,
-    ) -> Result<RecordingSummary, TranscribeError> {
+    ) -> Result<RecordingSummary, Error> {
         transcriber.set_cancel(cancel.clone());
         let mut opened = false;
         let mut open = || {
@@ -118,43 +119,14 @@ struct Cancellable<'c> {
 }
 
 impl SampleSource for Cancellable<'_> {
-    fn read(&mut self, out: &mut [f32]) -> Result<usize, AudioError> {
+    fn read(&mut self, out: &mut [f32]) -> Result<usize, Error> {
         if self.cancel.is_cancelled() {
-            return Err(AudioError::Read { error: Error::from(ErrorKind::Interrupted) });
+            return Err(Error::Cancelled);
         }
         self.audio.read_present(out)
     }
 
     fn incomplete(&self) -> Option<&Incomplete> {
         self.audio.incomplete()
-    }
-}
-
-impl From<AudioError> for Failure {
-    fn from(error: AudioError) -> Self {
-        let message = error.to_string();
-        match error {
-            AudioError::Open { path, error } => {
-                let class = match error.kind() {
-                    ErrorKind::NotFound => "AudioNotFoundError",
-                    _ => "AudioError",
-                };
-                Self::new(class, message).with("path", path.display().to_string())
-            }
-            AudioError::Kind { found } => Self::new("AudioError", message).with("found", found),
-            AudioError::Format { expected, found } => {
-                Self::new("AudioError", message).with("expected", expected).with("found", found)
-            }
-            AudioError::Decode { seconds, .. } => {
-                Self::new("AudioError", message).with("seconds", seconds)
-            }
-            AudioError::Input { expected, found, .. } | AudioError::Wav { expected, found, .. } => {
-                Self::new("AudioError", message).with("expected", expected).with("found", found)
-            }
-            AudioError::Rate { expected, found } => {
-                Self::new("AudioError", message).with("expected", expected).with("found", found)
-            }
-            _ => Self::new("AudioError", message),
-        }
     }
 }

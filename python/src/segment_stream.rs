@@ -99,7 +99,7 @@ fn run(
         Err(_) if cancel.is_cancelled() => {
             Err(Failure::new("CancelledError", "the transcription was ended"))
         }
-        found => Ok(found?),
+        found => found.map_err(Failure::of_recording),
     }
 }
 

@@ -10,9 +10,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use simdformer::Threads;
 use simdformer_text::audio::FeatureExtractor;
-use simdformer_text::audio::transcriber::{
-    TranscribeError, TranscribeOptions, Transcriber as AudioTranscriber,
-};
+use simdformer_text::audio::transcriber::{TranscribeOptions, Transcriber as AudioTranscriber};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -123,30 +121,5 @@ impl Transcriber {
     #[getter]
     fn model_bytes(&self) -> usize {
         self.shared.loaded.model.bytes()
-    }
-}
-
-impl From<TranscribeError> for Failure {
-    fn from(error: TranscribeError) -> Self {
-        let message = error.to_string();
-        match error {
-            TranscribeError::Audio(error) => error.into(),
-            TranscribeError::Text(error) => error.into(),
-            TranscribeError::Model(error) => error.into(),
-            TranscribeError::NotFinite { .. } => Self::new("NotFiniteError", message),
-            TranscribeError::Setting { setting, expected, found } => {
-                let (class, field) = match setting {
-                    "model" | "feature_size" | "chunk_length" => ("CheckpointError", "setting"),
-                    "speech" => ("InputError", "argument"),
-                    "language" => ("LanguageError", "option"),
-                    _ => ("OptionError", "option"),
-                };
-                Self::new(class, message)
-                    .with(field, setting)
-                    .with("expected", expected)
-                    .with("found", found)
-            }
-            _ => Self::new("SimdformerError", message),
-        }
     }
 }

@@ -100,6 +100,14 @@ pub enum Error {
         /// Why it has none.
         failure: crate::translator::Failure,
     },
+    /// A number is NaN or infinite.
+    NotFinite {
+        /// What it is of.
+        operand: Box<str>,
+    },
+    /// A recording is cut or damaged: its sound is missing from some time on.
+    #[cfg(feature = "audio")]
+    Incomplete(crate::audio::Incomplete),
     /// The operating system cannot read or write a file or a stream.
     Io {
         /// `"read"`, `"written"` or another participle.
@@ -233,6 +241,17 @@ impl Error {
         Self::Io { action: "written", path: path_text(path), error }
     }
 
+    /// The sound of a recording is missing after `seconds`.
+    #[cfg(feature = "audio-files")]
+    pub(crate) fn incomplete(
+        format: &'static str,
+        seconds: f64,
+        message: impl Into<String>,
+    ) -> Self {
+        let message = message.into();
+        Self::Incomplete(crate::audio::Incomplete { format, seconds, message })
+    }
+
     /// The stream `name` cannot be read or written.
     pub(crate) fn of_stream(action: &'static str, name: &str) -> impl Fn(io::Error) -> Self {
         move |error| Self::Io { action, path: name.into(), error }
@@ -302,6 +321,11 @@ impl fmt::Display for Error {
                 let short: String = source.chars().take(60).collect();
                 write!(f, "text {index}, sentence {sentence}, {short:?}: {failure}")
             }
+            Self::NotFinite { operand } => {
+                write!(f, "{operand}: expected finite numbers, found NaN or an infinity")
+            }
+            #[cfg(feature = "audio")]
+            Self::Incomplete(missing) => missing.fmt(f),
             Self::Io { action, path, error } => write!(f, "{path}: cannot be {action}: {error}"),
             Self::Cancelled => f.write_str("the call was cancelled"),
             #[cfg(feature = "translate")]

@@ -4,7 +4,8 @@ use crate::directories::{Temporary, golden};
 use crate::effort::full;
 use crate::riff::{chunk, format, riff, wav};
 use safetensors::SafeTensors;
-use simdformer_text::audio::{AudioError, FeatureExtractor, Wav};
+use simdformer_text::Error;
+use simdformer_text::audio::{FeatureExtractor, Wav};
 use std::fs;
 
 /// The frames that `features.py` stores.
@@ -37,7 +38,7 @@ pub fn audio(kind: &str, samples: usize) -> Vec<i16> {
 }
 
 /// All samples of a file, read `step` at a time.
-fn read(bytes: &[u8], step: usize) -> Result<Vec<f32>, AudioError> {
+fn read(bytes: &[u8], step: usize) -> Result<Vec<f32>, Error> {
     let mut wav = Wav::new(bytes)?;
     let mut samples = Vec::new();
     loop {
@@ -153,7 +154,7 @@ fn channels_become_their_mean() {
     let error = FeatureExtractor::whisper(80, 30).unwrap().takes(&opened).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "expected 16000 samples a second, found 44100; `ffmpeg -i FILE -ac 1 -ar 16000 OUT.wav` converts it"
+        "the sample rate: expected 16000 samples a second, found 44100; `ffmpeg -i FILE -ac 1 -ar 16000 OUT.wav` converts it"
     );
 }
 

@@ -2,8 +2,9 @@
 
 use crate::directories::golden;
 use crate::riff::{chunk, format, riff, wav};
+use simdformer_text::Error;
 use simdformer_text::audio::{
-    AudioError, AudioReader, Channel, InputOptions, RawEncoding, RawFormat, Resampler,
+    AudioReader, Channel, InputOptions, RawEncoding, RawFormat, Resampler,
 };
 use std::f64::consts::TAU;
 use std::fs;
@@ -18,7 +19,7 @@ fn right(t: f64) -> f64 {
 }
 
 /// All samples, read `step` at a time.
-fn all(mut audio: AudioReader<'_>, step: usize) -> Result<Vec<f32>, AudioError> {
+fn all(mut audio: AudioReader<'_>, step: usize) -> Result<Vec<f32>, Error> {
     let (mut samples, mut next) = (Vec::new(), vec![0.0; step]);
     loop {
         let read = audio.read(&mut next)?;

@@ -3,7 +3,8 @@
 
 use super::cpu_time::cpu_time;
 use super::{MEMORY, Place, effort, most_bytes};
-use simdformer_text::audio::{AudioError, AudioReader, InputOptions};
+use simdformer_text::Error;
+use simdformer_text::audio::{AudioReader, InputOptions};
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
@@ -751,7 +752,7 @@ fn with_table(name: &str, kind: &[u8; 4], table: &[u8], second: bool) -> Vec<u8>
 }
 
 /// Reads all samples and returns their number.
-fn count(audio: Result<AudioReader<'_>, AudioError>) -> Result<u64, AudioError> {
+fn count(audio: Result<AudioReader<'_>, Error>) -> Result<u64, Error> {
     let (mut audio, mut samples, mut count) = (audio?, vec![0.0; 4096], 0);
     loop {
         let read = audio.read(&mut samples)?;
@@ -764,7 +765,7 @@ fn count(audio: Result<AudioReader<'_>, AudioError>) -> Result<u64, AudioError> 
 }
 
 /// Reads all samples of a source.
-type Reading<'r> = &'r dyn Fn() -> Result<u64, AudioError>;
+type Reading<'r> = &'r dyn Fn() -> Result<u64, Error>;
 
 /// Reads each file and the same bytes from a pipe. Returns how many are read without an error.
 fn check_all(kind: &str, files: &[Hostile]) -> usize {

@@ -5,7 +5,8 @@ use crate::recorded_sound::{
     EDGE, FILES, ape, extension, id3v1, id3v2, of_pipe, present, seconds, sound, whole, whole_sound,
 };
 use crate::riff::{chunk, format, riff};
-use simdformer_text::audio::{AudioError, AudioReader, InputOptions};
+use simdformer_text::Error;
+use simdformer_text::audio::{AudioReader, InputOptions};
 use std::io::{self, Read};
 
 #[test]
@@ -198,7 +199,7 @@ fn a_single_recording_ends_where_its_header_says() {
         let joined = file.repeat(2);
         assert!(present(AudioReader::new(&joined[..], single)).unwrap() == expected, "{number}");
         let waits = present(AudioReader::new(Open(file), InputOptions::default()));
-        assert!(matches!(waits, Err(AudioError::Read { .. })), "{number}");
+        assert!(matches!(waits, Err(Error::Io { action: "read on", .. })), "{number}");
     }
 }
 

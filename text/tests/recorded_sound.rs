@@ -4,7 +4,8 @@
 use crate::directories::golden;
 use crate::effort::cases;
 use crate::riff::{chunk, format, riff};
-use simdformer_text::audio::{AudioError, AudioReader, Incomplete, InputOptions, Wav};
+use simdformer_text::Error;
+use simdformer_text::audio::{AudioReader, Incomplete, InputOptions, Wav};
 use std::fs;
 use std::io::{self, Read};
 use std::ops::Range;
@@ -71,7 +72,7 @@ impl Read for Pipe<'_> {
 pub(crate) type Sound = (Vec<f32>, Option<Incomplete>);
 
 /// All samples that there are, and where some are missing.
-pub(crate) fn present(audio: Result<AudioReader<'_>, AudioError>) -> Result<Sound, AudioError> {
+pub(crate) fn present(audio: Result<AudioReader<'_>, Error>) -> Result<Sound, Error> {
     let (mut audio, mut samples, mut next) = (audio?, Vec::new(), [0.0; 999]);
     loop {
         let read = audio.read_present(&mut next)?;
@@ -94,7 +95,7 @@ fn strict(mut audio: AudioReader<'_>) -> Option<String> {
     }
 }
 
-pub(crate) fn of_pipe(bytes: &[u8]) -> Result<Sound, AudioError> {
+pub(crate) fn of_pipe(bytes: &[u8]) -> Result<Sound, Error> {
     present(AudioReader::new(Pipe(bytes, 0), InputOptions::default()))
 }
 
@@ -480,7 +481,7 @@ fn errors_of_reading_are_no_end() {
             while audio.read_present(&mut next)? == next.len() {}
             Ok(audio.incomplete().cloned())
         });
-        assert!(matches!(found, Err(AudioError::Read { .. })), "{name}: {found:?}");
+        assert!(matches!(found, Err(Error::Io { action: "read on", .. })), "{name}: {found:?}");
     }
 }
 

@@ -5,14 +5,15 @@ use crate::directories::Temporary;
 use crate::transcribe::{ONE_LANGUAGE, SEVERAL, START, floats, whisper};
 use simdformer::kernels::ThreadPool;
 use simdformer::search::{BeamOptions, Strategy};
-use simdformer::{Cancel, Error, Model, Threads};
+use simdformer::{Cancel, Model, Threads};
+use simdformer_text::Error;
 use simdformer_text::Tokenizer;
+use simdformer_text::audio::FeatureExtractor;
 use simdformer_text::audio::transcriber::{
-    Recording, SampleSource, TranscribeError, TranscribeEvent, TranscribeOptions, Transcriber,
-    Transcription, Windows,
+    Recording, SampleSource, TranscribeEvent, TranscribeOptions, Transcriber, Transcription,
+    Windows,
 };
 use simdformer_text::audio::vad::{SpeechDetector, SpeechFinder, VadOptions};
-use simdformer_text::audio::{AudioError, FeatureExtractor};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -51,7 +52,7 @@ impl Parts {
         &self,
         extractor: FeatureExtractor,
         options: TranscribeOptions,
-    ) -> Result<Transcriber, TranscribeError> {
+    ) -> Result<Transcriber, Error> {
         Transcriber::new(&self.model, Arc::clone(&self.tokenizer), extractor, options)
     }
 }
@@ -60,7 +61,7 @@ impl Parts {
 struct Counted<'c>(&'c [f32], usize);
 
 impl SampleSource for Counted<'_> {
-    fn read(&mut self, out: &mut [f32]) -> Result<usize, AudioError> {
+    fn read(&mut self, out: &mut [f32]) -> Result<usize, Error> {
         let read = self.0.read(out)?;
         self.1 += read;
         Ok(read)
@@ -405,7 +406,7 @@ fn a_cancelled_recording_ends_and_comes_again() {
             ControlFlow::Continue(())
         });
         let ended = ended.unwrap_err();
-        assert!(matches!(ended, TranscribeError::Model(Error::Cancelled { .. })), "{ended:?}");
+        assert!(matches!(ended, Error::Cancelled), "{ended:?}");
         assert_eq!(heard.len(), 1);
         transcriber.set_cancel(Cancel::new());
         assert_eq!(transcriber.transcribe(&parts.samples).unwrap(), expected);

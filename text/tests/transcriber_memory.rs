@@ -4,13 +4,14 @@ use crate::counting::most_bytes;
 use crate::effort::cases;
 use simdformer::Model;
 use simdformer::config::Config;
+use simdformer_text::Error;
 use simdformer_text::Tokenizer;
+use simdformer_text::audio::FeatureExtractor;
 use simdformer_text::audio::transcriber::{
     Recording, SampleSource, StreamingTranscriber, TranscribeEvent, TranscribeOptions, Transcriber,
     Windows,
 };
 use simdformer_text::audio::vad::VadOptions;
-use simdformer_text::audio::{AudioError, FeatureExtractor};
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
@@ -29,7 +30,7 @@ struct Tone {
 }
 
 impl SampleSource for Tone {
-    fn read(&mut self, out: &mut [f32]) -> Result<usize, AudioError> {
+    fn read(&mut self, out: &mut [f32]) -> Result<usize, Error> {
         let count = out.len().min(self.samples - self.at);
         for (out, i) in out[..count].iter_mut().zip(self.at..) {
             *out = ((i % 16_000) as f32 * 1e-5 * i as f32).sin() * 0.5;

@@ -8,12 +8,13 @@ use crate::transcribe::{ONE_LANGUAGE, floats, whisper};
 use simdformer::Model;
 use simdformer::config::Config;
 use simdformer::search::{BeamOptions, Strategy};
+use simdformer_text::Error;
 use simdformer_text::Tokenizer;
 use simdformer_text::audio::FeatureExtractor;
 use simdformer_text::audio::subtitles::{SubtitleOptions, cues};
 use simdformer_text::audio::transcriber::{
-    Segment, StreamingTranscriber, TranscribeError, TranscribeEvent, TranscribeOptions,
-    Transcriber, Transcription, Windows,
+    Segment, StreamingTranscriber, TranscribeEvent, TranscribeOptions, Transcriber, Transcription,
+    Windows,
 };
 use std::fs;
 use std::sync::Arc;
@@ -332,7 +333,7 @@ fn scores_that_are_not_finite_are_errors() {
             });
             let found = transcriber.transcribe(&samples);
             assert!(
-                matches!(found, Err(TranscribeError::NotFinite { .. })),
+                matches!(found, Err(Error::NotFinite { .. })),
                 "{every}, {number}, {temperatures}: {found:?}"
             );
             count += 1;

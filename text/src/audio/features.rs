@@ -4,9 +4,9 @@
 //! neighboring one removes all information about the latter, but both are within the range of a feature. For the same
 //! reason the transform is not a matrix product of the core's kernels, which use f32.
 
-use super::error::AudioError;
 use super::log_mel::Filters;
 use super::wav::Wav;
+use crate::audio::incomplete::CONVERT;
 use crate::checkpoint_directory::Settings;
 use crate::error::Error;
 use crate::limits::Size;
@@ -117,11 +117,11 @@ impl FeatureExtractor {
     ///
     /// # Errors
     /// `bins` is not from 1 to 256, or `seconds` is not from 1 to 60.
-    pub fn whisper(bins: usize, seconds: usize) -> Result<Self, AudioError> {
+    pub fn whisper(bins: usize, seconds: usize) -> Result<Self, Error> {
         for (what, found, most) in [("mel bins", bins, BINS), ("seconds", seconds, SECONDS)] {
             if !(1..=most).contains(&found) {
                 let expected = format!("1 to {most}");
-                return Err(AudioError::Features { what, expected, found });
+                return Err(Error::invalid_input(what, expected, found));
             }
         }
         Ok(Self::build(bins, seconds))
@@ -172,10 +172,15 @@ impl FeatureExtractor {
     ///
     /// # Errors
     /// It is another rate; the error has the ffmpeg command that converts the file.
-    pub fn takes<R: std::io::Read>(&self, wav: &Wav<R>) -> Result<(), AudioError> {
+    pub fn takes<R: std::io::Read>(&self, wav: &Wav<R>) -> Result<(), Error> {
         match wav.rate() {
             rate if rate == self.rate() => Ok(()),
-            found => Err(AudioError::Rate { expected: self.rate(), found }),
+            found => {
+                let rate = self.rate();
+                let expected = format!("{rate} samples a second");
+                let found = format_args!("{found}; `{CONVERT} -ar {rate} OUT.wav` converts it");
+                Err(Error::invalid_input("the sample rate", expected, found))
+            }
         }
     }
 
@@ -187,10 +192,10 @@ impl FeatureExtractor {
     ///
     /// # Errors
     /// The length of `out` is not [`Self::len`].
-    pub fn extract(&self, samples: &[f32], out: &mut [f32]) -> Result<usize, AudioError> {
+    pub fn extract(&self, samples: &[f32], out: &mut [f32]) -> Result<usize, Error> {
         if out.len() != self.len() {
             let expected = format!("{} numbers, [{}, {}]", self.len(), self.frames(), self.bins());
-            return Err(AudioError::Features { what: "space", expected, found: out.len() });
+            return Err(Error::invalid_input("space", expected, out.len()));
         }
         let taken = samples.len().min(self.samples());
         let samples = &samples[..taken];
@@ -240,7 +245,7 @@ impl FrameTransform {
         number: usize,
         sample: impl Fn(isize) -> f32,
         out: &mut [f32],
-    ) -> Result<f32, AudioError> {
+    ) -> Result<f32, Error> {
         self.transform(extractor, number, sample)?;
         let mut largest = f32::NEG_INFINITY;
         for (bin, value) in out.iter_mut().enumerate() {
@@ -258,7 +263,7 @@ impl FrameTransform {
         number: usize,
         sample: impl Fn(isize) -> f32,
         loudest: &mut Loudest,
-    ) -> Result<(), AudioError> {
+    ) -> Result<(), Error> {
         self.transform(extractor, number, sample)?;
         for bin in 0..extractor.bins() {
             let power = extractor.filters.power(bin, &self.powers);
@@ -277,7 +282,7 @@ impl FrameTransform {
         extractor: &FeatureExtractor,
         number: usize,
         sample: impl Fn(isize) -> f32,
-    ) -> Result<(), AudioError> {
+    ) -> Result<(), Error> {
         let Self { frame, spectrum, scratch, powers } = self;
         let from = (number * HOP) as isize - REACH as isize;
         for ((into, window), i) in frame.iter_mut().zip(&extractor.window).zip(from..) {
@@ -286,7 +291,7 @@ impl FrameTransform {
         // The lengths are those of the transform.
         if extractor.transform.process_with_scratch(frame, spectrum, scratch).is_err() {
             let expected = WINDOW.to_string();
-            return Err(AudioError::Features { what: "window", expected, found: frame.len() });
+            return Err(Error::invalid_input("window", expected, frame.len()));
         }
         for (power, value) in powers.iter_mut().zip(&*spectrum) {
             *power = value.norm_sqr();

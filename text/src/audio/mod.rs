@@ -16,9 +16,9 @@
 //! # Ok(()) }
 //! ```
 
-mod error;
 mod features;
 mod file_kind;
+mod incomplete;
 mod input;
 mod log_mel;
 mod riff_chunks;
@@ -32,8 +32,8 @@ pub mod vad;
 mod wav;
 mod wav_format;
 
-pub use error::{AudioError, Incomplete};
 pub use features::FeatureExtractor;
+pub use incomplete::Incomplete;
 pub use input::{AudioReader, InputOptions, Resampler};
 pub use sample_format::{Channel, RawEncoding, RawFormat};
 pub use wav::Wav;

@@ -1,6 +1,7 @@
 //! The chunks of WAV, AIFF and Wave64 files: those before the samples, and what follows the samples.
 
-use super::error::AudioError;
+use crate::audio::incomplete::not_read;
+use crate::error::Error;
 use std::io::{self, BufRead, BufReader, ErrorKind, Read};
 
 /// The maximum number of chunks before the samples; usually there are one to five.
@@ -26,10 +27,10 @@ impl<R: Read> Source<R> {
     }
 
     /// The name and the four bytes of the size of the next chunk; `None` at the end.
-    pub(super) fn next_chunk(&mut self) -> Result<Option<ChunkHead>, AudioError> {
+    pub(super) fn next_chunk(&mut self) -> Result<Option<ChunkHead>, Error> {
         if self.chunks == CHUNKS {
             let expected = format!("at most {CHUNKS} before the samples");
-            return Err(AudioError::wav("chunks", expected, "more"));
+            return Err(Error::corrupt("chunks", expected, "more"));
         }
         self.chunks += 1;
         let (mut name, mut size) = ([0; 4], [0; 4]);
@@ -39,7 +40,7 @@ impl<R: Read> Source<R> {
 
     /// Whether the length of the samples, which begin here, is one that a writer leaves if it cannot seek back, or until it does:
     /// 0, or one near 2^31, 2^32 or 2^63 in a shorter file. `end`: where the file ends, as its head says.
-    pub(super) fn is_placeholder(&mut self, size: u64, end: u64) -> Result<bool, AudioError> {
+    pub(super) fn is_placeholder(&mut self, size: u64, end: u64) -> Result<bool, Error> {
         let near = |power: u32, size: u64| size.abs_diff(1 << power) <= 1 << 16;
         let shorter = self.remaining().is_none_or(|remaining| remaining < size);
         if size != 0 {
@@ -48,7 +49,7 @@ impl<R: Read> Source<R> {
             );
         }
         // No samples: other chunks follow, or nothing.
-        let next = self.reader.fill_buf().map_err(|error| AudioError::Read { error })?;
+        let next = self.reader.fill_buf().map_err(not_read)?;
         let chunk = next.len() >= 8
             && next[..4].iter().all(|&byte| byte.is_ascii_graphic() || byte == b' ')
             && self.at + 8 + u64::from(u32_of(next, 4)) <= end.saturating_add(1);
@@ -56,42 +57,42 @@ impl<R: Read> Source<R> {
     }
 
     /// The error for a file that ends before its chunk `expected`.
-    pub(super) fn no_chunk(&self, expected: &str) -> AudioError {
+    pub(super) fn no_chunk(&self, expected: &str) -> Error {
         let found = format!("the end of the file after {} bytes", self.at);
-        AudioError::wav("chunks", expected, found)
+        Error::corrupt("chunks", expected, found)
     }
 
     /// Checks a chunk that is not the samples.
-    pub(super) fn check_chunk(&self, name: &[u8; 4], size: u32) -> Result<(), AudioError> {
+    pub(super) fn check_chunk(&self, name: &[u8; 4], size: u32) -> Result<(), Error> {
         self.check_size(name, u64::from(size))?;
         if size > SKIPPED {
             let what = format!("the chunk {}", escaped_name(name));
-            return Err(AudioError::wav(what, format!("at most {SKIPPED} bytes"), size));
+            return Err(Error::corrupt(what, format!("at most {SKIPPED} bytes"), size));
         }
         Ok(())
     }
 
-    pub(super) fn fill(&mut self, bytes: &mut [u8]) -> Result<usize, AudioError> {
+    pub(super) fn fill(&mut self, bytes: &mut [u8]) -> Result<usize, Error> {
         let read = fill(&mut self.reader, bytes)?;
         self.at += read as u64;
         Ok(read)
     }
 
     /// Skips bytes; returns how many were skipped.
-    pub(super) fn skip_bytes(&mut self, bytes: u64) -> Result<u64, AudioError> {
-        let passed = io::copy(&mut self.reader.by_ref().take(bytes), &mut io::sink())
-            .map_err(|error| AudioError::Read { error })?;
+    pub(super) fn skip_bytes(&mut self, bytes: u64) -> Result<u64, Error> {
+        let passed =
+            io::copy(&mut self.reader.by_ref().take(bytes), &mut io::sink()).map_err(not_read)?;
         self.at += passed;
         Ok(passed)
     }
 
     /// Checks that the remaining bytes are at least the size of a chunk.
-    pub(super) fn check_size(&self, name: &[u8; 4], size: u64) -> Result<(), AudioError> {
+    pub(super) fn check_size(&self, name: &[u8; 4], size: u64) -> Result<(), Error> {
         match self.remaining() {
             Some(remaining) if remaining < size => {
                 let found = format!("{remaining} to the end of the file");
                 let what = format!("the chunk {}", escaped_name(name));
-                Err(AudioError::wav(what, format!("{size} bytes"), found))
+                Err(Error::corrupt(what, format!("{size} bytes"), found))
             }
             _ => Ok(()),
         }
@@ -103,8 +104,8 @@ impl<R: Read> Source<R> {
     }
 
     /// The error for data that ends inside a chunk.
-    pub(super) fn truncated(&self, name: &[u8; 4], size: u32) -> AudioError {
-        AudioError::wav(
+    pub(super) fn truncated(&self, name: &[u8; 4], size: u32) -> Error {
+        Error::corrupt(
             format!("the chunk {}", escaped_name(name)),
             format!("{size} bytes"),
             format!("the end of the file after {} bytes of all", self.at),
@@ -118,7 +119,7 @@ fn escaped_name(name: &[u8; 4]) -> String {
 }
 
 /// Reads until `bytes` is full or the data ends.
-fn fill(reader: &mut impl Read, bytes: &mut [u8]) -> Result<usize, AudioError> {
+fn fill(reader: &mut impl Read, bytes: &mut [u8]) -> Result<usize, Error> {
     let mut read = 0;
     while read < bytes.len() {
         match read_some(reader, &mut bytes[read..])? {
@@ -130,12 +131,12 @@ fn fill(reader: &mut impl Read, bytes: &mut [u8]) -> Result<usize, AudioError> {
 }
 
 /// Reads what there is; 0 bytes only at the end.
-pub(super) fn read_some(reader: &mut impl Read, bytes: &mut [u8]) -> Result<usize, AudioError> {
+pub(super) fn read_some(reader: &mut impl Read, bytes: &mut [u8]) -> Result<usize, Error> {
     loop {
         match reader.read(bytes) {
             Ok(read) => return Ok(read),
             Err(error) if error.kind() == ErrorKind::Interrupted => (),
-            Err(error) => return Err(AudioError::Read { error }),
+            Err(error) => return Err(not_read(error)),
         }
     }
 }
@@ -187,10 +188,10 @@ impl After {
 }
 
 /// Checks the chunks after the samples and their bytes: a pipe may never end.
-pub(super) fn check_after(chunks: usize, bytes: u64) -> Result<(), AudioError> {
+pub(super) fn check_after(chunks: usize, bytes: u64) -> Result<(), Error> {
     if chunks >= CHUNKS || bytes > u64::from(SKIPPED) {
         let expected = format!("at most {CHUNKS} of {SKIPPED} bytes after the samples");
-        return Err(AudioError::wav("chunks", expected, "more"));
+        return Err(Error::corrupt("chunks", expected, "more"));
     }
     Ok(())
 }

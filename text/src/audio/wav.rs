@@ -5,11 +5,12 @@
 //! `fact` chunk regardless of its length, and it fails on pipes of ffmpeg, whose lengths are unknown. No allocation
 //! depends on a header: samples go through one buffer of a fixed size, so a file may have any length.
 
-use super::error::{AudioError, Incomplete};
 use super::file_kind::kind;
+use super::incomplete::{Incomplete, other_format};
 use super::riff_chunks::{After, Layout, Source, read_some, u32_of};
 use super::sample_format::{Channel, Format, RawFormat};
 use super::wav_format::{check_channels, check_rate, read_format};
+use crate::error::Error;
 use std::fmt;
 use std::fs::File;
 use std::io::{BufRead, BufReader, ErrorKind, Read};
@@ -67,9 +68,9 @@ impl Wav<File> {
     ///
     /// # Errors
     /// The file cannot be read, is of another kind (the error names it), has an inconsistent header, or ends in it.
-    pub fn open(path: impl AsRef<Path>) -> Result<Self, AudioError> {
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
         let path = path.as_ref();
-        let open = |error| AudioError::Open { path: path.to_owned(), error };
+        let open = |error| Error::unreadable(path, error);
         let file = File::open(path).map_err(open)?;
         let about = file.metadata().map_err(open)?;
         if about.is_dir() {
@@ -85,12 +86,12 @@ impl<R: Read> Wav<R> {
     ///
     /// # Errors
     /// As [`Wav::open`].
-    pub fn new(reader: R) -> Result<Self, AudioError> {
+    pub fn new(reader: R) -> Result<Self, Error> {
         Self::begin(reader, None)
     }
 
     /// A stream of samples without a header. `length`: its bytes, if known.
-    pub(super) fn raw(reader: R, raw: RawFormat, length: Option<u64>) -> Result<Self, AudioError> {
+    pub(super) fn raw(reader: R, raw: RawFormat, length: Option<u64>) -> Result<Self, Error> {
         let format = Format {
             sample: raw.encoding.into(),
             channels: check_channels(raw.channels)?,
@@ -104,14 +105,14 @@ impl<R: Read> Wav<R> {
         self.channel = channel;
     }
 
-    pub(super) fn begin(reader: R, length: Option<u64>) -> Result<Self, AudioError> {
+    pub(super) fn begin(reader: R, length: Option<u64>) -> Result<Self, Error> {
         let mut source = Source::new(reader, length);
         let mut head = [0; 12];
         let read = source.fill(&mut head)?;
         // RF64, a file of more than 4 GiB, has its lengths in a chunk `ds64`.
         let long = head.starts_with(b"RF64") || head.starts_with(b"BW64");
         if read < head.len() || !(long || head.starts_with(b"RIFF")) || &head[8..] != b"WAVE" {
-            return Err(AudioError::Kind { found: kind(&head[..read]) });
+            return Err(other_format("a WAV file", kind(&head[..read])));
         }
         let (mut long_size, mut whole_size) = (None, 0);
         let whole = u32_of(&head, 4);
@@ -126,7 +127,7 @@ impl<R: Read> Wav<R> {
             let size = u32::from_le_bytes(size);
             if &name == b"data" {
                 let Some(format) = format else {
-                    return Err(AudioError::wav("chunks", "`fmt ` before `data`", "none"));
+                    return Err(Error::corrupt("chunks", "`fmt ` before `data`", "none"));
                 };
                 let size = match long_size {
                     _ if long && size == LONG => long_size.unwrap_or_default(),
@@ -141,7 +142,7 @@ impl<R: Read> Wav<R> {
             let mut rest = u64::from(size) + u64::from(size % 2);
             if &name == b"fmt " {
                 if format.is_some() {
-                    return Err(AudioError::wav("chunks", "one `fmt `", "two"));
+                    return Err(Error::corrupt("chunks", "one `fmt `", "two"));
                 }
                 let mut fields = [0; 40];
                 let fields = &mut fields[..(size as usize).min(40)];
@@ -169,12 +170,12 @@ impl<R: Read> Wav<R> {
         format: Format,
         size: Option<u64>,
         name: &'static str,
-    ) -> Result<Self, AudioError> {
+    ) -> Result<Self, Error> {
         let block = format.block();
         if let Some(size) = size
             && !size.is_multiple_of(block as u64)
         {
-            return Err(AudioError::wav(
+            return Err(Error::corrupt(
                 "`data`",
                 format!("a multiple of {block} bytes, {} channels", format.channels),
                 size,
@@ -221,7 +222,7 @@ impl<R: Read> Wav<R> {
         reader: S,
         length: Option<u64>,
         size: u64,
-    ) -> Result<Wav<S>, AudioError> {
+    ) -> Result<Wav<S>, Error> {
         let mut more = Wav::ready(Source::new(reader, length), self.format, Some(size), self.name)?;
         more.channel = self.channel;
         Ok(more)
@@ -260,7 +261,7 @@ impl<R: Read> Wav<R> {
     ///
     /// # Errors
     /// The file ends before its samples do, or a sample is not finite; the error has its index.
-    pub fn read(&mut self, out: &mut [f32]) -> Result<usize, AudioError> {
+    pub fn read(&mut self, out: &mut [f32]) -> Result<usize, Error> {
         let read = self.read_present(out)?;
         match &self.incomplete {
             Some(incomplete) => Err(incomplete.clone().into()),
@@ -269,7 +270,7 @@ impl<R: Read> Wav<R> {
     }
 
     /// As [`Self::read`], but a file that is cut ends where it is cut: [`Self::incomplete`] says where.
-    pub(super) fn read_present(&mut self, out: &mut [f32]) -> Result<usize, AudioError> {
+    pub(super) fn read_present(&mut self, out: &mut [f32]) -> Result<usize, Error> {
         let Format { sample, channels, .. } = self.format;
         let block = sample.bytes() * channels;
         let mut written = 0;
@@ -289,7 +290,7 @@ impl<R: Read> Wav<R> {
                 };
                 if !mean.is_finite() {
                     let what = format!("sample {}", self.position);
-                    return Err(AudioError::wav(what, "a finite number", mean));
+                    return Err(Error::corrupt(what, "a finite number", mean));
                 }
                 *out = mean;
                 self.position += 1;
@@ -302,7 +303,7 @@ impl<R: Read> Wav<R> {
 
     /// Reads more whole blocks, as many as there are; returns false at the end. A pipe is not waited for longer than until the
     /// first block is complete.
-    fn refill(&mut self, block: usize) -> Result<bool, AudioError> {
+    fn refill(&mut self, block: usize) -> Result<bool, Error> {
         let space = self.buffer.len() as u64;
         let want = self.left.map_or(space, |left| left.min(space)) as usize;
         let mut read = 0;

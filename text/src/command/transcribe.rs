@@ -9,11 +9,12 @@ use indicatif::ProgressBar;
 use simdformer::checkpoint::Checkpoint;
 use simdformer::config::Config;
 use simdformer::search::Strategy;
+use simdformer_text::Error;
 use simdformer_text::audio::transcriber::{
-    Recording, RecordingSummary, TranscribeError, TranscribeEvent, TranscribeOptions, Transcriber,
-    Transcription, Windows,
+    Recording, RecordingSummary, TranscribeEvent, TranscribeOptions, Transcriber, Transcription,
+    Windows,
 };
-use simdformer_text::audio::{AudioError, AudioReader, Channel, FeatureExtractor, InputOptions};
+use simdformer_text::audio::{AudioReader, Channel, FeatureExtractor, InputOptions};
 use simdformer_text::{Family, Tokenizer};
 use std::fs;
 use std::io::{ErrorKind, Read};
@@ -142,7 +143,7 @@ fn file(
     (options, speech): (InputOptions, Option<&[(f64, f64)]>),
     input: &mut (dyn Read + Send),
     bar: &ProgressBar,
-) -> Result<Transcription, TranscribeError> {
+) -> Result<Transcription, Error> {
     if path == Path::new("-") {
         let mut audio = AudioReader::new(input, options)?;
         let recording = Recording { speech, ..Recording::new(&mut audio) };
@@ -165,7 +166,7 @@ fn channels(
     path: &Path,
     (options, speech): (InputOptions, Option<&[(f64, f64)]>),
     bar: &ProgressBar,
-) -> Result<Transcription, TranscribeError> {
+) -> Result<Transcription, Error> {
     if !path.is_file() {
         let error = match path.try_exists() {
             Ok(true) => {
@@ -177,7 +178,8 @@ fn channels(
             ),
             _ => ErrorKind::NotFound.into(),
         };
-        return Err(AudioError::Open { path: path.to_owned(), error }.into());
+        let path = path.display().to_string().into();
+        return Err(Error::Io { action: "read", path, error });
     }
     let count = AudioReader::open(path, options)?.channels();
     let one = |channel| {
@@ -193,8 +195,8 @@ type OnEvent<'e> = dyn FnMut(TranscribeEvent<'_>) -> ControlFlow<()> + 'e;
 /// Collects what `transcribe` reports.
 fn collect(
     bar: &ProgressBar,
-    transcribe: impl FnOnce(&mut OnEvent<'_>) -> Result<RecordingSummary, TranscribeError>,
-) -> Result<Transcription, TranscribeError> {
+    transcribe: impl FnOnce(&mut OnEvent<'_>) -> Result<RecordingSummary, Error>,
+) -> Result<Transcription, Error> {
     let mut found = Transcription::default();
     found.summary = transcribe(&mut |event| {
         match event {

@@ -6,8 +6,9 @@ use crate::{Failure, Streams};
 use serde_json::{Value, json};
 use simdformer::atomic_file;
 use simdformer::search::Finish;
+use simdformer_text::Error;
 use simdformer_text::audio::subtitles::{SubtitleFormat, SubtitleOptions, cues};
-use simdformer_text::audio::transcriber::{Segment, TranscribeError, Transcription, Window, Word};
+use simdformer_text::audio::transcriber::{Segment, Transcription, Window, Word};
 use std::ffi::OsStr;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -116,7 +117,7 @@ impl Outputs {
     pub(crate) fn write(
         &self,
         (number, path): (usize, &Path),
-        transcribed: Result<Transcription, TranscribeError>,
+        transcribed: Result<Transcription, Error>,
         streams: &mut Streams<'_>,
     ) -> Result<(), Failure> {
         let name = path.display().to_string();

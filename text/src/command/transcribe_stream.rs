@@ -5,8 +5,9 @@ use crate::transcribe_output::{cut, line, words};
 use crate::{Failure, Streams, progress};
 use indicatif::ProgressBar;
 use serde_json::json;
+use simdformer_text::Error;
 use simdformer_text::audio::transcriber::{StreamingTranscriber, TranscribeEvent, Transcriber};
-use simdformer_text::audio::{AudioError, AudioReader, InputOptions};
+use simdformer_text::audio::{AudioReader, InputOptions};
 use std::io::{self, Write};
 use std::path::Path;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -69,7 +70,7 @@ pub(crate) fn run(
 
 /// Reads a source in its own thread, so that a pipe does not overflow while a window is decoded. The thread ends with the
 /// source, or after the receiver.
-fn read(path: &Path, options: InputOptions) -> Receiver<Result<Chunk, AudioError>> {
+fn read(path: &Path, options: InputOptions) -> Receiver<Result<Chunk, Error>> {
     let (sender, receiver) = sync_channel(WAITING);
     let path = path.to_owned();
     std::thread::spawn(move || {
@@ -84,8 +85,8 @@ fn read(path: &Path, options: InputOptions) -> Receiver<Result<Chunk, AudioError
 fn send(
     path: &Path,
     options: InputOptions,
-    sender: &SyncSender<Result<Chunk, AudioError>>,
-) -> Result<(), AudioError> {
+    sender: &SyncSender<Result<Chunk, Error>>,
+) -> Result<(), Error> {
     let mut audio = match path == Path::new("-") {
         true => AudioReader::new(io::stdin(), options)?,
         false => AudioReader::open(path, options)?,

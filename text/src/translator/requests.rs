@@ -10,9 +10,7 @@ use crate::{DecodeStream, Encoded, Tokenizer};
 use core::fmt;
 use core::ops::ControlFlow;
 use simdformer::search::Finish;
-use simdformer::{
-    Cancel, DecodeStats, Event, Model, RequestQueue, Session, Source, Stop,
-};
+use simdformer::{Cancel, DecodeStats, Event, Model, RequestQueue, Session, Source, Stop};
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

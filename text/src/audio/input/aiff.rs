@@ -3,11 +3,11 @@
 //! Own code, because `symphonia` 0.6 allocates by what the header says: 150 MB for a file of 20 kB.
 //! Source: Apple, Audio Interchange File Format AIFF-C, draft of 1991-08-26.
 
-use crate::audio::AudioError;
 use crate::audio::riff_chunks::{Layout, Source};
 use crate::audio::sample_format::{Format, Sample};
 use crate::audio::wav::Wav;
 use crate::audio::wav_format::{check_channels, check_rate};
+use crate::error::Error;
 use std::io::Read;
 
 /// Whether a file begins as an AIFF file.
@@ -16,7 +16,7 @@ pub(super) fn is_aiff(head: &[u8]) -> bool {
 }
 
 /// Reads up to the first sample. `length`: the bytes of the file, if known.
-pub(super) fn open<R: Read>(reader: R, length: Option<u64>) -> Result<Wav<R>, AudioError> {
+pub(super) fn open<R: Read>(reader: R, length: Option<u64>) -> Result<Wav<R>, Error> {
     let mut source = Source::new(reader, length);
     source.fill(&mut [0; 12])?;
     let mut format = None;
@@ -28,7 +28,7 @@ pub(super) fn open<R: Read>(reader: R, length: Option<u64>) -> Result<Wav<R>, Au
         let size = u32::from_be_bytes(size);
         if &name == b"SSND" {
             let Some((format, frames)) = format else {
-                return Err(AudioError::wav("chunks", "`COMM` before `SSND`", "none"));
+                return Err(Error::corrupt("chunks", "`COMM` before `SSND`", "none"));
             };
             let mut fields = [0; 8];
             if source.fill(&mut fields)? < fields.len() {
@@ -46,7 +46,7 @@ pub(super) fn open<R: Read>(reader: R, length: Option<u64>) -> Result<Wav<R>, Au
                 frames => {
                     let expected =
                         format!("{} bytes of {frames} samples", frames * block + offset + 8);
-                    return Err(AudioError::wav("the chunk `SSND`", expected, size));
+                    return Err(Error::corrupt("the chunk `SSND`", expected, size));
                 }
             };
             if source.skip_bytes(offset)? < offset {
@@ -61,7 +61,7 @@ pub(super) fn open<R: Read>(reader: R, length: Option<u64>) -> Result<Wav<R>, Au
         let mut rest = u64::from(size) + u64::from(size % 2);
         if &name == b"COMM" {
             if format.is_some() {
-                return Err(AudioError::wav("chunks", "one `COMM`", "two"));
+                return Err(Error::corrupt("chunks", "one `COMM`", "two"));
             }
             let mut fields = [0; 22];
             let fields = &mut fields[..(size as usize).min(22)];
@@ -84,9 +84,9 @@ fn u32_of(bytes: &[u8], at: usize) -> u32 {
 }
 
 /// The format and the samples per channel of the first 22 bytes of `COMM`.
-fn read_common(fields: &[u8]) -> Result<(Format, u32), AudioError> {
+fn read_common(fields: &[u8]) -> Result<(Format, u32), Error> {
     if fields.len() < 18 {
-        return Err(AudioError::wav("`COMM`", "at least 18 bytes", fields.len()));
+        return Err(Error::corrupt("`COMM`", "at least 18 bytes", fields.len()));
     }
     let (channels, frames, bits) = (u16_of(fields, 0), u32_of(fields, 2), u16_of(fields, 6));
     // An extended float: sign and exponent, then 64 bits of the significand.
@@ -107,11 +107,11 @@ fn read_common(fields: &[u8]) -> Result<(Format, u32), AudioError> {
         (b"alaw" | b"ALAW", _) => Sample::ALaw,
         (b"ulaw" | b"ULAW", _) => Sample::MuLaw,
         (b"NONE" | b"twos" | b"sowt", _) => {
-            return Err(AudioError::wav("bits of a sample", "1 to 32", bits));
+            return Err(Error::unsupported("bits of a sample", "1 to 32", bits));
         }
         _ => {
             let expected = "NONE, twos, sowt, fl32, fl64, alaw or ulaw";
-            return Err(AudioError::wav("the compression", expected, kind.escape_ascii()));
+            return Err(Error::unsupported("the compression", expected, kind.escape_ascii()));
         }
     };
     let (channels, rate) = (check_channels(channels)?, check_rate(rate)?);

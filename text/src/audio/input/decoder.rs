@@ -11,8 +11,9 @@ use super::resampler::RATES;
 use super::rewritten::NOT_READ;
 use super::stream::{Section, Stream};
 use super::untrusted::checked;
+use crate::audio::incomplete::{Incomplete, not_read, other_format};
 use crate::audio::sample_format::Channel;
-use crate::audio::{AudioError, Incomplete};
+use crate::error::Error;
 use std::collections::VecDeque;
 use std::io::ErrorKind;
 use std::ops::Range;
@@ -20,7 +21,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use symphonia::core::codecs::audio::well_known::{CODEC_ID_AAC, CODEC_ID_MP3, CODEC_ID_OPUS};
 use symphonia::core::codecs::audio::{AudioCodecParameters, AudioDecoder, AudioDecoderOptions};
-use symphonia::core::errors::Error;
+use symphonia::core::errors::Error as SymphoniaError;
 use symphonia::core::formats::{FormatReader, Track, TrackType};
 
 /// The maximum number of packets before the first sample, also of damaged ones.
@@ -115,11 +116,11 @@ pub(super) struct Decoder<'s> {
 }
 
 /// The decoder for the parameters of a track of the format `name`.
-fn make_codec(name: &'static str, parameters: &AudioCodecParameters) -> Result<Codec, AudioError> {
+fn make_codec(name: &'static str, parameters: &AudioCodecParameters) -> Result<Codec, Error> {
     if parameters.codec == CODEC_ID_OPUS {
         let head = parameters.extra_data.as_deref().unwrap_or_default();
-        let opus = Opus::new(head, name == "isomp4")
-            .map_err(|what| AudioError::decode(name, 0.0, what))?;
+        let opus =
+            Opus::new(head, name == "isomp4").map_err(|what| Error::incomplete(name, 0.0, what))?;
         return Ok(Codec::Opus(Box::new(opus)));
     }
     // `symphonia` would trim joined files of MP3 to the length of the first one.
@@ -134,13 +135,13 @@ fn make_codec(name: &'static str, parameters: &AudioCodecParameters) -> Result<C
 fn audio_track<'f>(
     format: &'f dyn FormatReader,
     name: &'static str,
-) -> Result<(&'f Track, AudioCodecParameters), AudioError> {
+) -> Result<(&'f Track, AudioCodecParameters), Error> {
     let track = format
         .first_track_known_codec(TrackType::Audio)
-        .ok_or_else(|| AudioError::decode(name, 0.0, "it has no audio that can be decoded"))?;
+        .ok_or_else(|| Error::incomplete(name, 0.0, "it has no audio that can be decoded"))?;
     let parameters = track.codec_params.as_ref().and_then(|parameters| parameters.audio());
     let parameters =
-        parameters.ok_or_else(|| AudioError::decode(name, 0.0, "its audio has no parameters"))?;
+        parameters.ok_or_else(|| Error::incomplete(name, 0.0, "its audio has no parameters"))?;
     Ok((track, parameters.clone()))
 }
 
@@ -151,8 +152,8 @@ impl<'s> Decoder<'s> {
         head: &[u8],
         kind: &'static str,
         channel: Channel,
-    ) -> Result<Self, AudioError> {
-        let unknown = || AudioError::Format { expected: FORMATS, found: kind };
+    ) -> Result<Self, Error> {
+        let unknown = || other_format(FORMATS, kind);
         if head.is_empty() {
             return Err(unknown());
         }
@@ -161,7 +162,7 @@ impl<'s> Decoder<'s> {
         let mut found = Outline::default();
         if let Some(section) = &mut section {
             let length = section.length();
-            found = outline(section, length).map_err(|error| AudioError::Read { error })?;
+            found = outline(section, length).map_err(not_read)?;
             if let Some(next) = found.next {
                 section.end_at(next);
             }
@@ -174,8 +175,8 @@ impl<'s> Decoder<'s> {
         let bytes = checked(stream, section, head, frame_bytes.clone(), &heard)?;
         let pipe = if let Bytes::Pipe(pipe) = &bytes { Some(pipe.clone()) } else { None };
         let format = open(bytes, outline.end, allowed.clone()).map_err(|error| match error {
-            Error::Unsupported(_) | Error::SeekError(_) if !is_mp4 => unknown(),
-            Error::IoError(error) if error.to_string() == NO_FRAME => unknown(),
+            SymphoniaError::Unsupported(_) | SymphoniaError::SeekError(_) if !is_mp4 => unknown(),
+            SymphoniaError::IoError(error) if error.to_string() == NO_FRAME => unknown(),
             error => failure("the file", 0.0, error),
         })?;
         let name = format.format_info().short_name;
@@ -242,8 +243,8 @@ impl<'s> Decoder<'s> {
         }
         match (new.ready.is_empty(), new.incomplete.take()) {
             (true, Some(incomplete)) => Err(incomplete.into()),
-            (true, None) if new.needs_file => Err(AudioError::decode(name, 0.0, NEEDS_FILE)),
-            (true, None) => Err(AudioError::decode(name, 0.0, "it has no samples")),
+            (true, None) if new.needs_file => Err(Error::incomplete(name, 0.0, NEEDS_FILE)),
+            (true, None) => Err(Error::incomplete(name, 0.0, "it has no samples")),
             (false, incomplete) => Ok(Self { incomplete, ..new }),
         }
     }
@@ -279,13 +280,13 @@ impl<'s> Decoder<'s> {
 
     /// Reads up to the end of the recording: some formats end after the last sample, where others have more. Errors there, other
     /// than of reading, are none of the sound.
-    pub(super) fn finish(&mut self) -> Result<(), AudioError> {
+    pub(super) fn finish(&mut self) -> Result<(), Error> {
         match self.pipe.take().map_or(Ok(()), |pipe| pipe.skip(BETWEEN)) {
             Err(error)
                 if error.kind() != ErrorKind::UnexpectedEof
                     && error.kind() != ErrorKind::InvalidData =>
             {
-                Err(AudioError::Read { error })
+                Err(not_read(error))
             }
             Err(error) if error.to_string() == NOT_READ => {
                 self.miss(NOT_READ.into());
@@ -296,7 +297,7 @@ impl<'s> Decoder<'s> {
     }
 
     /// Reads the next samples; fewer than `out.len()` only at the end, or before samples of another rate.
-    pub(super) fn read(&mut self, out: &mut [f32]) -> Result<usize, AudioError> {
+    pub(super) fn read(&mut self, out: &mut [f32]) -> Result<usize, Error> {
         let mut written = 0;
         while written < out.len() && self.next_rate.is_none() {
             if self.from == self.ready.len() {
@@ -326,9 +327,9 @@ impl<'s> Decoder<'s> {
     }
 
     /// Decodes the next packet of the track; returns false at the end.
-    fn next(&mut self) -> Result<bool, AudioError> {
+    fn next(&mut self) -> Result<bool, Error> {
         if self.failed {
-            return Err(AudioError::decode(self.name, self.seconds(), "it failed before"));
+            return Err(Error::incomplete(self.name, self.seconds(), "it failed before"));
         }
         if self.ended {
             return Ok(false);
@@ -341,7 +342,7 @@ impl<'s> Decoder<'s> {
         done
     }
 
-    fn decode_packet(&mut self) -> Result<bool, AudioError> {
+    fn decode_packet(&mut self) -> Result<bool, Error> {
         self.ready.clear();
         self.from = 0;
         let packet = loop {
@@ -352,14 +353,14 @@ impl<'s> Decoder<'s> {
                 Ok(Some(_)) => (),
                 Ok(None) => return Ok(self.end()),
                 // Another recording was joined.
-                Err(Error::ResetRequired) => {
+                Err(SymphoniaError::ResetRequired) => {
                     if let Err(error) = self.begin_stream() {
                         self.miss(error.to_string());
                         return Ok(false);
                     }
                 }
                 // `EbmlElements` says if the file is cut.
-                Err(Error::IoError(error))
+                Err(SymphoniaError::IoError(error))
                     if self.name == "matroska" && error.kind() == ErrorKind::UnexpectedEof =>
                 {
                     return Ok(self.end());
@@ -393,18 +394,19 @@ impl<'s> Decoder<'s> {
                     (rate, channels) = (opus.rate(), opus.channels());
                     interleaved.clear();
                     let samples = opus.decode(data);
-                    interleaved
-                        .extend(samples.map_err(|error| Error::DecodeError(error.message()))?);
+                    interleaved.extend(
+                        samples.map_err(|error| SymphoniaError::DecodeError(error.message()))?,
+                    );
                     Ok(())
                 }),
             };
             match decoded {
                 Ok(()) => break,
-                Err(Error::DecodeError(_)) if self.name == "mp3" && attempt == 0 => {
+                Err(SymphoniaError::DecodeError(_)) if self.name == "mp3" && attempt == 0 => {
                     self.codec = make_codec(self.name, &self.parameters)?;
                 }
                 Err(error) => {
-                    let panicked = matches!(error, Error::DecodeError(PANIC));
+                    let panicked = matches!(error, SymphoniaError::DecodeError(PANIC));
                     self.miss(describe(error)?);
                     // The other packets may be whole.
                     return Ok(!panicked);
@@ -461,11 +463,11 @@ impl<'s> Decoder<'s> {
         rate: u32,
         channels: usize,
         unheard: Unheard,
-    ) -> Result<bool, AudioError> {
+    ) -> Result<bool, Error> {
         if self.rate == 0 {
             if !(1..=CHANNELS).contains(&channels) {
                 let expected = format!("1 to {CHANNELS}");
-                return Err(AudioError::input("channels", expected, channels));
+                return Err(Error::unsupported("channels", expected, channels));
             }
             (self.rate, self.channels) = (rate, channels);
             self.begin_heard();
@@ -497,7 +499,7 @@ impl<'s> Decoder<'s> {
         }
         if let Some(place) = self.ready.iter().position(|sample| !sample.is_finite()) {
             let what = format!("sample {}", self.decoded + place as u64);
-            return Err(AudioError::input(what, "a finite number", self.ready[place]));
+            return Err(Error::corrupt(what, "a finite number", self.ready[place]));
         }
         let position = self.position;
         self.position += self.ready.len() as u64;
@@ -517,7 +519,7 @@ impl<'s> Decoder<'s> {
     }
 
     /// Begins to decode the track of a joined recording.
-    fn begin_stream(&mut self) -> Result<(), AudioError> {
+    fn begin_stream(&mut self) -> Result<(), Error> {
         let (track, parameters) = audio_track(&*self.format, self.name)?;
         self.track = track.id;
         self.codec = make_codec(self.name, &parameters)?;
@@ -561,17 +563,21 @@ impl<'s> Decoder<'s> {
 ///
 /// # Errors
 /// It says that the source could not be read.
-fn describe(error: Error) -> Result<String, AudioError> {
+fn describe(error: SymphoniaError) -> Result<String, Error> {
     match error {
-        Error::IoError(error) if error.kind() == ErrorKind::UnexpectedEof => Ok(CUT.into()),
+        SymphoniaError::IoError(error) if error.kind() == ErrorKind::UnexpectedEof => {
+            Ok(CUT.into())
+        }
         // An error of the layout of a container.
-        Error::IoError(error) if error.kind() == ErrorKind::InvalidData => Ok(error.to_string()),
-        Error::IoError(error) => Err(AudioError::Read { error }),
+        SymphoniaError::IoError(error) if error.kind() == ErrorKind::InvalidData => {
+            Ok(error.to_string())
+        }
+        SymphoniaError::IoError(error) => Err(not_read(error)),
         error => Ok(error.to_string()),
     }
 }
 
 /// What an error of `symphonia` after some seconds means.
-fn failure(name: &'static str, seconds: f64, error: Error) -> AudioError {
-    describe(error).map_or_else(|error| error, |what| AudioError::decode(name, seconds, what))
+fn failure(name: &'static str, seconds: f64, error: SymphoniaError) -> Error {
+    describe(error).map_or_else(|error| error, |what| Error::incomplete(name, seconds, what))
 }

@@ -53,7 +53,8 @@ mod wave64;
 pub use resampler::Resampler;
 pub use source::InputOptions;
 
-use super::error::{AudioError, Incomplete};
+use super::incomplete::{Incomplete, not_read};
+use crate::error::Error;
 use source::{Source, skip_tags};
 use std::fmt;
 use std::fs::File;
@@ -126,9 +127,9 @@ impl AudioReader<'static> {
     ///
     /// # Errors
     /// The file cannot be read, has another format (the error names it), or has an inconsistent header.
-    pub fn open(path: impl AsRef<Path>, options: InputOptions) -> Result<Self, AudioError> {
+    pub fn open(path: impl AsRef<Path>, options: InputOptions) -> Result<Self, Error> {
         let path = path.as_ref();
-        let open = |error| AudioError::Open { path: path.to_owned(), error };
+        let open = |error| Error::unreadable(path, error);
         let file = File::open(path).map_err(open)?;
         let about = file.metadata().map_err(open)?;
         if about.is_dir() {
@@ -147,11 +148,11 @@ impl<'s> AudioReader<'s> {
     ///
     /// # Errors
     /// As [`AudioReader::open`]. An MP4 file whose index is at its end needs a file.
-    pub fn new(reader: impl Read + Send + 's, options: InputOptions) -> Result<Self, AudioError> {
+    pub fn new(reader: impl Read + Send + 's, options: InputOptions) -> Result<Self, Error> {
         Self::begin(Stream::of_pipe(reader), options)
     }
 
-    fn begin(stream: Stream<'s>, options: InputOptions) -> Result<Self, AudioError> {
+    fn begin(stream: Stream<'s>, options: InputOptions) -> Result<Self, Error> {
         let source = Source::open(&stream, options)?;
         let mut new = Self {
             stream,
@@ -180,7 +181,7 @@ impl<'s> AudioReader<'s> {
     }
 
     /// Whether samples of another rate, or another recording, follow those of the source. Then it gives these.
-    fn follow(&mut self) -> Result<bool, AudioError> {
+    fn follow(&mut self) -> Result<bool, Error> {
         if self.source.change_rate() {
             return Ok(true);
         }
@@ -194,7 +195,7 @@ impl<'s> AudioReader<'s> {
                 self.count(0);
                 Ok(false)
             }
-            Err(error @ AudioError::Read { .. }) => Err(error),
+            Err(error @ Error::Io { .. }) => Err(error),
             Err(error) => {
                 let message = format!("what follows cannot be read: {error}");
                 let (format, seconds) = (self.source.name(), self.seconds);
@@ -204,31 +205,30 @@ impl<'s> AudioReader<'s> {
         }
     }
 
-    fn open_next(&mut self) -> Result<Option<Source<'s>>, AudioError> {
+    fn open_next(&mut self) -> Result<Option<Source<'s>>, Error> {
         if self.options.single {
             return Ok(None);
         }
         if let Some(source) = self.source.end(&self.stream)? {
             return Ok(Some(source));
         }
-        let read = |error| AudioError::Read { error };
-        if !self.stream.begin_next().map_err(read)? {
+        if !self.stream.begin_next().map_err(not_read)? {
             return Ok(None);
         }
         skip_tags(&self.stream)?;
-        if self.stream.peek().map_err(read)?.is_empty() {
+        if self.stream.peek().map_err(not_read)?.is_empty() {
             return Ok(None);
         }
         self.recordings += 1;
         if self.recordings > RECORDINGS {
             let expected = format!("at most {RECORDINGS}");
-            return Err(AudioError::input("recordings in a source", expected, "more"));
+            return Err(Error::unsupported("recordings in a source", expected, "more"));
         }
         Source::open(&self.stream, self.options).map(Some)
     }
 
     /// Prepares for samples of a rate.
-    fn set_rate(&mut self, rate: u32) -> Result<(), AudioError> {
+    fn set_rate(&mut self, rate: u32) -> Result<(), Error> {
         let most = (rate as usize / BLOCKS_PER_SECOND).clamp(1, BLOCK);
         self.resampler = if rate == RATE { None } else { Some(Resampler::new(rate, RATE)?) };
         self.block.resize(if self.resampler.is_some() { most } else { 0 }, 0.0);
@@ -272,7 +272,7 @@ impl<'s> AudioReader<'s> {
     ///
     /// # Errors
     /// The source cannot be read on, is damaged, or ends before its samples do.
-    pub fn read(&mut self, out: &mut [f32]) -> Result<usize, AudioError> {
+    pub fn read(&mut self, out: &mut [f32]) -> Result<usize, Error> {
         let read = self.read_present(out)?;
         match self.incomplete() {
             Some(incomplete) => Err(incomplete.clone().into()),
@@ -285,7 +285,7 @@ impl<'s> AudioReader<'s> {
     ///
     /// # Errors
     /// The source cannot be read on.
-    pub fn read_present(&mut self, out: &mut [f32]) -> Result<usize, AudioError> {
+    pub fn read_present(&mut self, out: &mut [f32]) -> Result<usize, Error> {
         let mut written = 0;
         while written < out.len() && !(self.ended && self.resampler.is_none()) {
             if let Some(resampler) = &mut self.resampler {
@@ -340,7 +340,7 @@ mod tests {
     use std::path::PathBuf;
 
     /// All samples at 16 kHz, or an error.
-    fn all(audio: Result<AudioReader<'_>, AudioError>) -> Result<Vec<f32>, AudioError> {
+    fn all(audio: Result<AudioReader<'_>, Error>) -> Result<Vec<f32>, Error> {
         let (mut audio, mut samples, mut next) = (audio?, Vec::new(), [0.0; 1 << 12]);
         loop {
             let read = audio.read_present(&mut next)?;
@@ -358,7 +358,7 @@ mod tests {
     }
 
     /// The recordings in a file, one after the other.
-    fn decoded(path: &Path) -> Result<Vec<Part>, AudioError> {
+    fn decoded(path: &Path) -> Result<Vec<Part>, Error> {
         let mut parts: Vec<Part> = Vec::new();
         let (mut index, mut count) = (0, 1);
         while index < count {

@@ -4,7 +4,7 @@
 //! results depend on the CPU, and its Fourier transform switches on the same selection for the features of Whisper. Here
 //! each output is one sum in a fixed order, whatever vectors the CPU has.
 
-use crate::audio::AudioError;
+use crate::error::Error;
 #[cfg(any(feature = "models", feature = "vad"))]
 use simdformer::kernels::{AutoVectorize, Isa};
 
@@ -42,7 +42,7 @@ pub(super) const RATES: std::ops::RangeInclusive<u32> = 4_000..=768_000;
 /// let mut out = vec![0.0; 2000];
 /// assert_eq!(resampler.read(&mut out), 1600);
 /// assert!((out[800] - 0.5).abs() < 1e-6);
-/// # Ok::<(), simdformer_text::audio::AudioError>(())
+/// # Ok::<(), simdformer_text::Error>(())
 /// ```
 #[derive(Debug, Clone)]
 pub struct Resampler {
@@ -68,11 +68,11 @@ impl Resampler {
     ///
     /// # Errors
     /// A rate is not from 4000 to 768000 Hz.
-    pub fn new(from: u32, to: u32) -> Result<Self, AudioError> {
+    pub fn new(from: u32, to: u32) -> Result<Self, Error> {
         for rate in [from, to] {
             if !RATES.contains(&rate) {
                 let expected = format!("{} to {}", RATES.start(), RATES.end());
-                return Err(AudioError::input("samples a second", expected, rate));
+                return Err(Error::unsupported("samples a second", expected, rate));
             }
         }
         let common = greatest_common_divisor(from, to);

@@ -4,10 +4,11 @@
 use super::decoder::Decoder;
 use super::stream::Stream;
 use super::{aiff, chunks, tags, wave64};
-use crate::audio::error::{AudioError, Incomplete};
 use crate::audio::file_kind::kind;
+use crate::audio::incomplete::{Incomplete, not_read};
 use crate::audio::sample_format::{Channel, RawFormat};
 use crate::audio::wav::Wav;
+use crate::error::Error;
 
 /// The maximum number of tags before a source, and of their bytes; with pictures there are some megabytes.
 const TAGS: usize = 8;
@@ -36,19 +37,18 @@ pub(super) enum Source<'s> {
 
 impl<'s> Source<'s> {
     /// Opens the recording that `stream` begins with.
-    pub(super) fn open(stream: &Stream<'s>, options: InputOptions) -> Result<Self, AudioError> {
-        let read = |error| AudioError::Read { error };
+    pub(super) fn open(stream: &Stream<'s>, options: InputOptions) -> Result<Self, Error> {
         let mut source = if let Some(raw) = options.raw {
             Self::Wav(Box::new(Wav::raw(stream.clone(), raw, stream.remaining())?))
         } else {
             skip_tags(stream)?;
-            Self::of_format(stream, &stream.peek().map_err(read)?, options)?
+            Self::of_format(stream, &stream.peek().map_err(not_read)?, options)?
         };
         if let Channel::Index(index) = options.channel {
             let channels = source.channels();
             if index >= channels {
                 let expected = format!("0 to {}", channels - 1);
-                return Err(AudioError::input("the channel", expected, index));
+                return Err(Error::unsupported("the channel", expected, index));
             }
         }
         match &mut source {
@@ -64,11 +64,7 @@ impl<'s> Source<'s> {
         not(feature = "audio-files"),
         expect(unused_variables, reason = "only the decoder takes options")
     )]
-    fn of_format(
-        stream: &Stream<'s>,
-        head: &[u8],
-        options: InputOptions,
-    ) -> Result<Self, AudioError> {
+    fn of_format(stream: &Stream<'s>, head: &[u8], options: InputOptions) -> Result<Self, Error> {
         let (reader, length) = (stream.clone(), stream.remaining());
         Ok(Self::Wav(Box::new(match head {
             _ if aiff::is_aiff(head) => aiff::open(reader, length)?,
@@ -80,12 +76,12 @@ impl<'s> Source<'s> {
                 return Ok(Self::Decoder(Box::new(decoder)));
             }
             #[cfg(not(feature = "audio-files"))]
-            _ => return Err(AudioError::Kind { found: kind(head) }),
+            _ => return Err(crate::audio::incomplete::other_format("a WAV file", kind(head))),
         })))
     }
 
     /// At the end of the samples: opens those that follow in the same file, or finds out whether another recording follows.
-    pub(super) fn end(&mut self, stream: &Stream<'s>) -> Result<Option<Self>, AudioError> {
+    pub(super) fn end(&mut self, stream: &Stream<'s>) -> Result<Option<Self>, Error> {
         match self {
             Self::Wav(wav) => {
                 let Some((unread, after)) = wav.after() else { return Ok(None) };
@@ -149,7 +145,7 @@ impl<'s> Source<'s> {
     }
 
     /// Reads the next samples; fewer than `out.len()` only at the end, where the file is cut, or before samples of another rate.
-    pub(super) fn read(&mut self, out: &mut [f32]) -> Result<usize, AudioError> {
+    pub(super) fn read(&mut self, out: &mut [f32]) -> Result<usize, Error> {
         match self {
             Self::Wav(wav) => wav.read_present(out),
             #[cfg(feature = "audio-files")]
@@ -159,17 +155,16 @@ impl<'s> Source<'s> {
 }
 
 /// Passes over the tags that the stream begins with.
-pub(super) fn skip_tags(stream: &Stream<'_>) -> Result<(), AudioError> {
-    let read = |error| AudioError::Read { error };
+pub(super) fn skip_tags(stream: &Stream<'_>) -> Result<(), Error> {
     let (mut tags, mut length) = (0, 0);
-    while let Some(bytes) = tags::id3v2(&stream.peek().map_err(read)?) {
+    while let Some(bytes) = tags::id3v2(&stream.peek().map_err(not_read)?) {
         (tags, length) = (tags + 1, length + bytes);
         if tags > TAGS || length > TAG_BYTES {
             let expected = format!("at most {TAGS} of {TAG_BYTES} bytes");
             let found = format!("{tags} of {length}");
-            return Err(AudioError::input("tags before the audio", expected, found));
+            return Err(Error::corrupt("tags before the audio", expected, found));
         }
-        stream.skip(bytes).map_err(read)?;
+        stream.skip(bytes).map_err(not_read)?;
     }
     Ok(())
 }

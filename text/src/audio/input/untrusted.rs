@@ -15,7 +15,8 @@ use super::ogg_pages::OggPages;
 use super::rewritten::Rewritten;
 use super::stream::{Section, Stream};
 use super::{flac_blocks, mp4_index};
-use crate::audio::AudioError;
+use crate::audio::incomplete::not_read;
+use crate::error::Error;
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -29,7 +30,7 @@ pub(super) fn checked<'s>(
     head: &[u8],
     frames: Arc<AtomicU64>,
     heard: &Heard,
-) -> Result<Bytes<'s>, AudioError> {
+) -> Result<Bytes<'s>, Error> {
     let all = stream.clone();
     let stream = match head {
         _ if head.get(4..8) == Some(b"ftyp") => {
@@ -55,10 +56,10 @@ pub(super) fn checked<'s>(
 }
 
 /// What an error of a check means.
-fn cut(name: &'static str, error: io::Error) -> AudioError {
+fn cut(name: &'static str, error: io::Error) -> Error {
     match error.kind() {
-        ErrorKind::UnexpectedEof => AudioError::decode(name, 0.0, CUT),
-        ErrorKind::InvalidData => AudioError::decode(name, 0.0, error.to_string()),
-        _ => AudioError::Read { error },
+        ErrorKind::UnexpectedEof => Error::incomplete(name, 0.0, CUT),
+        ErrorKind::InvalidData => Error::incomplete(name, 0.0, error.to_string()),
+        _ => not_read(error),
     }
 }

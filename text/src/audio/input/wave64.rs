@@ -2,10 +2,10 @@
 //!
 //! Source: Sony Pictures Digital, Sony Wave64 format, 2003.
 
-use crate::audio::AudioError;
 use crate::audio::riff_chunks::{Layout, Source};
 use crate::audio::wav::Wav;
 use crate::audio::wav_format::read_format;
+use crate::error::Error;
 use std::io::Read;
 
 /// The ends of the names `riff`, and of the others.
@@ -20,7 +20,7 @@ pub(super) fn is_wave64(head: &[u8]) -> bool {
 }
 
 /// Reads up to the first sample. `length`: the bytes of the file, if known.
-pub(super) fn open<R: Read>(reader: R, length: Option<u64>) -> Result<Wav<R>, AudioError> {
+pub(super) fn open<R: Read>(reader: R, length: Option<u64>) -> Result<Wav<R>, Error> {
     let mut source = Source::new(reader, length);
     source.fill(&mut [0; 40])?;
     let mut format = None;
@@ -37,7 +37,7 @@ pub(super) fn open<R: Read>(reader: R, length: Option<u64>) -> Result<Wav<R>, Au
         let size = u64::from_le_bytes([8, 9, 10, 11, 12, 13, 14, 15].map(|at| rest[at]));
         if &name == b"data" {
             let Some(format) = format else {
-                return Err(AudioError::wav("chunks", "`fmt ` before `data`", "none"));
+                return Err(Error::corrupt("chunks", "`fmt ` before `data`", "none"));
             };
             // A length without that of the head is one of a file that was not ended.
             let open = size <= HEAD || source.is_placeholder(size, 0)?;
@@ -46,7 +46,7 @@ pub(super) fn open<R: Read>(reader: R, length: Option<u64>) -> Result<Wav<R>, Au
         }
         let content = size.checked_sub(HEAD).and_then(|size| u32::try_from(size).ok());
         let Some(content) = content else {
-            return Err(AudioError::wav("the length of a chunk", "24 or more bytes", size));
+            return Err(Error::corrupt("the length of a chunk", "24 or more bytes", size));
         };
         source.check_chunk(&name, content)?;
         // Chunks begin at multiples of 8 bytes.

@@ -5,8 +5,8 @@
 //! smoothed by a median over time, and averaged over the heads; the cheapest monotonic path through them says where each
 //! token begins. This is `find_alignment` of OpenAI's `whisper/timing.py`, which transformers and faster-whisper follow.
 
-use super::error::TranscribeError;
 use super::warping::{Warping, add_median, padded_len};
+use crate::error::Error;
 use core::ops::Range;
 use simdformer::config::Config;
 use simdformer::search::score_targets;
@@ -49,7 +49,7 @@ const PUBLISHED: [Published; 11] = [
 
 /// The layers and heads that follow the speech: those of the checkpoint, the published ones, or all heads of the upper half
 /// of the layers, as in OpenAI's `whisper`.
-pub(super) fn alignment_heads(config: &Config) -> Result<Vec<(usize, usize)>, TranscribeError> {
+pub(super) fn alignment_heads(config: &Config) -> Result<Vec<(usize, usize)>, Error> {
     let stack = config.decoder.ok_or(simdformer::Error::NO_DECODER)?;
     let bins = config.stem.map_or(0, |stem| stem.bins);
     let given = &config.transcription.alignment_heads;
@@ -57,7 +57,7 @@ pub(super) fn alignment_heads(config: &Config) -> Result<Vec<(usize, usize)>, Tr
     if let Some((layer, head)) = given.iter().find(outside) {
         let expected = format!("layers below {} and heads below {}", stack.layers, stack.heads);
         let found = format!("layer {layer}, head {head}");
-        return Err(TranscribeError::setting("alignment_heads", expected, found));
+        return Err(Error::invalid_option("alignment_heads", expected, found));
     }
     if !given.is_empty() {
         return Ok(given.clone());
@@ -112,7 +112,7 @@ struct Attention {
 
 impl Aligner {
     /// Memory for requests of up to `most` tokens to a session of this plan.
-    pub(super) fn new(config: &Config, plan: &Plan) -> Result<Self, TranscribeError> {
+    pub(super) fn new(config: &Config, plan: &Plan) -> Result<Self, Error> {
         let (positions, most) = (plan.limits().source_tokens, plan.limits().target_tokens);
         Ok(Self {
             heads: alignment_heads(config)?,
@@ -143,7 +143,7 @@ impl Aligner {
         &mut self,
         session: &mut Session<'_>,
         request: &AlignmentRequest<'_>,
-    ) -> Result<(&[u32], &[f32]), TranscribeError> {
+    ) -> Result<(&[u32], &[f32]), Error> {
         let Self { heads, scratch, attention, warping, starts, probabilities, .. } = self;
         let &AlignmentRequest { source, tokens, ref text, positions, end } = request;
         let columns = positions.clamp(1, self.positions);

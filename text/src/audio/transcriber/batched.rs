@@ -1,6 +1,5 @@
 //! Windows that do not depend on each other: spans of speech, packed and cut at pauses, many decoded at a time.
 
-use super::error::TranscribeError;
 use super::frames::Frames;
 use super::samples::SampleSource;
 use super::segments::split_all;
@@ -8,6 +7,7 @@ use super::transcriber::{OnEvent, Spans, Transcriber, report};
 use super::transcription::{RecordingSummary, Window};
 use super::window_decoder::Task;
 use crate::audio::FeatureExtractor;
+use crate::error::Error;
 use core::ops::ControlFlow;
 use std::collections::BTreeMap;
 
@@ -28,7 +28,7 @@ impl Cutter<'_> {
         frames: &mut Frames,
         (extractor, source): (&FeatureExtractor, &mut dyn SampleSource),
         longest: usize,
-    ) -> Result<Option<(usize, usize)>, TranscribeError> {
+    ) -> Result<Option<(usize, usize)>, Error> {
         let all = (usize::MAX, usize::MAX);
         let Some((first, mut end)) = (match self.rest.take() {
             None => self.spans.next(frames, (extractor, &mut *source), all)?,
@@ -71,7 +71,7 @@ impl Transcriber {
         source: &mut dyn SampleSource,
         spans: Spans<'_>,
         on_event: OnEvent<'_>,
-    ) -> Result<RecordingSummary, TranscribeError> {
+    ) -> Result<RecordingSummary, Error> {
         let Self { extractor, options, prompt, decoder, tokenizer, .. } = self;
         let longest = extractor.frames();
         let skips = !options.decodes_silence();

@@ -4,9 +4,10 @@
 use super::options::MINUTE;
 use super::samples::SampleSource;
 use super::segments::FRAME;
+use crate::audio::FeatureExtractor;
 use crate::audio::features::{FrameTransform, HOP, Loudest, REACH, scaled};
 use crate::audio::vad::SpeechFinder;
-use crate::audio::{AudioError, FeatureExtractor};
+use crate::error::Error;
 use core::task::Poll;
 
 /// The `log10` of power below which there is no sound: noise of one unit of 16 bits has about -8.5, quiet speech -4.
@@ -95,7 +96,7 @@ impl Frames {
         extractor: &FeatureExtractor,
         source: &mut dyn SampleSource,
         until: usize,
-    ) -> Result<usize, AudioError> {
+    ) -> Result<usize, Error> {
         while self.end() < until && !self.ended {
             self.read_block(extractor, source)?;
         }
@@ -107,7 +108,7 @@ impl Frames {
         &mut self,
         extractor: &FeatureExtractor,
         source: &mut dyn SampleSource,
-    ) -> Result<(), AudioError> {
+    ) -> Result<(), Error> {
         let at = self.samples.len();
         self.samples.resize(at + BLOCK, 0.0);
         let read = source.read(&mut self.samples[at..]);
@@ -125,7 +126,7 @@ impl Frames {
         extractor: &FeatureExtractor,
         samples: &[f32],
         ended: bool,
-    ) -> Result<(), AudioError> {
+    ) -> Result<(), Error> {
         let at = self.samples.len();
         self.samples.extend_from_slice(samples);
         self.accept(extractor, at, ended)
@@ -137,7 +138,7 @@ impl Frames {
         extractor: &FeatureExtractor,
         at: usize,
         ended: bool,
-    ) -> Result<(), AudioError> {
+    ) -> Result<(), Error> {
         self.ended = ended;
         if let Some(finder) = &mut self.finder {
             finder.push(&self.samples[at..])?;
@@ -149,7 +150,7 @@ impl Frames {
     }
 
     /// Computes all frames whose samples are known.
-    fn transform(&mut self, extractor: &FeatureExtractor) -> Result<(), AudioError> {
+    fn transform(&mut self, extractor: &FeatureExtractor) -> Result<(), Error> {
         let known = self.read_samples();
         let end = if self.ended { known / HOP } else { known.saturating_sub(REACH).div_ceil(HOP) };
         let (samples, first, last) = (&self.samples, self.first_sample, known.saturating_sub(1));
@@ -188,7 +189,7 @@ impl Frames {
         extractor: &FeatureExtractor,
         source: &mut dyn SampleSource,
         first: usize,
-    ) -> Result<bool, AudioError> {
+    ) -> Result<bool, Error> {
         loop {
             let until = first.min(self.end() + BLOCK / HOP);
             let end = self.read(extractor, source, until)?;
@@ -282,7 +283,7 @@ impl Frames {
         source: &mut dyn SampleSource,
         finder: Option<SpeechFinder>,
         most: usize,
-    ) -> Result<FirstPass, AudioError> {
+    ) -> Result<FirstPass, Error> {
         let mut frames = Self::new(extractor, None, finder);
         while !frames.ended && frames.read_samples() <= most {
             frames.read_block(extractor, source)?;
@@ -310,12 +311,12 @@ pub(super) enum FirstPass {
 }
 
 /// Checks samples, the first of which has index `first` in the recording.
-pub(super) fn check_finite(samples: &[f32], first: usize) -> Result<(), AudioError> {
+pub(super) fn check_finite(samples: &[f32], first: usize) -> Result<(), Error> {
     match samples.iter().position(|sample| !sample.is_finite()) {
         None => Ok(()),
         Some(i) => {
             let what = format!("sample {}", first + i);
-            Err(AudioError::wav(what, "a finite number", samples[i]))
+            Err(Error::corrupt(what, "a finite number", samples[i]))
         }
     }
 }

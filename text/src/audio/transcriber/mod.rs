@@ -47,7 +47,6 @@
 
 mod alignment;
 mod batched;
-mod error;
 mod frames;
 mod options;
 mod prompt;
@@ -63,7 +62,6 @@ mod window_decoder;
 mod word_split;
 mod word_timestamps;
 
-pub use error::TranscribeError;
 pub use options::{Compression, TranscribeOptions, Windows};
 pub use samples::{Recording, SampleSource};
 pub use streaming::StreamingTranscriber;

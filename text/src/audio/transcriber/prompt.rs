@@ -1,6 +1,5 @@
 //! The prompt of the decoder: earlier text, language, task, and what the ids mean.
 
-use super::error::TranscribeError;
 use super::options::{TranscribeOptions, previous_token};
 use crate::{Direction, Error, Tokenizer};
 use simdformer::config::{Config, Side, Transcription};
@@ -58,7 +57,7 @@ impl Prompt {
         options: &TranscribeOptions,
         config: &Config,
         tokenizer: &Tokenizer,
-    ) -> Result<Self, TranscribeError> {
+    ) -> Result<Self, Error> {
         let transcription = config.transcription.clone();
         let default =
             transcription.default_language.as_ref().filter(|_| !transcription.languages.is_empty());
@@ -77,14 +76,14 @@ impl Prompt {
                         false => "a task of task_to_id in generation_config.json".to_owned(),
                     };
                     let found = format!("{task:?}, but the model has no task {task:?}");
-                    return Err(TranscribeError::setting("task", expected, found));
+                    return Err(Error::invalid_option("task", expected, found));
                 }
             },
             None => transcription.default_task.as_ref().and_then(|task| transcription.task(task)),
         };
         let missing = |setting, token| {
             let expected = format!("{token} in generation_config.json");
-            TranscribeError::setting(setting, expected, "none")
+            Error::invalid_option(setting, expected, "none")
         };
         let timestamps = match (options.timestamps, transcription.no_timestamps) {
             (false, _) => None,
@@ -195,9 +194,9 @@ fn language(
     code: &str,
     transcription: &Transcription,
     tokenizer: &Tokenizer,
-) -> Result<u32, TranscribeError> {
+) -> Result<u32, Error> {
     if transcription.languages.is_empty() {
-        return Err(Error::no_languages(code).into());
+        return Err(Error::no_languages(code));
     }
     let lower = code.to_lowercase();
     let mut names = NAMES.split(',').filter_map(|pair| pair.trim().split_once(':'));
@@ -206,6 +205,7 @@ fn language(
         return Ok(id);
     }
     tokenizer.encode("", &Direction { source: Some(code), target: None })?;
-    let expected = "a language of lang_to_id in generation_config.json";
-    Err(TranscribeError::setting("language", expected, format!("{code:?}")))
+    let expected = "a language of lang_to_id in generation_config.json".into();
+    let found = Some(code.into());
+    Err(Error::Language { operand: "language", expected, found, nearest: Vec::new() })
 }

@@ -1,6 +1,7 @@
 //! Where the samples of a recording come from.
 
-use crate::audio::{AudioError, AudioReader, Incomplete, Wav};
+use crate::audio::{AudioReader, Incomplete, Wav};
+use crate::error::Error;
 use std::io::Read;
 
 /// Samples of one channel at the rate of the model (16 kHz), which are read in order and once.
@@ -9,7 +10,7 @@ pub trait SampleSource {
     ///
     /// # Errors
     /// The recording cannot be read on.
-    fn read(&mut self, out: &mut [f32]) -> Result<usize, AudioError>;
+    fn read(&mut self, out: &mut [f32]) -> Result<usize, Error>;
 
     /// Where sound of the recording is missing, among what was read: see [`RecordingSummary::incomplete`].
     ///
@@ -21,7 +22,7 @@ pub trait SampleSource {
 
 /// All samples; what was read is cut off.
 impl SampleSource for &[f32] {
-    fn read(&mut self, out: &mut [f32]) -> Result<usize, AudioError> {
+    fn read(&mut self, out: &mut [f32]) -> Result<usize, Error> {
         let (now, rest) = self.split_at(out.len().min(self.len()));
         out[..now.len()].copy_from_slice(now);
         *self = rest;
@@ -31,7 +32,7 @@ impl SampleSource for &[f32] {
 
 /// A file at the rate of the model: see [`FeatureExtractor::takes`](crate::audio::FeatureExtractor::takes).
 impl<R: Read> SampleSource for Wav<R> {
-    fn read(&mut self, out: &mut [f32]) -> Result<usize, AudioError> {
+    fn read(&mut self, out: &mut [f32]) -> Result<usize, Error> {
         self.read_present(out)
     }
 
@@ -42,7 +43,7 @@ impl<R: Read> SampleSource for Wav<R> {
 
 /// A file or a pipe of any format and rate.
 impl SampleSource for AudioReader<'_> {
-    fn read(&mut self, out: &mut [f32]) -> Result<usize, AudioError> {
+    fn read(&mut self, out: &mut [f32]) -> Result<usize, Error> {
         self.read_present(out)
     }
 
@@ -52,7 +53,7 @@ impl SampleSource for AudioReader<'_> {
 }
 
 impl<S: SampleSource + ?Sized> SampleSource for &mut S {
-    fn read(&mut self, out: &mut [f32]) -> Result<usize, AudioError> {
+    fn read(&mut self, out: &mut [f32]) -> Result<usize, Error> {
         (**self).read(out)
     }
 

@@ -1,6 +1,5 @@
 //! Windows that follow each other: the next one begins where the last segment ends.
 
-use super::error::TranscribeError;
 use super::frames::Frames;
 use super::options::TranscribeOptions;
 use super::prompt::Prompt;
@@ -9,6 +8,7 @@ use super::segments::{Part, split};
 use super::transcriber::{OnEvent, Spans, Transcriber, report};
 use super::transcription::{RecordingSummary, Window};
 use super::window_decoder::Task;
+use crate::error::Error;
 use core::ops::ControlFlow;
 use core::task::Poll;
 
@@ -139,7 +139,7 @@ impl Transcriber {
         source: &mut dyn SampleSource,
         spans: Spans<'_>,
         on_event: OnEvent<'_>,
-    ) -> Result<RecordingSummary, TranscribeError> {
+    ) -> Result<RecordingSummary, Error> {
         let mut sequence = Sequence::new(spans, &self.options, &self.prompt);
         loop {
             match sequence.next(&mut frames, self.extractor.frames()) {
@@ -174,7 +174,7 @@ impl Transcriber {
         frames: &mut Frames,
         window: (usize, usize),
         on_event: OnEvent<'_>,
-    ) -> Result<bool, TranscribeError> {
+    ) -> Result<bool, Error> {
         let (window, language) = self.decode(sequence, frames, window, None)?;
         sequence.language = language;
         sequence.spoken = sequence.spoken.or(language);
@@ -192,7 +192,7 @@ impl Transcriber {
         frames: &mut Frames,
         (first, count): (usize, usize),
         other: Option<&TranscribeOptions>,
-    ) -> Result<(Window, Option<u32>), TranscribeError> {
+    ) -> Result<(Window, Option<u32>), Error> {
         let Self { options, prompt, decoder, tokenizer, .. } = self;
         let options = other.unwrap_or(options);
         let mut window = Window::silent(first, count);

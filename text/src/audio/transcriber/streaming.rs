@@ -1,12 +1,12 @@
 //! Transcription of samples as they arrive: final segments, and a text that may still change.
 
-use super::error::TranscribeError;
 use super::frames::{BLOCK, Frames, check_finite};
 use super::options::{TranscribeOptions, Windows};
 use super::segments::{FRAME, seconds_of};
 use super::sequential::{Next, Sequence};
 use super::transcriber::{Spans, Transcriber, text_of};
 use super::transcription::{RecordingSummary, Tentative, TranscribeEvent};
+use crate::error::Error;
 use crate::marked_text::words;
 use core::fmt;
 use core::ops::ControlFlow;
@@ -107,11 +107,11 @@ impl StreamingTranscriber {
     ///
     /// # Errors
     /// The windows of the options are not [`Windows::Sequential`], or there is no memory for the session.
-    pub fn new(transcriber: Transcriber) -> Result<Self, TranscribeError> {
+    pub fn new(transcriber: Transcriber) -> Result<Self, Error> {
         let options = transcriber.options.clone();
         if options.windows != Windows::Sequential {
             let found = format!("{:?}", options.windows);
-            return Err(TranscribeError::setting("windows", "Sequential for a stream", found));
+            return Err(Error::invalid_option("windows", "Sequential for a stream", found));
         }
         transcriber.decoder.prepare()?;
         let mut once = options;
@@ -135,9 +135,9 @@ impl StreamingTranscriber {
     ///
     /// # Errors
     /// `seconds` is negative or NaN.
-    pub fn set_delay(&mut self, seconds: f64) -> Result<(), TranscribeError> {
+    pub fn set_delay(&mut self, seconds: f64) -> Result<(), Error> {
         if seconds.is_nan() || seconds < 0.0 {
-            return Err(TranscribeError::setting("delay", "seconds, at least 0", seconds));
+            return Err(Error::invalid_option("delay", "seconds, at least 0", seconds));
         }
         self.delay = seconds;
         Ok(())
@@ -178,7 +178,7 @@ impl StreamingTranscriber {
     /// # Errors
     /// A sample is not finite: then no sample of the call is taken, and the stream goes on. A score of
     /// the model is not finite: then the stream is at its start again.
-    pub fn push(&mut self, samples: &[f32], on_event: OnEvent<'_>) -> Result<(), TranscribeError> {
+    pub fn push(&mut self, samples: &[f32], on_event: OnEvent<'_>) -> Result<(), Error> {
         check_finite(samples, self.frames.read_samples())?;
         let mut blocks = samples.chunks(BLOCK);
         let done = blocks
@@ -194,7 +194,7 @@ impl StreamingTranscriber {
     ///
     /// # Errors
     /// As [`push`](Self::push).
-    pub fn finish(&mut self, on_event: OnEvent<'_>) -> Result<RecordingSummary, TranscribeError> {
+    pub fn finish(&mut self, on_event: OnEvent<'_>) -> Result<RecordingSummary, Error> {
         let done = self.complete(&[], true, on_event);
         let summary = self.transcriber.summary(&self.sequence, &self.frames);
         self.reset();
@@ -215,7 +215,7 @@ impl StreamingTranscriber {
         samples: &[f32],
         ended: bool,
         on_event: OnEvent<'_>,
-    ) -> Result<(), TranscribeError> {
+    ) -> Result<(), Error> {
         let Self { transcriber, frames, sequence, decoded, last, .. } = self;
         frames.push(&transcriber.extractor, samples, ended)?;
         let longest = transcriber.extractor.frames();
@@ -252,7 +252,7 @@ impl StreamingTranscriber {
     }
 
     /// Decodes the unfinished window, if there is enough new audio.
-    fn tentative(&mut self, on_event: OnEvent<'_>) -> Result<(), TranscribeError> {
+    fn tentative(&mut self, on_event: OnEvent<'_>) -> Result<(), Error> {
         let (first, end) = (self.sequence.first(), self.frames.end());
         if end <= self.decoded.max(first)
             || end - self.decoded < (self.delay / FRAME).round() as usize

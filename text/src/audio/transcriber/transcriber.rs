@@ -1,7 +1,6 @@
 //! The transcriber: what it holds, and what all kinds of windows share.
 
 use super::alignment::alignment_heads;
-use super::error::TranscribeError;
 use super::frames::{FirstPass, Frames, frames_of};
 use super::options::{TranscribeOptions, Windows};
 use super::prompt::Prompt;
@@ -12,14 +11,15 @@ use super::transcription::{
 };
 use super::window_decoder::WindowDecoder;
 use crate::Tokenizer;
+use crate::audio::FeatureExtractor;
 use crate::audio::vad::{SpeechDetector, SpeechFinder};
-use crate::audio::{AudioError, FeatureExtractor};
+use crate::error::Error;
 use core::fmt;
 use core::ops::ControlFlow;
 use core::task::Poll;
 use simdformer::config::{Config, Side};
 use simdformer::search::Strategy;
-use simdformer::{Cancel, Engine, Error, Model, Plan, Threads};
+use simdformer::{Cancel, Engine, Model, Plan, Threads};
 use std::sync::Arc;
 
 /// Gets each event; `Break` ends the transcription after it.
@@ -58,7 +58,7 @@ impl Transcriber {
         tokenizer: impl Into<Arc<Tokenizer>>,
         extractor: FeatureExtractor,
         options: TranscribeOptions,
-    ) -> Result<Self, TranscribeError> {
+    ) -> Result<Self, Error> {
         let (engine, tokenizer) = (engine.into(), tokenizer.into());
         let prompt = Self::check(engine.model().config(), &tokenizer, &extractor, &options)?;
         let detector = options.vad.is_some().then(SpeechDetector::new).transpose()?;
@@ -75,7 +75,7 @@ impl Transcriber {
         tokenizer: &Tokenizer,
         extractor: &FeatureExtractor,
         options: &TranscribeOptions,
-    ) -> Result<(), TranscribeError> {
+    ) -> Result<(), Error> {
         Self::check(config, tokenizer, extractor, options).map(|_| ())
     }
 
@@ -84,12 +84,12 @@ impl Transcriber {
         tokenizer: &Tokenizer,
         extractor: &FeatureExtractor,
         options: &TranscribeOptions,
-    ) -> Result<Prompt, TranscribeError> {
+    ) -> Result<Prompt, Error> {
         if config.decoder.is_none() {
-            return Err(Error::NO_DECODER.into());
+            return Err(simdformer::Error::NO_DECODER.into());
         }
         let Some(stem) = config.stem else {
-            return Err(TranscribeError::setting(
+            return Err(Error::unsupported(
                 "model",
                 "an encoder that reads features",
                 "one that reads text",
@@ -97,29 +97,29 @@ impl Transcriber {
         };
         if stem.bins != extractor.bins() {
             let expected = format!("the {} mel bins of the model", stem.bins);
-            return Err(TranscribeError::setting("feature_size", expected, extractor.bins()));
+            return Err(Error::corrupt("feature_size", expected, extractor.bins()));
         }
         let positions = extractor.frames().div_ceil(2);
         if let Some(most) = config.max_positions(Side::Encoder).filter(|&most| most != positions) {
             let expected = format!("the {} frames of the model", 2 * most);
-            return Err(TranscribeError::setting("chunk_length", expected, extractor.frames()));
+            return Err(Error::corrupt("chunk_length", expected, extractor.frames()));
         }
         let outside = |&&temperature: &&f64| !(0.0..=10.0).contains(&temperature);
         if let Some(found) = options.temperatures.iter().find(outside) {
-            return Err(TranscribeError::setting("temperatures", "numbers from 0 to 10", found));
+            return Err(Error::invalid_option("temperatures", "numbers from 0 to 10", found));
         }
         if options.temperatures.iter().skip(1).any(|&temperature| temperature == 0.0) {
-            return Err(TranscribeError::setting(
+            return Err(Error::invalid_option(
                 "temperatures",
                 "only the first one is 0",
                 "another 0",
             ));
         }
         if options.slots == 0 {
-            return Err(TranscribeError::setting("slots", "at least 1", 0));
+            return Err(Error::invalid_option("slots", "at least 1", 0));
         }
         if matches!(options.search.strategy, Strategy::Sample(_)) {
-            return Err(TranscribeError::setting(
+            return Err(Error::invalid_option(
                 "search",
                 "greedy search or beam search",
                 "sampling",
@@ -151,7 +151,7 @@ impl Transcriber {
     ///
     /// # Errors
     /// The model lacks the positions for a window and its text, or the memory does not fit the address space.
-    pub fn plan(&self) -> Result<Plan, TranscribeError> {
+    pub fn plan(&self) -> Result<Plan, Error> {
         Ok(self.decoder.plan()?)
     }
 
@@ -184,7 +184,7 @@ impl Transcriber {
     ///
     /// # Errors
     /// The source cannot be read, or a sample is not finite.
-    pub fn maximum(&self, source: &mut dyn SampleSource) -> Result<f32, TranscribeError> {
+    pub fn maximum(&self, source: &mut dyn SampleSource) -> Result<f32, Error> {
         match Frames::first_pass(&self.extractor, source, None, 0)? {
             FirstPass::All(frames) => Ok(frames.maximum()),
             FirstPass::Maximum(maximum) => Ok(maximum),
@@ -196,7 +196,7 @@ impl Transcriber {
     ///
     /// # Errors
     /// A sample is not finite, there is no memory for the session, or a score of the model is not finite.
-    pub fn transcribe(&mut self, samples: &[f32]) -> Result<Transcription, TranscribeError> {
+    pub fn transcribe(&mut self, samples: &[f32]) -> Result<Transcription, Error> {
         self.transcribe_spans(samples, None)
     }
 
@@ -208,7 +208,7 @@ impl Transcriber {
         &mut self,
         samples: &[f32],
         speech: Option<&[(f64, f64)]>,
-    ) -> Result<Transcription, TranscribeError> {
+    ) -> Result<Transcription, Error> {
         let mut transcription = Transcription::default();
         let summary = self.transcribe_reopened(&mut || Ok(samples), speech, &mut |event| {
             match event {
@@ -252,10 +252,10 @@ impl Transcriber {
     /// ```
     pub fn transcribe_reopened<S: SampleSource>(
         &mut self,
-        open: &mut dyn FnMut() -> Result<S, AudioError>,
+        open: &mut dyn FnMut() -> Result<S, Error>,
         speech: Option<&[(f64, f64)]>,
         on_event: &mut dyn FnMut(TranscribeEvent<'_>) -> ControlFlow<()>,
-    ) -> Result<RecordingSummary, TranscribeError> {
+    ) -> Result<RecordingSummary, Error> {
         let (finder, spans) = self.speech(speech)?;
         let mut source = open()?;
         let most = self.options.single_pass_samples;
@@ -279,7 +279,7 @@ impl Transcriber {
         &mut self,
         recording: Recording<'_>,
         on_event: &mut dyn FnMut(TranscribeEvent<'_>) -> ControlFlow<()>,
-    ) -> Result<RecordingSummary, TranscribeError> {
+    ) -> Result<RecordingSummary, Error> {
         let (finder, spans) = self.speech(recording.speech)?;
         let frames = Frames::new(&self.extractor, recording.maximum, finder);
         self.transcribe_frames(frames, recording.source, spans, on_event)
@@ -289,7 +289,7 @@ impl Transcriber {
     fn speech<'s>(
         &self,
         given: Option<&'s [(f64, f64)]>,
-    ) -> Result<(Option<SpeechFinder>, Spans<'s>), TranscribeError> {
+    ) -> Result<(Option<SpeechFinder>, Spans<'s>), Error> {
         let finder = match (&self.options.vad, &self.detector, given) {
             (Some(vad), Some(detector), None) => {
                 Some(SpeechFinder::new(detector.clone(), vad.clone())?)
@@ -307,7 +307,7 @@ impl Transcriber {
         source: &mut dyn SampleSource,
         spans: Spans<'_>,
         on_event: OnEvent<'_>,
-    ) -> Result<RecordingSummary, TranscribeError> {
+    ) -> Result<RecordingSummary, Error> {
         let summary = match self.options.windows {
             Windows::Sequential => self.sequential(frames, source, spans, on_event),
             Windows::Batched => self.batched(frames, source, spans, on_event),
@@ -335,16 +335,12 @@ enum Origin<'s> {
 }
 
 impl<'s> Spans<'s> {
-    fn new(given: Option<&'s [(f64, f64)]>, found: bool) -> Result<Self, TranscribeError> {
+    fn new(given: Option<&'s [(f64, f64)]>, found: bool) -> Result<Self, Error> {
         let mut last = 0.0;
         for &(start, end) in given.unwrap_or(&[]) {
             if !(last <= start && start <= end && end.is_finite()) {
                 let expected = format!("seconds that ascend from {last}");
-                return Err(TranscribeError::setting(
-                    "speech",
-                    expected,
-                    format!("{start} to {end}"),
-                ));
+                return Err(Error::invalid_input("speech", expected, format!("{start} to {end}")));
             }
             last = end;
         }
@@ -402,7 +398,7 @@ impl<'s> Spans<'s> {
         frames: &mut Frames,
         (extractor, source): (&FeatureExtractor, &mut dyn SampleSource),
         (keep, limit): (usize, usize),
-    ) -> Result<Option<(usize, usize)>, AudioError> {
+    ) -> Result<Option<(usize, usize)>, Error> {
         loop {
             if let Poll::Ready(span) = self.poll(frames, (keep, limit)) {
                 return Ok(span);

@@ -1,7 +1,6 @@
 //! Decodes windows as requests of the decoding loop: a window is encoded once, each attempt at one of the temperatures is a
 //! request, and a window that is done leaves its slot to the next one.
 
-use super::error::TranscribeError;
 use super::options::{Compression, TranscribeOptions, Windows};
 use super::prompt::Prompt;
 use super::segments::{compression_ratio, id_bytes, seconds_of};
@@ -9,15 +8,15 @@ use super::transcription::Window;
 use super::word_timestamps::WordTimer;
 use crate::Tokenizer;
 use crate::audio::FeatureExtractor;
+use crate::error::Error;
 use core::cell::{Cell, RefCell};
 use core::ops::ControlFlow;
 use simdformer::search::{
-    Context, Finish, Hooks, LogitsProcessor, SampleOptions, SearchOptions, Strategy,
-    score_targets,
+    Context, Finish, Hooks, LogitsProcessor, SampleOptions, SearchOptions, Strategy, score_targets,
 };
 use simdformer::{
-    DecodeStats, Engine, Event, Features, HypothesisId, Plan, RequestQueue, Session,
-    Source, SourceId, StepRow, Stop, Workload,
+    DecodeStats, Engine, Event, Features, HypothesisId, Plan, RequestQueue, Session, Source,
+    SourceId, StepRow, Stop, Workload,
 };
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -32,8 +31,7 @@ pub(super) struct Task<'t> {
 }
 
 /// Writes the features of the next window, `[frames, bins]`, and returns its first frame and its number of frames.
-type NextWindow<'n> =
-    &'n mut dyn FnMut(&mut [f32]) -> Result<Option<(usize, usize)>, TranscribeError>;
+type NextWindow<'n> = &'n mut dyn FnMut(&mut [f32]) -> Result<Option<(usize, usize)>, Error>;
 
 /// Gets the windows, and their numbers, in the order in which they end.
 type OnWindow<'o> = &'o mut dyn FnMut(usize, Window) -> ControlFlow<()>;
@@ -104,7 +102,7 @@ impl WindowDecoder {
         language: Option<u32>,
         next: NextWindow<'_>,
         done: OnWindow<'_>,
-    ) -> Result<Option<u32>, TranscribeError> {
+    ) -> Result<Option<u32>, Error> {
         let Self { engine, work, slots, timer, features, bins } = self;
         let recorder = Recorder::default();
         let mut queue = WindowQueue {
@@ -220,14 +218,14 @@ struct WindowQueue<'w> {
     /// The attempt in each slot.
     active: Vec<Option<Attempt>>,
     /// Attempts that have ended, and the window of one that is the last.
-    ended: Vec<(Attempt, Result<Option<Window>, TranscribeError>)>,
+    ended: Vec<(Attempt, Result<Option<Window>, Error>)>,
     recorder: &'w Recorder,
-    failed: Option<TranscribeError>,
+    failed: Option<Error>,
 }
 
 impl WindowQueue<'_> {
     /// Reports the windows that are done, begins further attempts at the others, and encodes new ones.
-    fn go_on(&mut self, session: &mut Session<'_>) -> Result<ControlFlow<()>, TranscribeError> {
+    fn go_on(&mut self, session: &mut Session<'_>) -> Result<ControlFlow<()>, Error> {
         let &Task { options, prompt, tokenizer, .. } = self.task;
         for (attempt, decided) in core::mem::take(&mut self.ended) {
             let Attempt { window, number, no_speech, .. } = attempt;
@@ -259,7 +257,7 @@ impl WindowQueue<'_> {
         &mut self,
         session: &mut Session<'_>,
         (first, frames): (usize, usize),
-    ) -> Result<(), TranscribeError> {
+    ) -> Result<(), Error> {
         let &Task { options, prompt, earlier, .. } = self.task;
         let features = Features::new(self.features, self.bins);
         let mut source = [SourceId::default()];
@@ -287,11 +285,11 @@ impl WindowQueue<'_> {
         window: EncodedWindow,
         number: usize,
         no_speech: Option<f32>,
-    ) -> Result<(), TranscribeError> {
+    ) -> Result<(), Error> {
         let (given, positions) = (window.prompt.len(), self.task.prompt.positions);
         if given >= positions {
             let expected = format!("more positions than the {given} tokens of the prompt");
-            return Err(TranscribeError::setting("max_target_positions", expected, positions));
+            return Err(Error::invalid_option("max_target_positions", expected, positions));
         }
         let hypothesis = session.start(window.source)?;
         let no_speech = match no_speech {
@@ -434,7 +432,7 @@ impl Task<'_> {
         session: &mut Session<'_>,
         hypothesis: HypothesisId,
         window: &EncodedWindow,
-    ) -> Result<Option<f32>, TranscribeError> {
+    ) -> Result<Option<f32>, Error> {
         let Some(no_speech) = self.prompt.no_speech else { return Ok(None) };
         session.prefill(hypothesis, &window.prompt[..window.start], None)?;
         let token = window.prompt[window.start];
@@ -442,9 +440,7 @@ impl Task<'_> {
         let mut score = [0.0];
         match score_targets(row, row.len(), &[no_speech], &mut score) {
             Ok(_) => Ok(Some(score[0].exp())),
-            Err(simdformer::Error::NotFinite { .. }) => {
-                Err(TranscribeError::NotFinite { start: seconds_of(window.first) })
-            }
+            Err(simdformer::Error::NotFinite { .. }) => Err(not_finite(window.first)),
             Err(error) => Err(error.into()),
         }
     }
@@ -471,11 +467,11 @@ impl Task<'_> {
         finish: Finish,
         tokens: &[u32],
         score: f32,
-    ) -> Result<Option<Window>, TranscribeError> {
+    ) -> Result<Option<Window>, Error> {
         let (options, temperatures) = (self.options, self.temperatures());
         let Attempt { window, number, no_speech, drawn, .. } = attempt;
         if finish == Finish::NotFinite {
-            return Err(TranscribeError::NotFinite { start: seconds_of(window.first) });
+            return Err(not_finite(window.first));
         }
         let avg_logprob = match (drawn, &attempt.options.strategy) {
             (Some((sum, count)), _) => (sum / (*count).max(1) as f64) as f32,
@@ -512,5 +508,12 @@ impl Task<'_> {
             temperature: temperatures[*number],
             language: language.and_then(|id| self.prompt.name(id)),
         }))
+    }
+}
+
+/// The error of a window that begins with the frame `first`, for which the model's scores are NaN or infinite.
+fn not_finite(first: usize) -> Error {
+    Error::NotFinite {
+        operand: format!("window at {:.2} s, scores of the model", seconds_of(first)).into(),
     }
 }

@@ -5,13 +5,13 @@
 //! pauses of the window, and each word is then cut to the sound within it.
 
 use super::alignment::{Aligner, AlignmentRequest};
-use super::error::TranscribeError;
 use super::options::{TranscribeOptions, Windows};
 use super::prompt::{FRAMES_PER_TIMESTAMP, Prompt};
 use super::segments::{seconds_of, split, split_all};
 use super::transcription::{TimedWord, Window, Word};
 use super::word_split::split_words;
 use crate::Tokenizer;
+use crate::error::Error;
 use core::ops::Range;
 use simdformer::config::Config;
 use simdformer::{Features, Limits, Plan, Session, SourceId};
@@ -68,7 +68,7 @@ impl Loudness {
 }
 
 impl WordTimer {
-    pub(super) fn new(config: &Config, plan: &Plan) -> Result<Self, TranscribeError> {
+    pub(super) fn new(config: &Config, plan: &Plan) -> Result<Self, Error> {
         let limits = plan.limits();
         // Two frames are a position.
         let loudness = Loudness::new(limits.sentences, 2 * limits.source_tokens);
@@ -91,7 +91,7 @@ impl WordTimer {
         session: &mut Session<'_>,
         (options, prompt, tokenizer): (&TranscribeOptions, &Prompt, &Tokenizer),
         (source, window): (SourceId, &Window),
-    ) -> Result<Vec<TimedWord>, TranscribeError> {
+    ) -> Result<Vec<TimedWord>, Error> {
         let is_text = |i: &usize| prompt.timestamp(window.tokens[*i]).is_none();
         let places: Vec<usize> = (0..window.tokens.len()).filter(is_text).collect();
         if places.is_empty() || window.skipped {

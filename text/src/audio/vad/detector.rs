@@ -1,6 +1,6 @@
 //! The network of Silero, version 6: from samples to the probability of speech in each chunk.
 
-use super::super::error::AudioError;
+use crate::error::Error;
 use core::fmt;
 use realfft::num_complex::Complex;
 use realfft::{RealFftPlanner, RealToComplex};
@@ -141,16 +141,16 @@ impl SpeechDetector {
     ///
     /// # Errors
     /// The environment names an instruction set that the machine lacks.
-    pub fn new() -> Result<Self, AudioError> {
-        Self::with_isa(Isa::detect().map_err(AudioError::Kernel)?)
+    pub fn new() -> Result<Self, Error> {
+        Self::with_isa(Isa::detect().map_err(simdformer::Error::from)?)
     }
 
     /// A detector for an instruction set.
     ///
     /// # Errors
     /// None for the instruction sets of this machine.
-    pub fn with_isa(isa: Isa) -> Result<Self, AudioError> {
-        let network = Network::new(isa).map_err(AudioError::Kernel)?;
+    pub fn with_isa(isa: Isa) -> Result<Self, Error> {
+        let network = Network::new(isa).map_err(simdformer::Error::from)?;
         let transform = &network.transform;
         let scratch = Scratch {
             frame: transform.make_input_vec(),
@@ -188,7 +188,7 @@ impl SpeechDetector {
         &mut self,
         samples: &[f32],
         on_probability: &mut dyn FnMut(f32),
-    ) -> Result<(), AudioError> {
+    ) -> Result<(), Error> {
         let good = samples.iter().position(|sample| !sample.is_finite()).unwrap_or(samples.len());
         let mut rest = &samples[..good];
         while !rest.is_empty() {
@@ -205,7 +205,7 @@ impl SpeechDetector {
         }
         match samples.get(good) {
             None => Ok(()),
-            Some(found) => Err(AudioError::input("a sample", "a finite number", found)),
+            Some(found) => Err(Error::invalid_input("a sample", "a finite number", found)),
         }
     }
 
@@ -213,7 +213,7 @@ impl SpeechDetector {
     ///
     /// # Errors
     /// None.
-    pub fn finish(&mut self, on_probability: &mut dyn FnMut(f32)) -> Result<(), AudioError> {
+    pub fn finish(&mut self, on_probability: &mut dyn FnMut(f32)) -> Result<(), Error> {
         if self.filled > CONTEXT {
             self.samples[self.filled..].fill(0.0);
             self.filled = CONTEXT + CHUNK;
@@ -224,16 +224,12 @@ impl SpeechDetector {
     }
 
     /// Computes the first `chunks` chunks and keeps the samples after them.
-    fn compute(
-        &mut self,
-        chunks: usize,
-        on_probability: &mut dyn FnMut(f32),
-    ) -> Result<(), AudioError> {
+    fn compute(&mut self, chunks: usize, on_probability: &mut dyn FnMut(f32)) -> Result<(), Error> {
         if chunks == 0 {
             return Ok(());
         }
         self.spectra(chunks)?;
-        self.layers(chunks).map_err(AudioError::Kernel)?;
+        self.layers(chunks).map_err(simdformer::Error::from)?;
         self.scratch.probabilities[..chunks].iter().copied().for_each(on_probability);
         self.samples.copy_within(chunks * CHUNK..self.filled, 0);
         self.filled -= chunks * CHUNK;
@@ -241,7 +237,7 @@ impl SpeechDetector {
     }
 
     /// The magnitudes of all frequencies, as taps of the frame itself and of its neighbors.
-    fn spectra(&mut self, chunks: usize) -> Result<(), AudioError> {
+    fn spectra(&mut self, chunks: usize) -> Result<(), Error> {
         let Self { network, samples, scratch, .. } = self;
         let Scratch { frame, spectrum, transform, magnitudes, .. } = scratch;
         let taps = magnitudes.chunks_exact_mut(FRAMES * 3 * BINS);
@@ -257,11 +253,7 @@ impl SpeechDetector {
                 // The lengths are those of the transform.
                 if network.transform.process_with_scratch(frame, spectrum, transform).is_err() {
                     let expected = FRAME.to_string();
-                    return Err(AudioError::Features {
-                        what: "window",
-                        expected,
-                        found: frame.len(),
-                    });
+                    return Err(Error::invalid_input("window", expected, frame.len()));
                 }
                 for (bin, value) in spectrum.iter().enumerate() {
                     let magnitude = value.norm_sqr().sqrt() as f32;

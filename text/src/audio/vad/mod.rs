@@ -21,7 +21,8 @@ mod spans;
 pub use detector::SpeechDetector;
 pub use spans::{SpeechFinder, VadOptions};
 
-use super::{AudioError, AudioReader};
+use super::AudioReader;
+use crate::error::Error;
 
 /// Samples that are read at a time.
 const BLOCK: usize = 8192;
@@ -34,7 +35,7 @@ pub fn speech_spans(
     audio: &mut AudioReader<'_>,
     detector: SpeechDetector,
     options: VadOptions,
-) -> Result<Vec<(f64, f64)>, AudioError> {
+) -> Result<Vec<(f64, f64)>, Error> {
     let mut finder = SpeechFinder::new(detector, options)?;
     let mut block = vec![0.0; BLOCK];
     let mut spans = Vec::new();

@@ -1,7 +1,7 @@
 //! From probabilities to spans of speech.
 
 use super::detector::{CHUNK, SpeechDetector};
-use crate::audio::AudioError;
+use crate::error::Error;
 use std::collections::VecDeque;
 
 /// Seconds of a chunk.
@@ -45,10 +45,10 @@ impl VadOptions {
     ///
     /// # Errors
     /// A threshold is not from 0 to 1, or a length is negative, or one chunk and its padding are longer than `max_speech`.
-    pub fn check(&self) -> Result<(), AudioError> {
+    pub fn check(&self) -> Result<(), Error> {
         let probability = |what, found: f32| match (0.0..=1.0).contains(&found) {
             true => Ok(()),
-            false => Err(AudioError::input(what, "0 to 1", found)),
+            false => Err(Error::invalid_option(what, "0 to 1", found)),
         };
         probability("the threshold of speech", self.threshold)?;
         probability("the threshold of the end of speech", self.negative())?;
@@ -58,13 +58,13 @@ impl VadOptions {
             ("the padding of speech", self.speech_pad),
         ] {
             if !(found >= 0.0 && found.is_finite()) {
-                return Err(AudioError::input(what, "a number of seconds from 0 on", found));
+                return Err(Error::invalid_option(what, "a number of seconds from 0 on", found));
             }
         }
         if self.max_speech.is_nan() || self.longest() < SECONDS {
             let expected =
                 format!("more than {:.2} s, its padding", 2.0 * self.speech_pad + 2.0 * SECONDS);
-            return Err(AudioError::input("the longest speech", expected, self.max_speech));
+            return Err(Error::invalid_option("the longest speech", expected, self.max_speech));
         }
         Ok(())
     }
@@ -104,7 +104,7 @@ impl SpeechFinder {
     ///
     /// # Errors
     /// As [`VadOptions::check`].
-    pub fn new(mut detector: SpeechDetector, options: VadOptions) -> Result<Self, AudioError> {
+    pub fn new(mut detector: SpeechDetector, options: VadOptions) -> Result<Self, Error> {
         options.check()?;
         detector.reset();
         Ok(Self { detector, rule: Rule::new(options), samples: 0 })
@@ -114,7 +114,7 @@ impl SpeechFinder {
     ///
     /// # Errors
     /// A sample is not finite.
-    pub fn push(&mut self, samples: &[f32]) -> Result<(), AudioError> {
+    pub fn push(&mut self, samples: &[f32]) -> Result<(), Error> {
         let Self { detector, rule, samples: count, .. } = self;
         *count += samples.len() as u64;
         detector.push(samples, &mut |probability| rule.chunk(probability))
@@ -124,7 +124,7 @@ impl SpeechFinder {
     ///
     /// # Errors
     /// None.
-    pub fn finish(&mut self) -> Result<(), AudioError> {
+    pub fn finish(&mut self) -> Result<(), Error> {
         let Self { detector, rule, samples, .. } = self;
         detector.finish(&mut |probability| rule.chunk(probability))?;
         rule.finish(*samples as f64 / f64::from(SpeechDetector::RATE));
