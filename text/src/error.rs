@@ -201,8 +201,8 @@ impl Error {
 
     /// A text that is too long to be segmented, `found` bytes.
     pub(crate) fn too_long(most: usize, found: impl fmt::Display) -> Self {
-        let expected = format!("at most {most} bytes after normalization, to be segmented");
-        Self::invalid_input("text", expected, found)
+        let expected = format!("at most {most} bytes after normalization");
+        Self::invalid_input("text", expected, format_args!("{found}: it cannot be segmented"))
     }
 
     /// The model lacks the language `code`.

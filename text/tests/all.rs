@@ -37,6 +37,8 @@ mod effort;
 mod embedder;
 #[cfg(all(feature = "cli", feature = "json"))]
 mod encoders;
+#[cfg(all(feature = "cli", feature = "audio", feature = "json"))]
+mod error_texts_kept;
 #[cfg(feature = "cli")]
 mod explain;
 #[cfg(all(feature = "cli", feature = "document"))]

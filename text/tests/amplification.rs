@@ -256,8 +256,8 @@ fn sentencepiece_files_do_not_lengthen_texts() {
     assert!(model.encode("bbb a bbb").is_err());
     let (ids, most) = most_bytes(|| model.encode(&"a".repeat(10_000)));
     let error = ids.unwrap_err().to_string();
-    let begin = "expected at most 320256 bytes after normalization, found at least 32";
-    assert!(error.starts_with(begin), "{error}");
+    let begin = "text: expected at most 320256 bytes after normalization, found at least 32";
+    assert!(error.starts_with(begin) && error.ends_with(": it cannot be segmented"), "{error}");
     assert!(most < 2 << 20, "{most}");
     let model = with(&field(3, &field(2, &rules(30)))).unwrap();
     assert!(model.encode(&"a".repeat(10_000)).is_ok());

@@ -345,7 +345,10 @@ fn a_file_without_a_journal_is_not_replaced() {
     for resume in [false, true] {
         let error = run(&job(), &input(), &files.output, resume, &mut shout).unwrap_err();
         assert!(
-            error.to_string().contains("out.csv.part, found one that is not readable: delete both"),
+            error.to_string().contains("out.csv.journal: expected the journal of the rows in ")
+                && error
+                    .to_string()
+                    .ends_with("out.csv.part, found one that is not readable: delete both"),
             "{error}"
         );
         assert_eq!(fs::read(files.part()).unwrap(), b"of another program");
@@ -360,7 +363,7 @@ fn two_runs_of_one_output_are_refused() {
         for resume in [false, true] {
             let error = run(&job(), &input(), &files.output, resume, &mut shout).unwrap_err();
             assert!(matches!(error, Error::Conflict { .. }), "{error}");
-            assert!(error.to_string().ends_with("is locked: another process writes this output"));
+            assert!(error.to_string().ends_with(": expected a journal of its own, found one that is locked: another process writes this output"));
             refused += 1;
         }
         shout(sources)

@@ -39,37 +39,49 @@ fn sentencepiece_files() {
         (
             "JSON",
             b"{\"model\": {}}".to_vec(),
-            "expected a field of wire type 0, 1, 2 or 5, found 3",
+            "expected a field of wire type 0, 1, 2 or 5, found 3: not a SentencePiece model",
         ),
         ("zip", b"PK\x03\x04aaaa".to_vec(), "expected a field of wire type 0, 1, 2 or 5, found"),
         (
             "cut inside a piece",
             after_unknown(&piece(b"abc", 0.0, 1)[..6]),
-            "expected a whole file, found one that ends inside a field",
+            "expected a whole file, found one that ends inside a field: not a SentencePiece model, or cut short",
         ),
         (
             "a length beyond the end",
             after_unknown(b"\x0a\xff\xff\xff\xff\x0f"),
-            "expected a whole file, found one that ends inside a field",
+            "expected a whole file, found one that ends inside a field: not a SentencePiece model, or cut short",
         ),
         (
             "a length of 2^63",
             after_unknown(b"\x0a\xff\xff\xff\xff\xff\xff\xff\xff\x7f"),
-            "expected a whole file, found one that ends inside a field",
+            "expected a whole file, found one that ends inside a field: not a SentencePiece model, or cut short",
         ),
         (
             "a number that does not end",
             after_unknown(&[0xff; 24]),
-            "expected a whole file, found one that ends inside a field",
+            "expected a whole file, found one that ends inside a field: not a SentencePiece model, or cut short",
         ),
-        ("a group", after_unknown(b"\x0b"), "expected a field of wire type 0, 1, 2 or 5, found 3"),
-        ("no unknown piece", piece(b"a", 0.0, 1), "expected exactly one unknown piece"),
+        (
+            "a group",
+            after_unknown(b"\x0b"),
+            "expected a field of wire type 0, 1, 2 or 5, found 3: not a SentencePiece model",
+        ),
+        (
+            "no unknown piece",
+            piece(b"a", 0.0, 1),
+            "expected exactly one unknown piece, found none: not a SentencePiece model, or cut short",
+        ),
         (
             "two unknown pieces",
             after_unknown(&piece(b"<un>", 0.0, 2)),
-            "expected exactly one unknown piece",
+            "expected exactly one unknown piece, found two: not a SentencePiece model, or cut short",
         ),
-        ("an empty piece", after_unknown(&piece(b"", 0.0, 1)), "piece 1: expected text in UTF-8"),
+        (
+            "an empty piece",
+            after_unknown(&piece(b"", 0.0, 1)),
+            "piece 1: expected text in UTF-8, found none or other bytes",
+        ),
         (
             "a piece of other bytes",
             after_unknown(&piece(b"\xff\xfe", 0.0, 1)),
@@ -108,7 +120,7 @@ fn sentencepiece_files() {
         (
             "a byte without fallback",
             after_unknown(&piece(b"<0x41>", 0.0, 6)),
-            "found the byte \"<0x41>\"",
+            "expected <0x00> to <0xFF> in a model with byte fallback, found the byte \"<0x41>\"",
         ),
         (
             "a byte that is none",
@@ -123,7 +135,7 @@ fn sentencepiece_files() {
         (
             "a model of words",
             after_unknown(&field(2, &[0x18, 3])),
-            "expected a unigram (1) or BPE (2) model, found type 3",
+            "expected a unigram (1) or BPE (2) model, found type 3 (3: words, 4: characters)",
         ),
         (
             "a model of nothing",
@@ -198,7 +210,11 @@ fn vocabularies_and_settings() {
     let with =
         |name, vocabulary, message| refused(name, &[marian, ("vocab.json", vocabulary)], message);
     with("a list", "[]", "vocab.json: expected an object of texts to ids, found []");
-    with("half of it", "{\"a\": ", "vocab.json: expected JSON, found an error: EOF");
+    with(
+        "half of it",
+        "{\"a\": ",
+        "vocab.json: expected JSON, found an error: EOF while parsing a value",
+    );
     with(
         "a negative id",
         r#"{"<unk>": -1}"#,
@@ -215,12 +231,12 @@ fn vocabularies_and_settings() {
     with(
         "a pointer",
         "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 3\n",
-        "vocab.json: expected the file itself, found a Git-LFS pointer",
+        "vocab.json: expected the file itself, found a Git-LFS pointer: `git lfs pull` fetches it",
     );
     with(
         "a web page",
         "<!DOCTYPE html><html></html>",
-        "vocab.json: expected the file itself, found a web page",
+        "vocab.json: expected the file itself, found a web page: the download was refused",
     );
     let with = |name, settings, message| {
         let settings = ("tokenizer_config.json", settings);
@@ -363,7 +379,7 @@ fn tokenizer_json_files() {
             r#"{{"version": "1.0", "added_tokens": [], "normalizer": {normalizer}, "model": {unigram}}}"#
         )
     };
-    let rules = "precompiled_charsmap: expected base64 of units and replacements, found";
+    let rules = "precompiled_charsmap: expected base64 of units and replacements, found other text";
     with("rules that are missing", &normalizer(r#"{"type": "Precompiled"}"#), rules);
     with(
         "rules that are null",

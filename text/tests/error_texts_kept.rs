@@ -1,0 +1,134 @@
+//! The texts of errors before this crate had one error type. The new texts say everything that the old ones said.
+//!
+//! `golden/error_texts_before.tsv` has one line for each kind of text: the old text, a tab, and the new text or the part
+//! of it that another test compares with an error.
+
+use simdformer_text::Error;
+use simdformer_text::audio::Wav;
+use simdformer_text::bulk::{Format as TableFormat, Job, Output, Table};
+use simdformer_text::document::{Document, Format};
+use simdformer_text::embedder::Ranges;
+use simdformer_text::marked_text::{Mark, MarkKind, MarkedText};
+use simdformer_text::translator::{Failure, Glossary};
+use std::io::{Error as IoError, ErrorKind};
+
+/// Words that say nothing about a mistake, or whose meaning the form "operand: expected .., found .." has.
+const EMPTY: &str = " a already and another are as asked be but cannot comes for has have is it its know must need needs \
+    no not of one some supported than that the there these this to two was were given write written ";
+
+/// The words, names and numbers of a text. A name keeps its points and underscores.
+fn words(text: &str) -> impl Iterator<Item = String> {
+    let in_name = |c: char| c.is_alphanumeric() || matches!(c, '_' | '.' | '-' | '/');
+    let parts = text.split(move |c| !in_name(c));
+    parts.map(|part| part.trim_matches(['.', '-']).to_lowercase()).filter(|part| !part.is_empty())
+}
+
+#[test]
+fn no_text_has_lost_a_word() {
+    let (mut kinds, mut compared) = (0, 0);
+    let tests = [
+        include_str!("../src/translator/glossary.rs"),
+        include_str!("amplification.rs"),
+        include_str!("audio.rs"),
+        include_str!("audio_files.rs"),
+        include_str!("bulk.rs"),
+        include_str!("bulk_command.rs"),
+        include_str!("bulk_resume.rs"),
+        include_str!("cancel.rs"),
+        include_str!("command.rs"),
+        include_str!("document_parts.rs"),
+        include_str!("documents.rs"),
+        include_str!("embedder.rs"),
+        include_str!("error_texts_kept.rs"),
+        include_str!("languages.rs"),
+        include_str!("malicious_audio.rs"),
+        include_str!("malicious_input.rs"),
+        include_str!("packed.rs"),
+        include_str!("rerank.rs"),
+        include_str!("transcribe.rs"),
+    ];
+    // Literals that continue on the next line, and quotation marks in them.
+    let joined = tests.concat().replace("\\\"", "\"");
+    let tests: String = joined.split("\\\n").map(|part| part.trim_start_matches(' ')).collect();
+    for line in include_str!("golden/error_texts_before.tsv").lines() {
+        let (old, new) = line.split_once('\t').expect("two texts");
+        let lower = new.to_lowercase();
+        for word in words(old) {
+            let kept = EMPTY.contains(&format!(" {word} ")) || lower.contains(&word);
+            assert!(kept, "{word:?} of {old:?} is not in {new:?}");
+            compared += 1;
+        }
+        assert!(tests.contains(new), "no test expects {new:?}");
+        kinds += 1;
+    }
+    assert!(kinds >= 80 && compared >= 600, "{kinds} texts, {compared} words");
+}
+
+/// The texts of the list that no other test compares.
+#[test]
+fn rare_errors_have_their_texts() {
+    let denied = || IoError::new(ErrorKind::PermissionDenied, "permission denied");
+    let document = Document::parse("one\n\ntwo\n", Format::Plain).unwrap();
+    let one = MarkedText { text: "one".to_owned(), marks: Vec::new() };
+    let kind = MarkKind::Keep { source: None };
+    let broken = MarkedText { marks: vec![Mark { range: 2..9, kind, id: 0 }], ..one.clone() };
+    let format = TableFormat::Csv { delimiter: b',' };
+    let table = Table { format, header: true, source: "a".to_owned(), output: None };
+    let no_answers = Job::new(table).run(
+        &mut "a\nx\ny\n".as_bytes(),
+        Output::Stream(&mut Vec::new()),
+        &mut |_: &[&str]| Ok(Vec::new()),
+        &mut |_| (),
+    );
+    let io = |action, path: &str, error| Error::Io { action, path: path.into(), error };
+    for (error, text) in [
+        (
+            Glossary::from_tsv(&"a".repeat((64 << 20) + 1)).unwrap_err(),
+            "glossary: expected at most 67108864 bytes, found 67108865",
+        ),
+        (
+            Ranges::new(vec![0.0; 2], vec![1.0; 1]).unwrap_err(),
+            "ranges: expected 2 dimensions, found 1",
+        ),
+        (
+            document.render(&[one.clone(), one.clone(), one.clone()]).unwrap_err(),
+            "segments: expected 2, as the document has, found 3",
+        ),
+        (
+            document.render(&[one, broken]).unwrap_err(),
+            "segment 1: expected marks that fit its text, found a mark that is not in the text or splits a character",
+        ),
+        (no_answers.unwrap_err(), "answers: expected 2, one for each source, found 0"),
+        (
+            Wav::new(&b""[..]).unwrap_err(),
+            "the format: expected a WAV file, found an empty file; `ffmpeg -i FILE -ac 1 OUT.wav` converts audio",
+        ),
+        (io("read", "m/vocab.json", denied()), "m/vocab.json: cannot be read: permission denied"),
+        (
+            io("written", "m/config.json", denied()),
+            "m/config.json: cannot be written: permission denied",
+        ),
+        (io("read", "the rows", denied()), "the rows: cannot be read: permission denied"),
+        (io("written", "the rows", denied()), "the rows: cannot be written: permission denied"),
+        (
+            io("read on", "the recording", ErrorKind::BrokenPipe.into()),
+            "the recording: cannot be read on: broken pipe",
+        ),
+        (
+            Error::FailedSentence {
+                index: 4,
+                sentence: 1,
+                source: "a".to_owned(),
+                failure: Failure::NotFinite,
+            },
+            "text 4, sentence 1, \"a\": the model's scores are NaN or infinite",
+        ),
+        (Error::Closed, "the batcher is closed"),
+        (
+            Error::NotFinite { operand: "window at 1.20 s, scores of the model".into() },
+            "window at 1.20 s, scores of the model: expected finite numbers, found NaN or an infinity",
+        ),
+    ] {
+        assert_eq!(error.to_string(), text);
+    }
+}
