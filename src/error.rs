@@ -159,6 +159,8 @@ pub enum Error {
         /// Bytes that were read, and the total number of bytes; `None` if nothing was being read.
         progress: Option<[u64; 2]>,
     },
+    /// The [`Engine`](crate::Engine) was [closed](crate::Engine::close) before the request was done.
+    Closed,
     /// A function of the caller failed, for example a logits processor ([`Error::processor`]).
     Caller {
         /// The source.
@@ -575,6 +577,7 @@ impl fmt::Display for Error {
                 write!(f, "loading was stopped after {done} of {total} bytes")
             }
             Self::Cancelled { progress: None } => f.write_str("the call was cancelled"),
+            Self::Closed => f.write_str("expected an open engine, found one that was closed"),
             Self::Caller { operand, reason, .. } => write!(f, "{operand}: {reason}"),
             Self::Kernel(error) => write!(f, "a kernel rejected its operands: {error}"),
         }

@@ -138,7 +138,8 @@ pub mod train;
 
 pub use cancel::Cancel;
 pub use engine::{
-    Engine, EngineBuilder, EngineReport, Generation, Input, OneOfMany, Request, Workload,
+    Engine, EngineBuilder, EngineReport, Generation, Input, OneOfMany, Request, RequestHandle,
+    Workload,
 };
 pub use error::{Error, ErrorValue};
 pub use generate::{

@@ -42,6 +42,7 @@ mod determinism_forks;
 mod display;
 mod documents;
 mod engine;
+mod engine_submit;
 mod error_chains;
 mod error_texts;
 mod error_texts_kept;

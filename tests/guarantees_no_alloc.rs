@@ -21,8 +21,8 @@ use simdformer::search::{
 };
 use simdformer::{
     DecodeStats, DraftContext, Dtype, Engine, Event, Features, HypothesisId, Limits, LoadOptions,
-    Model, PromptLookup, ReferenceDrafter, RequestQueue, Session, SessionPool, Source, SourceId,
-    StepRow, Stop, Threads, Workload,
+    Model, PromptLookup, ReferenceDrafter, Request, RequestHandle, RequestQueue, Session,
+    SessionPool, Source, SourceId, StepRow, Stop, Threads, Workload,
 };
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -594,6 +594,50 @@ fn check_engine(checkpoint: &Checkpoint, pools: &Pools) {
     assert_eq!(engine.report().plans, 1);
 }
 
+/// Requests that are submitted to an engine with fixed limits: 60 of them allocate no more than 6, which is what the call
+/// itself takes.
+fn check_submitted(checkpoint: &Checkpoint) {
+    let model = Arc::new(Model::load(checkpoint, Isa::best()).expect("a model"));
+    let limits = Limits { beams: BEAMS, ..Limits::new(4, 14, TARGET) };
+    let calls = |count: usize| {
+        let builder = Engine::builder(Arc::clone(&model)).limits(limits);
+        let engine = builder.build().expect("an engine");
+        let requests = Requests::new(&model);
+        let mut random = Random(5);
+        let handles: Vec<RequestHandle> = (0..count)
+            .map(|i| {
+                let tokens = random.ids(1 + 5 * i % 14, model.config().source_vocab);
+                let options = Some(requests.searches[i % 6].clone());
+                let request = Request { options, stream: i as u64, ..Request::new(tokens) };
+                engine.submit(request).expect("submitted")
+            })
+            .collect();
+        let start = Barrier::new(2);
+        let calls = std::thread::scope(|scope| {
+            let run = scope.spawn(|| {
+                start.wait();
+                let before = counting::calls();
+                engine.run().expect("closed");
+                counting::calls() - before
+            });
+            start.wait();
+            while !handles.iter().all(RequestHandle::is_done) {
+                std::thread::yield_now();
+            }
+            engine.close();
+            run.join().expect("no panic")
+        });
+        for handle in handles {
+            assert!(!handle.wait().expect("a result").tokens().is_empty());
+        }
+        calls
+    };
+    calls(6);
+    let few = calls(6);
+    assert_eq!(calls(60), few, "requests that are submitted");
+    assert!(few < 10, "{few}");
+}
+
 /// Several sessions over one list of sources, some of them refused, on the threads of each kind.
 fn check_session_pool(checkpoint: &Checkpoint, pools: &Pools) {
     let model = Model::load(checkpoint, Isa::best()).expect("a model");
@@ -701,6 +745,7 @@ fn main() {
     check(&cases, &pools);
     check_session_pool(&large, &pools);
     check_engine(&large, &pools);
+    check_submitted(&large);
     #[cfg(target_os = "linux")]
     idle_threads_sleep();
     // The counter works.

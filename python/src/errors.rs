@@ -192,6 +192,7 @@ impl From<Error> for Failure {
             Error::OutOfMemory { bytes, .. } => of("MemoryPlanError").maybe("bytes", *bytes),
             // `Workers::run` raises `KeyboardInterrupt` in its place.
             Error::Cancelled { .. } => of("CancelledError"),
+            Error::Closed => of("ClosedError"),
             Error::Caller { .. } => of("InputError"),
             Error::Kernel(_) => of("InternalError"),
             // A file: corrupt, of another kind or another model, or not readable.

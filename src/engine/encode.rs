@@ -1,8 +1,9 @@
 //! [`Engine::encode`]: the hidden states of the encoder, many sources at a time.
 
-use super::engine::{Engine, lock};
+use super::engine::Engine;
 use super::plan_rule::Workload;
 use super::request::Input;
+use super::submissions::lock;
 use crate::error::Error;
 use crate::generate::Source;
 use crate::input_features::Features;

@@ -1,12 +1,15 @@
 //! [`Engine`]: a model, its threads, and sessions that are planned for what calls need.
 
 use super::idle_sessions::{EngineReport, IdleSessions, Taken, Wanted};
-use super::plan_rule::{PlanRule, Workload, fit_options, fits, search_workload, target_tokens};
+use super::plan_rule::{
+    PlanRule, Sessions, Workload, fit_options, fits, search_workload, target_tokens,
+};
 use super::request::{Generation, Input};
+use super::submissions::{Submissions, lock};
 use crate::cancel::Cancel;
 use crate::config::Side;
 use crate::error::{Error, ErrorValue};
-use crate::generate::{DecodeStats, Event, SessionPool, Source, Stop};
+use crate::generate::{DecodeStats, Event, Generated, SessionPool, Source, Stop};
 use crate::model::{IntoControlFlow, Model};
 use crate::search::{Finish, SearchOptions, Strategy};
 use crate::session::{Limits, Plan, Session, Threads};
@@ -46,7 +49,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 ///
 /// # Threads of the caller
 ///
-/// All methods take `&self`. Calls at the same time have sessions of their own; with fixed limits, or if the limit of bytes
+/// All methods take `&self`. A service [submits](Self::submit) requests from any threads, and one thread
+/// [runs](Self::run) them in one batch. Calls at the same time have sessions of their own; with fixed limits, or if the limit of bytes
 /// does not suffice, a call waits until another one has ended. A clone shares the model and the sessions, and can have a
 /// [`Cancel`] of its own.
 #[derive(Clone)]
@@ -58,6 +62,8 @@ pub struct Engine {
     limits: Option<Limits>,
     threads: Threads<'static>,
     cancel: Cancel,
+    /// Of [`submit`](Self::submit).
+    pub(super) submissions: Arc<Submissions>,
 }
 
 /// How an [`Engine`] plans; [`Engine::builder`].
@@ -66,6 +72,7 @@ pub struct EngineBuilder {
     rule: PlanRule,
     limits: Option<Limits>,
     threads: Threads<'static>,
+    submissions: Submissions,
 }
 
 impl EngineBuilder {
@@ -111,12 +118,19 @@ impl EngineBuilder {
         Self { limits: Some(limits), ..self }
     }
 
+    /// The most requests that wait for [`Engine::run`], at least 1 (1024): [`Engine::submit`] waits when there are more.
+    #[must_use]
+    pub fn queue(mut self, requests: usize) -> Self {
+        self.submissions.capacity = requests.max(1);
+        self
+    }
+
     /// The engine. Without fixed limits it plans nothing yet.
     ///
     /// # Errors
     /// With fixed limits, as [`Session::new`].
     pub fn build(self) -> Result<Engine, Error> {
-        let Self { model, rule, limits, threads } = self;
+        let Self { model, rule, limits, threads, submissions } = self;
         let sessions = match limits {
             None => IdleSessions::default(),
             Some(limits) => {
@@ -124,8 +138,8 @@ impl EngineBuilder {
                 IdleSessions::fixed(SessionPool::new(&model, limits, count)?)
             }
         };
-        let (sessions, cancel) = (Arc::new(sessions), Cancel::new());
-        Ok(Engine { model, sessions, rule, limits, threads, cancel })
+        let (sessions, submissions) = (Arc::new(sessions), Arc::new(submissions));
+        Ok(Engine { model, sessions, rule, limits, threads, cancel: Cancel::new(), submissions })
     }
 }
 
@@ -157,7 +171,8 @@ impl Engine {
     /// ```
     pub fn builder(model: impl Into<Arc<Model>>) -> EngineBuilder {
         let rule = PlanRule { slots: 32, sessions: None, cache: None, bytes: None };
-        EngineBuilder { model: model.into(), rule, limits: None, threads: Threads::Serial }
+        let (model, submissions) = (model.into(), Submissions::default());
+        EngineBuilder { model, rule, limits: None, threads: Threads::Serial, submissions }
     }
 
     /// Uses `threads` for later calls of this engine, not of its clones. The results stay the same.
@@ -359,15 +374,13 @@ impl Engine {
                     failed(source, self.of_model(error.clone()));
                     return ControlFlow::Break(Stop::Source);
                 }
-                Event::Done(done) if done.finish == Finish::NotFinite => {
-                    let chosen = done.hypotheses().next().map_or(0, |best| best.tokens.len());
-                    let position = 1 + sources[done.source].prefix.len() + chosen;
-                    failed(done.source, Error::not_finite_scores(position));
-                }
-                Event::Done(done) => {
-                    let found = Generation::new(done.finish, done.hypotheses());
-                    lock(results)[indices[done.source]] = Some(Ok(found));
-                }
+                Event::Done(done) => match not_finite(&done, sources[done.source].prefix.len()) {
+                    Some(error) => failed(done.source, error),
+                    None => {
+                        let found = Generation::new(done.finish, done.hypotheses());
+                        lock(results)[indices[done.source]] = Some(Ok(found));
+                    }
+                },
                 _ => (),
             }
             ControlFlow::Continue(())
@@ -539,6 +552,12 @@ impl Engine {
         })
     }
 
+    /// Whether a session of these limits does `work`. With fixed limits there is no other one.
+    pub(super) fn covers(&self, limits: Limits, work: &Workload) -> bool {
+        let had = Sessions { count: 1, limits };
+        self.limits.is_some() || had.cover(&self.rule.sessions(&self.model, work, 1))
+    }
+
     /// Sessions that do `work`.
     pub(super) fn take(&self, work: &Workload) -> Result<Taken<'_>, Error> {
         let (model, rule) = (&self.model, &self.rule);
@@ -551,17 +570,20 @@ impl Engine {
     }
 }
 
-/// The value of a mutex. After a panic of a callback, which reaches the caller, nothing reads the value.
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+/// The error of a source that ended with scores that are not finite.
+pub(super) fn not_finite(done: &Generated<'_>, prefix: usize) -> Option<Error> {
+    let chosen = done.hypotheses().next().map_or(0, |best| best.tokens.len());
+    let error = Error::not_finite_scores(1 + prefix + chosen);
+    (done.finish == Finish::NotFinite).then_some(error)
 }
 
 impl From<Arc<Model>> for Engine {
     /// An engine with the settings of [`Engine::builder`].
     fn from(model: Arc<Model>) -> Self {
-        let EngineBuilder { model, rule, limits, threads } = Self::builder(model);
+        let EngineBuilder { model, rule, limits, threads, submissions } = Self::builder(model);
         let (sessions, cancel) = Default::default();
-        Self { model, sessions, rule, limits, threads, cancel }
+        let submissions = Arc::new(submissions);
+        Self { model, sessions, rule, limits, threads, cancel, submissions }
     }
 }
 

@@ -6,6 +6,8 @@
 //! | `encode.rs` | [`Engine::encode`]: hidden states of the encoder |
 //! | `request.rs` | one source or many in, owned results out |
 //! | `plan_rule.rs` | the only rule for lengths, slots and memory |
+//! | `submit.rs` | [`Engine::submit`] and [`Engine::run`]: requests from any threads in one batch |
+//! | `submissions.rs` | the requests that wait, and the handles of their results |
 //! | `idle_sessions.rs` | the sessions between calls, and how they grow |
 
 mod encode;
@@ -14,8 +16,11 @@ mod engine;
 mod idle_sessions;
 mod plan_rule;
 mod request;
+mod submissions;
+mod submit;
 
 pub use engine::{Engine, EngineBuilder};
 pub use idle_sessions::EngineReport;
 pub use plan_rule::Workload;
 pub use request::{Generation, Input, OneOfMany, Request};
+pub use submissions::RequestHandle;

@@ -56,6 +56,11 @@ impl Workload {
         Self { sources, source_tokens, ..self }
     }
 
+    /// The same for so many sources.
+    pub(super) const fn for_sources(self, sources: usize) -> Self {
+        Self { sources, ..self }
+    }
+
     /// The same with drafts: a step verifies at most `draft_tokens` tokens.
     #[must_use]
     pub const fn with_drafts(self, draft_tokens: usize) -> Self {

@@ -48,7 +48,7 @@ pub struct Generation {
     /// Why it ended.
     pub finish: Finish,
     /// The tokens of each hypothesis and its score, as in [`Hypothesis`]: best first, samples in the order of their
-    /// numbers. At least one.
+    /// numbers. At least one, unless a request was cancelled before it began.
     pub hypotheses: Vec<(Vec<u32>, f32)>,
 }
 
@@ -132,7 +132,7 @@ one! {
 }
 
 impl Request {
-    fn source(&self) -> Source<'_> {
+    pub(super) fn source(&self) -> Source<'_> {
         let Self { tokens, prefix, options, stream, forced_bos } = self;
         let (stream, forced_bos) = (*stream, *forced_bos);
         let options = options.as_ref();

@@ -81,7 +81,7 @@ pub type Observer<'t> = &'t mut dyn FnMut(Observation<'_>);
 /// The order of all rules is that of transformers 5.23:
 /// [`SequenceBias`], [`SourcePenalty`], [`RepetitionPenalty`], [`NoRepeatNgram`], [`NoSourceNgram`],
 /// [`BadWords`], [`MinLength`], [`MinNewTokens`], [`AllowedPrefix`], [`ForcedBos`], [`ForcedEos`],
-/// [`RemoveInvalid`], [`ExponentialDecay`], [`Suppress`], [`BeginSuppress`], [`Timestamps`], the processors of the caller
+/// [`RemoveInvalid`], [`ExponentialDecay`], [`Suppress`], [`BeginSuppress`], [`Timestamps`](super::Timestamps), the processors of the caller
 /// ([`processors`](Self::processors)), then for sampling [`Temperature`], [`TopH`], [`TopK`], [`TopP`], [`MinP`],
 /// [`Typical`], [`Epsilon`], [`Eta`], and last [`Renormalize`].
 ///
