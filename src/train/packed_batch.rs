@@ -284,8 +284,8 @@ pub(super) fn check(
             let vocabulary = config.vocab(side);
             if let Some(at) = ids.iter().position(|&id| id as usize >= vocabulary) {
                 let operand = match side {
-                    Side::Encoder => "token of the source",
-                    Side::Decoder => "token of the target",
+                    Side::Encoder => "the source, token",
+                    Side::Decoder => "the target, token",
                 };
                 let token = Error::token(operand, Some(at), vocabulary, ids[at]);
                 return Err(token.with_index(sentence));

@@ -296,18 +296,21 @@ fn bad_features_are_errors() {
     let of = |values, bins| Example::of_features(Features::new(values, bins), &[4, 0], 0);
     let fine = of(&good, BINS);
     for (pair, part) in [
-        (Example::new(&[3, 0], &[4, 0], 0), "frames of 7 numbers; found token ids"),
+        (
+            Example::new(&[3, 0], &[4, 0], 0),
+            "frames of 7 numbers, which the encoder reads, found token ids",
+        ),
         (Example { source: &[3], ..fine }, "expected token ids or features, found both"),
         (of(&[], BINS), "expected at least one frame, found none"),
-        (of(&good, BINS - 1), "frames of 7 numbers; found frames of 6"),
+        (of(&good, BINS - 1), "frames of 7 numbers, which the encoder reads, found frames of 6"),
         (of(&good[1..], BINS), "expected whole frames of 7 numbers, found 27"),
         (of(&long, BINS), "the source: expected at most 600 tokens, found 601"),
-        (of(&odd, BINS), "expected finite features, found inf at place 2 of frame 1"),
+        (of(&odd, BINS), "features: expected a finite number at place 2 of frame 1, found inf"),
         (Example { target: &[], ..fine }, "the target: expected at least one token, found none"),
     ] {
         let error = learner.accumulate(&[fine, pair], Smoothing::default(), 4).expect_err(part);
         let error = error.to_string();
-        assert!(error.starts_with("sentence 1: ") && error.contains(part), "{error}");
+        assert!(error.starts_with("source 1: ") && error.contains(part), "{error}");
     }
     assert!(learner.gradients().is_err(), "nothing was accumulated");
     let small = Dimensions { d_model: D, heads: 2, layers: 1, ffn_dim: 13, vocabulary: 19 };

@@ -372,18 +372,18 @@ fn bad_sentences_are_errors() {
         (Example { source: &[3; 33], ..good }, "the source: expected at most 32 tokens, found 33"),
         (
             Example { target: &[4, 23, 0], ..good },
-            "token 1 of the target: expected an id below 23, found 23",
+            "the target, token 1: expected a token id below 23, the size of the vocabulary, found 23",
         ),
         (
             Example { source: &[23], ..good },
-            "token 0 of the source: expected an id below 23, found 23",
+            "the source, token 0: expected a token id below 23, the size of the vocabulary, found 23",
         ),
     ];
     for (pair, text) in cases {
         let error =
             learner.accumulate(&[good, pair], Smoothing::default(), 4).expect_err("refused");
         let error = error.to_string();
-        assert!(error.starts_with("sentence 1: ") && error.contains(text), "{error}");
+        assert!(error.starts_with("source 1: ") && error.contains(text), "{error}");
     }
     assert!(learner.gradients().is_err(), "nothing was accumulated");
     assert!(learner.evaluate(&[], Smoothing::default()).is_err());

@@ -431,7 +431,10 @@ fn settings_out_of_range_are_refused() {
         ("--sample --top-p 0", "'--top-p <X>': expected a number "),
         ("--sample --top-p 1.5", "'--top-p <X>': expected a number "),
         ("--sample --min-p -1", "'--min-p <X>': expected a number "),
-        ("--forced-bos-token-id 61", "forced_bos: expected a token below 61, found 61"),
+        (
+            "--forced-bos-token-id 61",
+            "forced_bos: expected a token id below 61, the size of the vocabulary, found 61",
+        ),
         ("--isa altivec", "'--isa <NAME>': unknown instruction set"),
     ] {
         let (code, message) = failure(name, options, &input);
