@@ -82,7 +82,7 @@ class CheckpointError(SimdformerError, ValueError):
     """A file of a checkpoint is invalid or not supported."""
 
     setting: str | None = None
-    """The name of the setting that does not fit."""
+    """What does not fit: a file and the key in it, or the name of a setting."""
 
 
 class ModelNotFoundError(CheckpointError, FileNotFoundError):
