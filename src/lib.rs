@@ -57,7 +57,7 @@
 //! | speculative decoding | `text/src/command/generate/drafts.rs` | [`Session::generate_drafted`], [`Session::verify`], [`Drafter`] |
 //! | a list of sources on all cores, or one source | [`Engine`] | [`Engine::generate`], [`Engine::stream`], [`Engine::encode`] |
 //! | one session on each core, with limits of your own | [`SessionPool`] | [`SessionPool::generate`] |
-//! | a service whose threads share the weights | `examples/first_hour/service.rs` | [`ModelRef`]: a session that owns an `Arc` |
+//! | a service: requests of any threads in one batch | `examples/first_hour/service.rs` | [`Engine::submit`], [`Engine::run`] |
 //! | a custom architecture, weights from memory | `examples/first_hour/by_hand.rs` | [`Model::from_fn`], [`config::Config::transformer`] |
 //! | attention weights of one head | `examples/first_hour/one_head.rs` | [`Session::align`] |
 //!

@@ -277,7 +277,7 @@ const SESSION_LEVEL: [&str; 4] =
     ["python/src/session.rs", "examples/soak.rs", "examples/support", "examples/train"];
 
 /// Examples of sessions, searches and plans.
-const SESSION_EXAMPLES: [&str; 10] = [
+const SESSION_EXAMPLES: [&str; 9] = [
     "examples/attention_map.rs",
     "examples/documents/attention.rs",
     "examples/documents/decoding.rs",
@@ -285,7 +285,6 @@ const SESSION_EXAMPLES: [&str; 10] = [
     "examples/first_hour/by_hand.rs",
     "examples/first_hour/int8.rs",
     "examples/first_hour/one_head.rs",
-    "examples/first_hour/service.rs",
     "examples/first_hour/stream.rs",
     "examples/first_hour/translate.rs",
 ];

@@ -1,61 +1,32 @@
-//! A service with threads that share the weights. Each thread owns its session and takes jobs from one queue. The
-//! threads borrow nothing, so they may run until the program ends.
+//! A service: threads submit requests, and one thread decodes all of them in one batch, which they join and leave between two
+//! steps.
 
-use super::translate::{Hypotheses, translate};
-use simdformer::{Limits, Model, Session, Source};
+use super::translate::Hypotheses;
+use simdformer::{Engine, Request, RequestHandle};
 use std::error::Error;
-use std::sync::{Arc, Mutex, mpsc};
 
-/// A source, and the channel for its answer.
-struct Job {
-    tokens: Vec<u32>,
-    answer: mpsc::Sender<Result<Hypotheses, String>>,
-}
-
-/// A struct that owns the model and the session's memory.
-struct Worker {
-    model: Arc<Model>,
-    session: Session<'static>,
-}
-
-impl Worker {
-    fn serve(&mut self, tokens: &[u32]) -> Result<Hypotheses, String> {
-        let options = self.session.search_options();
-        let source = Source::new(tokens);
-        let mut found = translate(&mut self.session, &[source], &options)
-            .map_err(|error| format!("{error} ({} layers)", self.model.config().encoder.layers))?;
-        Ok(found.swap_remove(0))
-    }
-}
-
-/// Answers `sources` on four threads, in order. An invalid source gets its error and does not affect the others.
+/// Answers `sources`, which four threads submit, in order. An invalid source gets its error and does not affect the others.
 pub(crate) fn run(
     directory: &str,
     sources: &[&[u32]],
 ) -> Result<Vec<Result<Hypotheses, String>>, Box<dyn Error>> {
-    let model = Arc::new(Model::open(directory)?);
-    let (jobs, queue) = mpsc::channel::<Job>();
-    let queue = Arc::new(Mutex::new(queue));
-    let mut threads = Vec::new();
-    for _ in 0..4 {
-        let session = Session::new(&model, Limits::new(1, 32, 40))?;
-        let mut worker = Worker { model: Arc::clone(&model), session };
-        let queue = Arc::clone(&queue);
-        threads.push(std::thread::spawn(move || {
-            // The lock is held while waiting, not while working.
-            let next = || queue.lock().ok()?.recv().ok();
-            while let Some(Job { tokens, answer }) = next() {
-                answer.send(worker.serve(&tokens)).ok();
-            }
-        }));
-    }
-    let ask = |tokens: &&[u32]| {
-        let (answer, response) = mpsc::channel();
-        jobs.send(Job { tokens: tokens.to_vec(), answer }).map(|()| response)
+    let engine = Engine::open(directory)?;
+    let decoder = engine.clone();
+    let decoding = std::thread::spawn(move || decoder.run());
+    let answer = |tokens: &&[u32]| {
+        // A service that streams reads `RequestHandle::next_token` before it waits.
+        let found = engine.submit(Request::new(*tokens)).and_then(RequestHandle::wait);
+        let found = found.map_err(|error| error.to_string())?;
+        Ok(found.hypotheses.into_iter().map(|(tokens, _)| tokens).collect())
     };
-    let responses = sources.iter().map(ask).collect::<Result<Vec<_>, _>>()?;
-    drop(jobs); // closes the queue, so the threads end
-    let answers = responses.iter().map(mpsc::Receiver::recv).collect::<Result<_, _>>()?;
-    threads.into_iter().try_for_each(std::thread::JoinHandle::join).map_err(|_| "a panic")?;
-    Ok(answers)
+    let answers = std::thread::scope(|scope| {
+        let client = |part: &[&[u32]]| part.iter().map(answer).collect::<Vec<_>>();
+        let parts = sources.chunks(sources.len().div_ceil(4).max(1));
+        let clients: Vec<_> = parts.map(|part| scope.spawn(move || client(part))).collect();
+        let answers = clients.into_iter().map(std::thread::ScopedJoinHandle::join);
+        answers.collect::<Result<Vec<_>, _>>().map_err(|_| "a panic")
+    })?;
+    engine.close(); // ends the decoding thread
+    decoding.join().map_err(|_| "a panic")??;
+    Ok(answers.concat())
 }
