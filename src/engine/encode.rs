@@ -57,7 +57,7 @@ impl Engine {
     ///
     /// # Errors
     /// As [`Session::encoder_output_of_types`] and [`with_session`](Self::with_session); the index of a
-    /// [source](Error::index) is that in `sources`. After an error of one session the others end.
+    /// [source](Error::index) in an error is that in `sources`. After an error of one session the others end.
     pub fn stream_hidden<A: IntoControlFlow<()>>(
         &self,
         sources: &[Source<'_>],

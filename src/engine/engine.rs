@@ -305,8 +305,8 @@ impl Engine {
     ///
     /// # Errors
     /// For one source, all that can be wrong with it. For many, only what concerns all of them: invalid options, no
-    /// memory, a [cancelled](Self::set_cancel) call. What concerns one source is an error in its place, a
-    /// [`Error::index`] with its index; scores that are NaN or `+inf` are one, too.
+    /// memory, a [cancelled](Self::set_cancel) call. What concerns one source is an error in its place,
+    /// with its [index](Error::index); scores that are NaN or `+inf` are one, too.
     ///
     /// ```
     /// # if !std::path::Path::new("models/fr-en").exists() { return Ok(()) } // not in the published package

@@ -30,9 +30,9 @@ impl Session<'_> {
     ///
     /// # Errors
     /// Options [beyond the plan](Error::BeyondLimit) or [invalid options](Error::InvalidOption); a
-    /// [source](Error::index) that [`Session::check`] rejects and the caller does not skip, with its index. All of
-    /// this is checked first, and such an error changes nothing. During decoding, a rule that allows no token or an error of a processor is a
-    /// [source](Error::index) error too; sources that were finished before have been reported. Scores that are
+    /// source that [`Session::check`] rejects and the caller does not skip, with its [index](Error::index). All of
+    /// this is checked first, and such an error changes nothing. During decoding, a rule that allows no token or an error of a processor has
+    /// the index of its source, too; sources that were finished before have been reported. Scores that are
     /// NaN or `+inf` are no error: only their source ends, with [`Finish::NotFinite`].
     ///
     /// ```

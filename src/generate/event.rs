@@ -18,7 +18,7 @@ pub enum Event<'g> {
     Refused {
         /// Index of the source, from 0.
         source: usize,
-        /// Why it cannot be decoded: a [`Error::index`](crate::Error::index) with the same index.
+        /// Why it cannot be decoded, with the same [index](crate::Error::index).
         error: &'g Error,
     },
     /// A token of a source is final. The tokens of a source come in order.

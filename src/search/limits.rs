@@ -72,11 +72,8 @@ impl SearchOptions {
     /// Checks every setting against the limits, as [`Search::new`](super::Search::new) does.
     ///
     /// # Errors
-    /// Returns an error for the first setting that is out of range: [`Error::InvalidOption`], [`Error::InvalidOption`],
-    /// [`Error::InvalidOption`], [`Error::InvalidOption`], [`Error::Token`], [`Error::InvalidOption`],
-    /// [`Error::InvalidOption`]; for one that exceeds the limits: [`Error::BeyondLimit`]; and for
-    /// settings with which no search could end or begin: [`Error::InvalidOption`], [`Error::InvalidOption`],
-    /// [`Error::InvalidOption`], [`Error::InvalidOption`].
+    /// Returns an error for the first setting that is out of range or with which no search could begin or end
+    /// ([`Error::InvalidOption`], [`Error::Token`]), or that exceeds the limits ([`Error::BeyondLimit`]).
     pub fn validate(&self, limits: &SearchLimits) -> Result<(), Error> {
         limits.validate()?;
         let vocabulary = limits.vocabulary;

@@ -72,9 +72,8 @@ pub trait LogitsProcessor {
     /// [`Finish::NotFinite`](super::Finish::NotFinite).
     ///
     /// # Errors
-    /// An error ends the whole search: [`Error::Caller`] from a rule of the caller,
-    /// [`Error::InvalidInput`] if `scratch` is too short (see [`scratch_words`]), [`Error::InvalidInput`]
-    /// from [`AllowedPrefix`].
+    /// An error ends the whole search: [`Error::processor`] from a rule of the caller, [`Error::InvalidInput`] if `scratch`
+    /// is too short (see [`scratch_words`]) or [`AllowedPrefix`] allows no token.
     fn process(
         &mut self,
         context: &Context<'_>,

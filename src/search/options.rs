@@ -170,7 +170,7 @@ settings! {
     /// let refused = options.validate(&limits).unwrap_err();
     /// assert_eq!(
     ///     refused.to_string(),
-    ///     "beams: expected at most 2, which the limit sequences holds, found 4"
+    ///     "beams: expected at most 2 with `sequences` = 2, found 4"
     /// );
     /// assert_eq!(options.validate(&SearchLimits { sequences: 4, ..limits }), Ok(()));
     /// ```
@@ -450,7 +450,7 @@ impl Setting {
     /// Checks the range of a number.
     ///
     /// # Errors
-    /// [`Error::InvalidOption`], [`Error::InvalidOption`].
+    /// [`Error::InvalidOption`].
     pub fn check(&self, settings: &Settings) -> Result<(), Error> {
         self.range.check(self.field, (self.of)(settings))
     }

@@ -69,7 +69,7 @@ impl Request<'_> {
     /// Does the checks of [`Search::admit`] without a search. The options must be [valid](SearchOptions::validate).
     ///
     /// # Errors
-    /// [`Error::InvalidInput`], [`Error::Token`].
+    /// The prompt is too long ([`Error::InvalidInput`]), or an id is outside the vocabulary ([`Error::Token`]).
     pub fn validate(&self, options: &SearchOptions, limits: &SearchLimits) -> Result<(), Error> {
         self.required_source(options, limits.source_tokens)?;
         self.longest(options, limits.max_target_length, limits.vocabulary).map(|_| ())
@@ -113,6 +113,9 @@ impl Request<'_> {
         Ok(longest)
     }
 }
+
+/// The operand of errors of planned memory.
+const MEMORY: &str = "the memory for the limits of the search";
 
 fn long_prompt(most: usize, new_tokens: usize, found: usize) -> Error {
     let text = &"at most {} tokens with the decoder start, to leave space for {} more";
@@ -235,11 +238,9 @@ pub fn words(limits: &SearchLimits) -> Result<usize, Error> {
     let rows = shape.width.checked_mul(shape.sentences);
     let small = [index, rows, Some(shape.target)];
     if small.into_iter().any(|n| n.is_none_or(|n| n >= NONE as usize)) {
-        return Err(Error::too_large("the memory for the limits of the search"));
+        return Err(Error::too_large(MEMORY));
     }
-    Ok(MemoryRanges::new(&shape)
-        .map_err(|_| Error::too_large("the memory for the limits of the search"))?
-        .len())
+    Ok(MemoryRanges::new(&shape).map_err(Error::of_memory(MEMORY))?.len())
 }
 
 impl<'a> Search<'a> {
@@ -270,11 +271,8 @@ impl<'a> Search<'a> {
         }
         options.validate(limits)?;
         let shape = Shape::new(limits);
-        let ranges = MemoryRanges::new(&shape)
-            .map_err(|_| Error::too_large("the memory for the limits of the search"))?;
-        let mut memory = ranges
-            .split(memory)
-            .map_err(|_| Error::too_large("the memory for the limits of the search"))?;
+        let ranges = MemoryRanges::new(&shape).map_err(Error::of_memory(MEMORY))?;
+        let mut memory = ranges.split(memory).map_err(Error::of_memory(MEMORY))?;
         memory.phase.fill(VACANT);
         memory.row_count.fill(0);
         slots.clear();
@@ -306,8 +304,8 @@ impl<'a> Search<'a> {
     /// steps; [`Self::skip_prompt`] skips them.
     ///
     /// # Errors
-    /// [`Error::InvalidInput`], [`Error::InvalidInput`], [`Error::Token`]; nothing
-    /// is changed.
+    /// No slot is free or the prompt is too long ([`Error::InvalidInput`]), or an id is outside the vocabulary
+    /// ([`Error::Token`]); nothing is changed.
     pub fn admit(&mut self, request: &Request<'_>) -> Result<u32, Error> {
         self.admit_valid(request, SlotOptions::Borrowed(self.options))
     }
@@ -444,7 +442,7 @@ impl<'a> Search<'a> {
     ///
     /// # Errors
     /// [`Error::InvalidInput`] for logits of another size; then the search does not change. All other errors
-    /// ([`Error::InvalidInput`], [`Error::Caller`] or an error that a rule of the caller returns)
+    /// (no allowed token, [`Error::InvalidInput`], or an error that a rule of the caller returns)
     /// stop every sentence with its current hypotheses, and no rows remain; [`Self::failed`] returns the sentence
     /// that caused the error. NaN or `+inf` in the logits is no error: the sentence finishes with
     /// [`Finish::NotFinite`], and the others continue.

@@ -15,7 +15,7 @@ use crate::error::Error;
 /// # Errors
 /// [`Error::InvalidInput`] for slices whose lengths do not match, [`Error::Token`] for a target outside
 /// the vocabulary, [`Error::OutOfMemory`] if the logits cannot be addressed: these errors write nothing.
-/// [`Error::NotFinite`] (sentence 0) for a row with NaN or `+inf`; `log_probabilities` may be partly
+/// [`Error::NotFinite`] for a row with NaN or `+inf`; `log_probabilities` may be partly
 /// written.
 ///
 /// ```

@@ -128,7 +128,7 @@ impl Session<'_> {
     /// As [`Session::encode`], for a model whose encoder reads features instead of token ids.
     ///
     /// # Errors
-    /// As [`Session::encode`]. A [source](Error::index) is rejected if its frames have another size, its last
+    /// As [`Session::encode`]. A source is rejected, with its [index](Error::index), if its frames have another size, its last
     /// frame is incomplete, it has no frame or more than planned, a number is not finite, or the encoder reads ids.
     ///
     /// ```
@@ -222,7 +222,7 @@ impl Session<'_> {
     /// embeddings. Stores nothing in the session.
     ///
     /// # Errors
-    /// [`Error::index`] as in [`Session::encode`]; more sources or tokens than
+    /// A refused source, as in [`Session::encode`]; more sources or tokens than
     /// [planned](Error::BeyondLimit). No slot needs to be free.
     ///
     /// ```

@@ -10,11 +10,13 @@ use crate::error::{Error, ErrorValue};
 use crate::kv::{HypothesisId, KvSlots, SourceId, has_generation, write_generation};
 use crate::memory::Splitter;
 
+/// The sentence has as many hypotheses as planned.
 fn no_free_hypothesis(beams: usize, sentence: usize) -> Error {
     let text = &"at most {} planned hypotheses of the sentence in slot {}";
     Error::beyond_limit("beams", ErrorValue::new(text, [beams, sentence]), beams + 1)
 }
 
+/// The handle was released, belongs to another session, or is the default.
 const fn unknown(operand: &'static str, expected: &'static str, found: u32) -> Error {
     Error::InvalidHandle { operand, expected, found, state: "is free or has another by now" }
 }

@@ -316,5 +316,8 @@ fn bad_features_are_errors() {
     let small = Dimensions { d_model: D, heads: 2, layers: 1, ffn_dim: 13, vocabulary: 19 };
     let mut of_ids = trainer(Config::transformer(small), limits(SavedActivations::Everything), &[]);
     let error = of_ids.evaluate(&[fine], Smoothing::default()).expect_err("features");
-    assert!(error.to_string().contains("reads token ids; found features"), "{error}");
+    assert!(
+        error.to_string().contains("expected token ids, which the encoder reads, found features"),
+        "{error}"
+    );
 }
