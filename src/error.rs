@@ -648,3 +648,42 @@ pub(crate) fn listed(names: &[String]) -> String {
     }
     text
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_show_their_numbers() {
+        let value = |text: &'static &'static str| ErrorValue::new(text, [3, 5]).to_string();
+        assert_eq!(value(&"{}"), "3");
+        assert_eq!(value(&"{} floats"), "3 floats");
+        assert_eq!(value(&"at most {} of {} tokens"), "at most 3 of 5 tokens");
+        assert_eq!(ErrorValue::in_range("above 0").to_string(), "a number above 0");
+        assert_eq!(ErrorValue::from(0.5).to_string(), "0.5");
+        let numbers = [ErrorValue::from(7).number(), ErrorValue::from("7").number()];
+        assert_eq!((numbers, ErrorValue::from(0.5).float()), ([Some(7), None], Some(0.5)));
+    }
+
+    /// Kinds that may be about one source carry its index; equal errors have the same kind and the same text.
+    #[test]
+    fn errors_are_about_a_source() {
+        let of_a_source = [
+            Error::invalid_option("beams", ErrorValue::at_least(1), 0),
+            Error::invalid_input("", "at least one token", "none"),
+            Error::beyond_limit("sentences", ErrorValue::at_most(2), 3),
+            Error::token("prefix", Some(1), 9, 9),
+            Error::not_finite_scores(4),
+            Error::processor("no dictionary"),
+        ];
+        for (number, error) in of_a_source.iter().enumerate() {
+            let indexed = error.clone().with_index(8);
+            assert_eq!((error.index(), indexed.index()), (None, Some(8)));
+            assert_eq!(indexed.to_string(), format!("source 8: {error}"));
+            assert_ne!(*error, indexed);
+            let equal = of_a_source.iter().position(|other| other == error);
+            assert_eq!(equal, Some(number));
+        }
+        assert_eq!(Error::CANCELLED.with_index(8).index(), None);
+    }
+}
