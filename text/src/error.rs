@@ -252,6 +252,12 @@ impl Error {
         Self::Incomplete(crate::audio::Incomplete { format, seconds, message })
     }
 
+    /// The source of a recording, which was opened before, cannot be read.
+    #[cfg(feature = "audio")]
+    pub(crate) fn not_read(error: io::Error) -> Self {
+        Self::Io { action: "read on", path: "the recording".into(), error }
+    }
+
     /// The stream `name` cannot be read or written.
     pub(crate) fn of_stream(action: &'static str, name: &str) -> impl Fn(io::Error) -> Self {
         move |error| Self::Io { action, path: name.into(), error }
@@ -357,5 +363,12 @@ impl From<simdformer::Error> for Error {
             simdformer::Error::Cancelled { progress: None } => Self::Cancelled,
             error => Self::Model(error),
         }
+    }
+}
+
+#[cfg(feature = "audio")]
+impl From<crate::audio::Incomplete> for Error {
+    fn from(missing: crate::audio::Incomplete) -> Self {
+        Self::Incomplete(missing)
     }
 }

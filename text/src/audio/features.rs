@@ -6,7 +6,7 @@
 
 use super::log_mel::Filters;
 use super::wav::Wav;
-use crate::audio::incomplete::CONVERT;
+use crate::audio::file_kind::CONVERT;
 use crate::checkpoint_directory::Settings;
 use crate::error::Error;
 use crate::limits::Size;

@@ -1,5 +1,10 @@
 //! What a file is that is not read, for errors.
 
+use crate::error::Error;
+
+/// The command that converts other files.
+pub(super) const CONVERT: &str = "ffmpeg -i FILE -ac 1";
+
 /// The probable kind of a file that is not a WAV file.
 pub(super) fn kind(head: &[u8]) -> &'static str {
     let at = |at: usize, text: &[u8]| head.get(at..).is_some_and(|rest| rest.starts_with(text));
@@ -29,4 +34,10 @@ pub(super) fn kind(head: &[u8]) -> &'static str {
         _ if at(0, b"<") => "a web page or XML: perhaps the download was refused",
         _ => "something else",
     }
+}
+
+/// The error of a recording that is not of the `expected` formats, but `found`.
+pub(super) fn other_format(expected: &str, found: &str) -> Error {
+    let found = format_args!("{found}; `{CONVERT} OUT.wav` converts audio");
+    Error::unsupported("the format", expected, found)
 }

@@ -1,6 +1,5 @@
 //! The chunks of WAV, AIFF and Wave64 files: those before the samples, and what follows the samples.
 
-use crate::audio::incomplete::not_read;
 use crate::error::Error;
 use std::io::{self, BufRead, BufReader, ErrorKind, Read};
 
@@ -49,7 +48,7 @@ impl<R: Read> Source<R> {
             );
         }
         // No samples: other chunks follow, or nothing.
-        let next = self.reader.fill_buf().map_err(not_read)?;
+        let next = self.reader.fill_buf().map_err(Error::not_read)?;
         let chunk = next.len() >= 8
             && next[..4].iter().all(|&byte| byte.is_ascii_graphic() || byte == b' ')
             && self.at + 8 + u64::from(u32_of(next, 4)) <= end.saturating_add(1);
@@ -80,8 +79,8 @@ impl<R: Read> Source<R> {
 
     /// Skips bytes; returns how many were skipped.
     pub(super) fn skip_bytes(&mut self, bytes: u64) -> Result<u64, Error> {
-        let passed =
-            io::copy(&mut self.reader.by_ref().take(bytes), &mut io::sink()).map_err(not_read)?;
+        let passed = io::copy(&mut self.reader.by_ref().take(bytes), &mut io::sink())
+            .map_err(Error::not_read)?;
         self.at += passed;
         Ok(passed)
     }
@@ -136,7 +135,7 @@ pub(super) fn read_some(reader: &mut impl Read, bytes: &mut [u8]) -> Result<usiz
         match reader.read(bytes) {
             Ok(read) => return Ok(read),
             Err(error) if error.kind() == ErrorKind::Interrupted => (),
-            Err(error) => return Err(not_read(error)),
+            Err(error) => return Err(Error::not_read(error)),
         }
     }
 }

@@ -5,8 +5,8 @@
 //! `fact` chunk regardless of its length, and it fails on pipes of ffmpeg, whose lengths are unknown. No allocation
 //! depends on a header: samples go through one buffer of a fixed size, so a file may have any length.
 
-use super::file_kind::kind;
-use super::incomplete::{Incomplete, other_format};
+use super::file_kind::{kind, other_format};
+use super::incomplete::Incomplete;
 use super::riff_chunks::{After, Layout, Source, read_some, u32_of};
 use super::sample_format::{Channel, Format, RawFormat};
 use super::wav_format::{check_channels, check_rate, read_format};

@@ -16,6 +16,3 @@ mod table;
 
 pub use run::{Compute, ComputeError, Computed, Job, Output, Progress, Summary};
 pub use table::{APPENDED, Format, Table};
-
-/// The input or the output in an error.
-const ROWS: &str = "the rows";

@@ -1,9 +1,8 @@
 //! Reads the rows of an input in windows, with the position and the checksum of what was read.
 
-use super::ROWS;
 use super::journal::Record;
 use super::rows::Rows;
-use super::table::{Format, Row, Source, Table};
+use super::table::{Format, ROWS, Row, Source, Table};
 use crate::error::Error;
 use simdformer::Cancel;
 use std::io::{ErrorKind, Read};

@@ -1,11 +1,10 @@
 //! Runs a table through a function, window by window.
 
-use super::ROWS;
 use super::durable_output::{DurableOutput, Opened};
 use super::journal::{Identity, Record};
 use super::known_texts::KnownTexts;
 use super::row_reader::{InputPosition, RowReader, Window};
-use super::table::{APPENDED, Source, Table};
+use super::table::{APPENDED, ROWS, Source, Table};
 use crate::error::Error;
 use core::fmt;
 use core::time::Duration;

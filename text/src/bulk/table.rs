@@ -3,6 +3,9 @@
 use core::ops::Range;
 use std::path::Path;
 
+/// The input or the output in an error.
+pub(super) const ROWS: &str = "the rows";
+
 /// How a file stores the rows of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {

@@ -2,7 +2,6 @@
 
 use super::stream::{Stream, begins, is_frame};
 use super::tags;
-use crate::audio::incomplete::not_read;
 use crate::audio::riff_chunks::{After, check_after};
 use crate::error::Error;
 
@@ -14,26 +13,26 @@ const CHUNK_HEAD: u64 = 8;
 pub(super) fn pass(stream: &Stream<'_>, after: After) -> Result<Option<u64>, Error> {
     let (mut gap, mut passed) = (after.gap, 0_u64);
     for chunks in 0.. {
-        let head = stream.peek().map_err(not_read)?;
+        let head = stream.peek().map_err(Error::not_read)?;
         if begins(&head) || gap == 0 && is_frame(&head) {
             stream.set_next();
             return Ok(None);
         }
         // Some writers leave out the bytes of a gap.
         if gap > 0 {
-            stream.skip(core::mem::take(&mut gap)).map_err(not_read)?;
+            stream.skip(core::mem::take(&mut gap)).map_err(Error::not_read)?;
             continue;
         }
         let Some(bytes) = tags::id3v2(&head).or_else(|| after.chunk(&head)) else {
             return Ok(None);
         };
         if let Some(size) = after.samples(&head) {
-            stream.skip(CHUNK_HEAD).map_err(not_read)?;
+            stream.skip(CHUNK_HEAD).map_err(Error::not_read)?;
             return Ok(Some(size));
         }
         passed = passed.saturating_add(bytes);
         check_after(chunks, passed)?;
-        stream.skip(bytes).map_err(not_read)?;
+        stream.skip(bytes).map_err(Error::not_read)?;
     }
     Ok(None)
 }

@@ -11,7 +11,8 @@ use super::resampler::RATES;
 use super::rewritten::NOT_READ;
 use super::stream::{Section, Stream};
 use super::untrusted::checked;
-use crate::audio::incomplete::{Incomplete, not_read, other_format};
+use crate::audio::file_kind::other_format;
+use crate::audio::incomplete::Incomplete;
 use crate::audio::sample_format::Channel;
 use crate::error::Error;
 use std::collections::VecDeque;
@@ -162,7 +163,7 @@ impl<'s> Decoder<'s> {
         let mut found = Outline::default();
         if let Some(section) = &mut section {
             let length = section.length();
-            found = outline(section, length).map_err(not_read)?;
+            found = outline(section, length).map_err(Error::not_read)?;
             if let Some(next) = found.next {
                 section.end_at(next);
             }
@@ -286,7 +287,7 @@ impl<'s> Decoder<'s> {
                 if error.kind() != ErrorKind::UnexpectedEof
                     && error.kind() != ErrorKind::InvalidData =>
             {
-                Err(not_read(error))
+                Err(Error::not_read(error))
             }
             Err(error) if error.to_string() == NOT_READ => {
                 self.miss(NOT_READ.into());
@@ -572,7 +573,7 @@ fn describe(error: SymphoniaError) -> Result<String, Error> {
         SymphoniaError::IoError(error) if error.kind() == ErrorKind::InvalidData => {
             Ok(error.to_string())
         }
-        SymphoniaError::IoError(error) => Err(not_read(error)),
+        SymphoniaError::IoError(error) => Err(Error::not_read(error)),
         error => Ok(error.to_string()),
     }
 }

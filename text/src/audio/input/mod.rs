@@ -53,7 +53,7 @@ mod wave64;
 pub use resampler::Resampler;
 pub use source::InputOptions;
 
-use super::incomplete::{Incomplete, not_read};
+use super::incomplete::Incomplete;
 use crate::error::Error;
 use source::{Source, skip_tags};
 use std::fmt;
@@ -212,11 +212,11 @@ impl<'s> AudioReader<'s> {
         if let Some(source) = self.source.end(&self.stream)? {
             return Ok(Some(source));
         }
-        if !self.stream.begin_next().map_err(not_read)? {
+        if !self.stream.begin_next().map_err(Error::not_read)? {
             return Ok(None);
         }
         skip_tags(&self.stream)?;
-        if self.stream.peek().map_err(not_read)?.is_empty() {
+        if self.stream.peek().map_err(Error::not_read)?.is_empty() {
             return Ok(None);
         }
         self.recordings += 1;

@@ -5,7 +5,7 @@ use super::decoder::Decoder;
 use super::stream::Stream;
 use super::{aiff, chunks, tags, wave64};
 use crate::audio::file_kind::kind;
-use crate::audio::incomplete::{Incomplete, not_read};
+use crate::audio::incomplete::Incomplete;
 use crate::audio::sample_format::{Channel, RawFormat};
 use crate::audio::wav::Wav;
 use crate::error::Error;
@@ -42,7 +42,7 @@ impl<'s> Source<'s> {
             Self::Wav(Box::new(Wav::raw(stream.clone(), raw, stream.remaining())?))
         } else {
             skip_tags(stream)?;
-            Self::of_format(stream, &stream.peek().map_err(not_read)?, options)?
+            Self::of_format(stream, &stream.peek().map_err(Error::not_read)?, options)?
         };
         if let Channel::Index(index) = options.channel {
             let channels = source.channels();
@@ -76,7 +76,7 @@ impl<'s> Source<'s> {
                 return Ok(Self::Decoder(Box::new(decoder)));
             }
             #[cfg(not(feature = "audio-files"))]
-            _ => return Err(crate::audio::incomplete::other_format("a WAV file", kind(head))),
+            _ => return Err(crate::audio::file_kind::other_format("a WAV file", kind(head))),
         })))
     }
 
@@ -157,14 +157,14 @@ impl<'s> Source<'s> {
 /// Passes over the tags that the stream begins with.
 pub(super) fn skip_tags(stream: &Stream<'_>) -> Result<(), Error> {
     let (mut tags, mut length) = (0, 0);
-    while let Some(bytes) = tags::id3v2(&stream.peek().map_err(not_read)?) {
+    while let Some(bytes) = tags::id3v2(&stream.peek().map_err(Error::not_read)?) {
         (tags, length) = (tags + 1, length + bytes);
         if tags > TAGS || length > TAG_BYTES {
             let expected = format!("at most {TAGS} of {TAG_BYTES} bytes");
             let found = format!("{tags} of {length}");
             return Err(Error::corrupt("tags before the audio", expected, found));
         }
-        stream.skip(bytes).map_err(not_read)?;
+        stream.skip(bytes).map_err(Error::not_read)?;
     }
     Ok(())
 }

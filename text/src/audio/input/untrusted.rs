@@ -15,7 +15,6 @@ use super::ogg_pages::OggPages;
 use super::rewritten::Rewritten;
 use super::stream::{Section, Stream};
 use super::{flac_blocks, mp4_index};
-use crate::audio::incomplete::not_read;
 use crate::error::Error;
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
@@ -60,6 +59,6 @@ fn cut(name: &'static str, error: io::Error) -> Error {
     match error.kind() {
         ErrorKind::UnexpectedEof => Error::incomplete(name, 0.0, CUT),
         ErrorKind::InvalidData => Error::incomplete(name, 0.0, error.to_string()),
-        _ => not_read(error),
+        _ => Error::not_read(error),
     }
 }
