@@ -41,8 +41,12 @@ impl SampleSource for Tone {
 }
 
 fn parts() -> (Arc<Model>, Arc<Tokenizer>) {
-    let mut config = Config::from_hugging_face(CONFIG).unwrap();
-    config.set_generation_config(GENERATION).unwrap();
+    parts_of(CONFIG, GENERATION)
+}
+
+fn parts_of(config: &str, generation: &str) -> (Arc<Model>, Arc<Tokenizer>) {
+    let mut config = Config::from_hugging_face(config).unwrap();
+    config.set_generation_config(generation).unwrap();
     let model = Model::from_fn(config, |_, _, _| Ok(())).unwrap();
     let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/dirs/whisper");
     let tokenizer = Tokenizer::from_dir(golden).unwrap();
@@ -81,6 +85,25 @@ fn a_long_recording_takes_the_memory_of_a_short_one() {
         most(2);
         let (short, long) = (most(20), most(cases(40, 80)));
         assert!(long <= short + short / 100, "{short} {long}");
+    }
+}
+
+/// The prompt takes all positions of the decoder.
+#[test]
+fn a_prompt_that_leaves_no_position_is_an_error() {
+    let config = CONFIG.replace(r#""max_target_positions": 24"#, r#""max_target_positions": 2"#);
+    let generation = GENERATION.replace('{', r#"{"no_timestamps_token_id": 1306, "#);
+    let (model, tokenizer) = parts_of(&config, &generation);
+    for windows in [Windows::Sequential, Windows::Batched] {
+        let mut options = TranscribeOptions::new(model.config()).without_fallback();
+        (options.windows, options.timestamps) = (windows, false);
+        options.condition_on_previous_text = false;
+        let extractor = FeatureExtractor::whisper(80, 1).unwrap();
+        let tokenizer = Arc::clone(&tokenizer);
+        let mut transcriber = Transcriber::new(&model, tokenizer, extractor, options).unwrap();
+        let error = transcriber.transcribe(&[0.5; 20_000]).unwrap_err().to_string();
+        let expected = "max_target_positions: expected more positions than the 2 tokens of the prompt, found 2";
+        assert_eq!(error, expected);
     }
 }
 

@@ -310,6 +310,9 @@ impl RequestQueue for WindowQueue<'_> {
         active: usize,
         _: &DecodeStats,
     ) -> ControlFlow<()> {
+        if self.failed.is_some() {
+            return ControlFlow::Break(());
+        }
         match self.go_on(session) {
             Ok(ControlFlow::Continue(())) if active + self.waiting.len() > 0 => {
                 ControlFlow::Continue(())
@@ -351,13 +354,12 @@ impl RequestQueue for WindowQueue<'_> {
 
     fn refused(&mut self, error: simdformer::Error) {
         self.waiting.pop_front();
-        self.failed.get_or_insert(error.into());
         // No window is lost: the call is this error.
-        self.more = false;
+        self.failed.get_or_insert(error.into());
     }
 
     fn is_cancelled(&self, _: u32) -> bool {
-        self.failed.is_some()
+        false
     }
 
     fn on_event(&mut self, event: Event<'_>) -> ControlFlow<Stop> {
