@@ -257,8 +257,7 @@ pub(crate) fn errors_name_the_wrong_operand() {
     let model = model();
     let mut session = Session::new(&model, Limits::new(1, 6, 6)).expect("a session");
     let short = SearchOptions { max_length: Some(1), ..session.search_options() };
-    let expected =
-        "max_length: expected at least 2, the decoder start and a token, found 1";
+    let expected = "max_length: expected at least 2, the decoder start and a token, found 1";
     assert_eq!(text(generate(&mut session, &short)), expected);
     let (sentence, row) = begin(&mut session);
     session.release(row).expect("released");
