@@ -618,14 +618,16 @@ impl From<KernelError> for Error {
     fn from(error: KernelError) -> Self {
         match error {
             KernelError::TooLarge { operand } => Self::too_large(operand),
-            KernelError::LargeView { view } => Self::too_large(view.to_string()),
-            KernelError::UnknownIsa { expected, found } => {
+            KernelError::ShortView { view, expected: usize::MAX, .. } => {
+                Self::too_large(view.to_string())
+            }
+            KernelError::UnsupportedIsa { expected, best: None, found } => {
                 Self::unsupported(ISA_VARIABLE, format!("one of {expected:?}"), found.to_string())
             }
-            KernelError::MissingIsa { name, best } => Self::unsupported(
+            KernelError::UnsupportedIsa { best: Some(best), found, .. } => Self::unsupported(
                 ISA_VARIABLE,
                 format!("an instruction set of this machine, whose best is {best}"),
-                name,
+                found.as_str().to_owned(),
             ),
             KernelError::Setting { name, expected, found } => {
                 // An f32 setting is shown with the digits of an f32.

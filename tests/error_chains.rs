@@ -56,7 +56,7 @@ fn a_cause_appears_once() {
     reads(&unreadable, &format!("model.safetensors: cannot be read: {missing}"));
 
     let isa = Isa::from_name("mmx").expect_err("no such set");
-    let KernelError::UnknownIsa { expected, .. } = isa else { panic!("{isa}") };
+    let KernelError::UnsupportedIsa { expected, .. } = isa else { panic!("{isa}") };
     let error = simdformer::Error::from(isa);
     reads(&error, &format!("SIMDFORMER_ISA: expected one of {expected:?}, found \"mmx\""));
     let gemm = KernelError::Size {

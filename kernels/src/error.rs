@@ -79,15 +79,10 @@ pub enum Error {
     ShortView {
         /// The view that was to be made.
         view: ViewShape,
-        /// Elements that the slice must have.
+        /// Elements that the slice must have; `usize::MAX` if the shape times the strides overflows.
         expected: usize,
         /// Elements of the slice.
         found: usize,
-    },
-    /// The size of a view, its shape times its strides, overflows.
-    LargeView {
-        /// The view that was to be made.
-        view: ViewShape,
     },
     /// Two elements of a writable view would be the same memory.
     Overlap {
@@ -105,43 +100,33 @@ pub enum Error {
         /// The value.
         found: f32,
     },
-    /// The operand cannot have this dtype.
-    UnsupportedDtype {
+    /// The operand cannot have this dtype, or this build has no kernels for the operation.
+    Unsupported {
         /// Name of the operand.
         operand: &'static str,
-        /// The dtypes that it can have.
+        /// The dtypes that it can have, or the feature of this crate that adds the kernels, `f16` or `int8`.
         expected: &'static str,
-        /// The dtype.
-        found: Dtype,
-    },
-    /// This build has no kernels for the operation.
-    MissingFeature {
-        /// The feature of this crate that adds them: `"f16"` or `"int8"`.
-        feature: &'static str,
+        /// What was found.
+        found: &'static str,
     },
     /// The size of an operand overflows.
     TooLarge {
         /// Name of the operand.
         operand: &'static str,
     },
-    /// No instruction set has this name.
-    UnknownIsa {
+    /// No instruction set has this name, or this CPU or its operating system lacks it.
+    UnsupportedIsa {
         /// The valid names.
         expected: &'static [&'static str],
+        /// The best set of this machine, if it lacks the set; `None` if no set has the name.
+        best: Option<&'static str>,
         /// The name, cut to [`FoundName::LEN`] bytes.
         found: FoundName,
     },
-    /// This CPU or its operating system lacks the instruction set.
-    MissingIsa {
-        /// The requested set.
-        name: &'static str,
-        /// The best set of this machine.
-        best: &'static str,
-    },
 }
 
-/// The shape and the strides of a view that could not be made, in [`Error::ShortView`] and [`Error::LargeView`]: with
-/// several operands they say which one it is. A size that overflows is `usize::MAX`.
+/// The shape and the strides of a view that could not be made, in [`Error::ShortView`]: with several
+/// operands they say which one it is. A size that overflows is `usize::MAX`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ViewShape {
@@ -276,6 +261,15 @@ impl Error {
         Self::check_size("length", operand, Expected::AtLeast(expected), found.len())
     }
 
+    /// This build has no kernels for bf16 and f16.
+    pub(crate) const NO_F16: Self = Self::no_feature("the feature `f16`");
+    /// This build has no kernels for int8.
+    pub(crate) const NO_INT8: Self = Self::no_feature("the feature `int8`");
+
+    const fn no_feature(expected: &'static str) -> Self {
+        Self::Unsupported { operand: "the build of simdformer-kernels", expected, found: "none" }
+    }
+
     /// `Err` unless a slice has the `expected` elements of `view`, or more; `None` if their number overflows.
     #[inline]
     pub(crate) fn check_view<T>(
@@ -283,8 +277,7 @@ impl Error {
         expected: Option<usize>,
         found: &[T],
     ) -> Result<(), Self> {
-        let expected = expected.ok_or(Self::LargeView { view })?;
-        let found = found.len();
+        let (expected, found) = (expected.unwrap_or(usize::MAX), found.len());
         if found >= expected { Ok(()) } else { Err(Self::ShortView { view, expected, found }) }
     }
 
@@ -350,10 +343,12 @@ impl fmt::Display for Error {
                 let short = found as f32;
                 if f64::from(short) == found { write!(f, "{short}") } else { write!(f, "{found}") }
             }
+            Self::ShortView { view, expected: usize::MAX, .. } => {
+                write!(f, "the size of {view} overflows")
+            }
             Self::ShortView { view, expected, found } => {
                 write!(f, "slice of {view}: expected at least {expected} elements, found {found}")
             }
-            Self::LargeView { view } => write!(f, "the size of {view} overflows"),
             Self::Overlap { axes, strides: [first, second] } => write!(
                 f,
                 "{axes} strides of a writable view: expected distinct elements, found {first} and {second}"
@@ -363,17 +358,15 @@ impl fmt::Display for Error {
                 "row {row}, column {column} of the weight: expected at most {:e} for {dtype:?}, found {found:e}",
                 dtype.largest()
             ),
-            Self::UnsupportedDtype { operand, expected, found } => {
-                write!(f, "dtype of {operand}: expected {expected}, found {found:?}")
-            }
-            Self::MissingFeature { feature } => {
-                write!(f, "the feature `{feature}` of simdformer-kernels is not enabled")
+            Self::Unsupported { operand, expected, found } => {
+                write!(f, "{operand}: expected {expected}, found {found}")
             }
             Self::TooLarge { operand } => write!(f, "the size of {operand} overflows"),
-            Self::UnknownIsa { expected, found } => {
+            Self::UnsupportedIsa { expected, best: None, found } => {
                 write!(f, "unknown instruction set {found}: expected one of {expected:?}")
             }
-            Self::MissingIsa { name, best } => {
+            Self::UnsupportedIsa { best: Some(best), found, .. } => {
+                let name = found.as_str();
                 write!(f, "this machine has no {name}: its best instruction set is {best}")
             }
         }

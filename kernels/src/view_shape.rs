@@ -51,9 +51,10 @@ impl ViewShape {
         len: usize,
         reach: Option<usize>,
     ) -> Result<NonNull<f32>, Error> {
-        match reach.ok_or(Error::LargeView { view: self })? {
+        match reach.unwrap_or(usize::MAX) {
             0 => Ok(NonNull::dangling()),
-            expected if len < expected => {
+            // Raw parts have no length, which is `usize::MAX`, too.
+            expected if len < expected || expected == usize::MAX => {
                 Err(Error::ShortView { view: self, expected, found: len })
             }
             _ => NonNull::new(data.cast_mut()).ok_or(Error::Setting {

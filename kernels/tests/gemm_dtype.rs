@@ -369,7 +369,7 @@ fn u16_sources_that_do_not_fit_are_errors() {
     let halves = [0u16; 11];
     let short = errors::short_matrix([3, 4], 12, 11);
     assert_eq!(PackSource::f16(&halves, 3, 4).err(), Some(short));
-    let large = errors::large_matrix([usize::MAX, 2]);
+    let large = errors::short_matrix([usize::MAX, 2], usize::MAX, 11);
     assert_eq!(PackSource::bf16(&halves, usize::MAX, 2).err(), Some(large));
     let (options, mut buffer) = (PackOptions::new(Dtype::F16), [POISON; 1024]);
     let block = PackSource::f16(&halves, 5, 2).expect("W");

@@ -6,7 +6,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// What an error names that is no parameter: items of an operand, followed by their index, and what a size is of.
-const OTHERS: [&str; 15] = [
+const OTHERS: [&str; 16] = [
+    "the build of simdformer-kernels",
     // One of several.
     "row",
     "token",

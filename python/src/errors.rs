@@ -246,7 +246,6 @@ impl From<TextError> for Failure {
                 let place = Place { text: Some(index), sentence: Some((sentence, &source)) };
                 Self::sentence(failure, place)
             }
-            TextError::NotFinite { .. } => Self::new("NotFiniteError", message),
             // `Workers::run` raises `KeyboardInterrupt` in its place.
             TextError::Cancelled => Self::new("CancelledError", message),
             TextError::Closed => {

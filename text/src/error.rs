@@ -100,11 +100,6 @@ pub enum Error {
         /// Why it has none.
         failure: crate::translator::Failure,
     },
-    /// A number is NaN or infinite.
-    NotFinite {
-        /// What it is of.
-        operand: Box<str>,
-    },
     /// A recording is cut or damaged: its sound is missing from some time on.
     #[cfg(feature = "audio")]
     Incomplete(crate::audio::Incomplete),
@@ -326,9 +321,6 @@ impl fmt::Display for Error {
             Self::FailedSentence { index, sentence, source, failure } => {
                 let short: String = source.chars().take(60).collect();
                 write!(f, "text {index}, sentence {sentence}, {short:?}: {failure}")
-            }
-            Self::NotFinite { operand } => {
-                write!(f, "{operand}: expected finite numbers, found NaN or an infinity")
             }
             #[cfg(feature = "audio")]
             Self::Incomplete(missing) => missing.fmt(f),

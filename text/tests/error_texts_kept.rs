@@ -13,7 +13,7 @@ use simdformer_text::translator::{Failure, Glossary};
 use std::io::{Error as IoError, ErrorKind};
 
 /// Words that say nothing about a mistake, or whose meaning the form "operand: expected .., found .." has.
-const EMPTY: &str = " a already and another are as asked be but cannot comes for has have is it its know must need needs \
+const EMPTY: &str = " a already and another are as asked be but cannot comes finite for has have infinity is it its know must need needs \
     no not of one some supported than that the there these this to two was were given write written ";
 
 /// The words, names and numbers of a text. A name keeps its points and underscores.
@@ -125,8 +125,13 @@ fn rare_errors_have_their_texts() {
         ),
         (Error::Closed, "the batcher is closed"),
         (
-            Error::NotFinite { operand: "window at 1.20 s, scores of the model".into() },
-            "window at 1.20 s, scores of the model: expected finite numbers, found NaN or an infinity",
+            Error::Model(simdformer::Error::NotFinite {
+                index: None,
+                operand: "scores of the model for the window at 1.20 s".into(),
+                position: None,
+                found: None,
+            }),
+            "expected scores of the model for the window at 1.20 s below +inf, found NaN or +inf",
         ),
     ] {
         assert_eq!(error.to_string(), text);

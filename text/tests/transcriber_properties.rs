@@ -333,7 +333,7 @@ fn scores_that_are_not_finite_are_errors() {
             });
             let found = transcriber.transcribe(&samples);
             assert!(
-                matches!(found, Err(Error::NotFinite { .. })),
+                matches!(found, Err(Error::Model(simdformer::Error::NotFinite { .. }))),
                 "{every}, {number}, {temperatures}: {found:?}"
             );
             count += 1;

@@ -125,8 +125,8 @@ fn a_translation_is_drawn_and_aligned() {
     }
     std::fs::remove_dir_all(&out).expect("removed");
     for (arguments, error) in [
-        (&["--layer", "2", "bonjour"][..], "the decoder has 2 layers"),
-        (&["--heads", "4", "bonjour"], "the decoder has 4 heads; head 4 was requested"),
+        (&["--layer", "2", "bonjour"][..], "less than 2, the layers of the decoder, found 2"),
+        (&["--heads", "4", "bonjour"], "less than 4, the heads of the decoder, found 4"),
         (&["--fly"], "unexpected argument '--fly' found"),
         (&[], "required arguments were not provided:\n  <SENTENCE>..."),
         (&["--model", "no/such/folder", "1"], "no such directory"),

@@ -67,7 +67,7 @@ impl CacheShape {
     /// (for keys) and the head size (for values) are rounded up to whole vectors.
     ///
     /// # Errors
-    /// The product overflows; [`Error::UnsupportedDtype`] for `Bf16`; [`Error::MissingFeature`] for `F16` without the
+    /// The product overflows; [`Error::Unsupported`] for `Bf16`; [`Error::Unsupported`] for `F16` without the
     /// feature `f16`.
     ///
     /// ```
@@ -79,12 +79,13 @@ impl CacheShape {
     /// # Ok::<(), simdformer_kernels::Error>(())
     /// ```
     pub fn buffer_len(self, isa: Isa) -> Result<usize, Error> {
-        let (operand, found) = ("the KV cache", self.dtype);
-        if found == Dtype::Bf16 {
-            return Err(Error::UnsupportedDtype { operand, expected: "F32 or F16", found });
+        let operand = "the KV cache";
+        if self.dtype == Dtype::Bf16 {
+            let (operand, expected) = ("dtype of the KV cache", "F32 or F16");
+            return Err(Error::Unsupported { operand, expected, found: "Bf16" });
         }
         if !self.dtype.is_enabled() {
-            return Err(Error::MissingFeature { feature: "f16" });
+            return Err(Error::NO_F16);
         }
         head_floats(isa.lanes(), self.capacity, self.head_dim)
             .and_then(|head| head.checked_mul(self.heads))

@@ -55,7 +55,8 @@ impl Layout {
 /// Elements of a token of a dense tensor.
 fn dense_token(shape: [usize; 3]) -> Result<usize, Error> {
     let view = ViewShape::Heads { shape, strides: [usize::MAX, shape[2]] };
-    shape[1].checked_mul(shape[2]).ok_or(Error::LargeView { view })
+    let overflows = Error::ShortView { view, expected: usize::MAX, found: 0 };
+    shape[1].checked_mul(shape[2]).ok_or(overflows)
 }
 
 /// The shape and the strides of both views; `$view` is a [`Heads`].

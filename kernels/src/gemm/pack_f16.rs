@@ -74,7 +74,7 @@ pub(super) fn pack(
 ) -> Result<(), Error> {
     // The check removes the code below from builds without the feature.
     if !cfg!(feature = "f16") {
-        return Err(Error::MissingFeature { feature: "f16" });
+        return Err(Error::NO_F16);
     }
     let [depth, count] = block.shape();
     let panels = first / isa.panel()..(first + count).div_ceil(isa.panel());

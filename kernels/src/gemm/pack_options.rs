@@ -51,7 +51,7 @@ impl PackOptions<'_> {
     /// f32, and an odd depth is rounded up.
     ///
     /// # Errors
-    /// The product overflows; [`Error::MissingFeature`] for a 16-bit dtype without the feature `f16`.
+    /// The product overflows; [`Error::Unsupported`] for a 16-bit dtype without the feature `f16`.
     pub fn buffer_len(&self, isa: Isa, depth: usize, columns: usize) -> Result<usize, Error> {
         packed_len(isa, self.dtype, depth, columns)
     }

@@ -154,7 +154,7 @@ pub(super) fn packed_len(
     columns: usize,
 ) -> Result<usize, Error> {
     if !dtype.is_enabled() {
-        return Err(Error::MissingFeature { feature: "f16" });
+        return Err(Error::NO_F16);
     }
     columns
         .div_ceil(isa.panel())

@@ -118,11 +118,10 @@ impl Isa {
     /// # Errors
     /// The name is unknown, or this machine lacks the set.
     pub fn from_name(name: &str) -> Result<Self, Error> {
-        let (name, found) = Self::find(name).ok_or_else(|| Error::UnknownIsa {
-            expected: &ISA_NAMES,
-            found: FoundName::of(name),
-        })?;
-        found.ok_or_else(|| Error::MissingIsa { name, best: Self::best().name() })
+        let (expected, found) = (&ISA_NAMES, FoundName::of(name));
+        let unsupported = |best| Error::UnsupportedIsa { expected, best, found };
+        let (_, isa) = Self::find(name).ok_or_else(|| unsupported(None))?;
+        isa.ok_or_else(|| unsupported(Some(Self::best().name())))
     }
 
     const fn of(level: Level) -> Self {
@@ -235,7 +234,8 @@ mod tests {
             assert_eq!(isa.panel() % isa.lanes(), 0);
         }
         for unknown in ["mmx", "", "AVX2", "avx51"] {
-            let Err(Error::UnknownIsa { found, .. }) = Isa::from_name(unknown) else {
+            let Err(Error::UnsupportedIsa { best: None, found, .. }) = Isa::from_name(unknown)
+            else {
                 panic!("{unknown:?} is no instruction set")
             };
             assert_eq!(found.as_str(), unknown);
@@ -261,10 +261,9 @@ mod tests {
         let missing =
             ISA_NAMES.iter().find(|name| !Isa::available().any(|isa| isa.name() == **name));
         if let Some(name) = missing {
-            assert_eq!(
-                Isa::from_name(name),
-                Err(Error::MissingIsa { name, best: Isa::best().name() })
-            );
+            let (best, found) = (Some(Isa::best().name()), FoundName::of(name));
+            let missing = Error::UnsupportedIsa { expected: &ISA_NAMES, best, found };
+            assert_eq!(Isa::from_name(name), Err(missing));
         }
     }
 

@@ -40,7 +40,7 @@ impl<'a> PruningTable<'a> {
     ///
     /// # Errors
     /// The depth is so large that a sum might not fit 32 bits, or an index of a column `u32`; [`Error::TooLarge`] if
-    /// the size overflows; [`Error::MissingFeature`] without the feature `int8`.
+    /// the size overflows; [`Error::Unsupported`] without the feature `int8`.
     pub fn buffer_len(depth: usize, columns: usize) -> Result<usize, Error> {
         let operand = "the pruning table";
         // Column indices are `u32`.
@@ -56,7 +56,7 @@ impl<'a> PruningTable<'a> {
     pub fn build(weight: &PackedMatrix<'_>, buffer: &'a mut [f32]) -> Result<Self, Error> {
         // `len` also checks this. The check here removes the code below from builds without the feature.
         if !cfg!(feature = "int8") {
-            return Err(Error::MissingFeature { feature: "int8" });
+            return Err(Error::NO_INT8);
         }
         let (depth, columns) = (weight.depth(), weight.columns());
         let expected = Self::buffer_len(depth, columns)?;

@@ -85,7 +85,7 @@ pub fn argmax(
 ) -> Result<(), Error> {
     // Without the feature no table can exist. The check removes the code below from such builds.
     if !cfg!(feature = "int8") {
-        return Err(Error::MissingFeature { feature: "int8" });
+        return Err(Error::NO_INT8);
     }
     product::check(product, &x, columns, values, scratch)?;
     let Product { weight, pruning_table, .. } = *product;

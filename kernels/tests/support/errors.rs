@@ -54,11 +54,6 @@ pub const fn short_matrix(shape: [usize; 2], expected: usize, found: usize) -> E
     Error::ShortView { view, expected, found }
 }
 
-/// A dense matrix whose size overflows.
-pub const fn large_matrix(shape: [usize; 2]) -> Error {
-    Error::LargeView { view: ViewShape::Matrix { shape, strides: [shape[1], 1] } }
-}
-
 pub const fn overlap(axes: &'static str, strides: [usize; 2]) -> Error {
     Error::Overlap { axes, strides }
 }
@@ -70,5 +65,5 @@ pub fn is_short_view(error: Option<Error>, expected: usize, found: usize) -> boo
 
 /// Whether a call was refused because the size of a view overflows.
 pub const fn is_large_view(error: Option<Error>) -> bool {
-    matches!(error, Some(Error::LargeView { .. }))
+    matches!(error, Some(Error::ShortView { expected: usize::MAX, .. }))
 }

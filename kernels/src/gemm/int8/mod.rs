@@ -116,7 +116,7 @@ pub fn gemm_int8(
 ) -> Result<(), Error> {
     // Without the feature no operand can exist. The check removes the code below from such builds.
     if !cfg!(feature = "int8") {
-        return Err(Error::MissingFeature { feature: "int8" });
+        return Err(Error::NO_INT8);
     }
     let shape = (weight.depth(), weight.columns());
     check_operands(["rows", "weight"], (rows.rows(), rows.depth()), shape, epilogue, &c)?;

@@ -57,10 +57,10 @@ impl<'a> QuantizedActivations<'a> {
     ///
     /// # Errors
     /// The depth is so large that a sum might not fit 32 bits; [`Error::TooLarge`] if the size overflows;
-    /// [`Error::MissingFeature`] without the feature `int8`.
+    /// [`Error::Unsupported`] without the feature `int8`.
     pub fn buffer_len(rows: usize, depth: usize, precision: Quantization) -> Result<usize, Error> {
         if !cfg!(feature = "int8") {
-            return Err(Error::MissingFeature { feature: "int8" });
+            return Err(Error::NO_INT8);
         }
         Error::check_size(
             "depth",
@@ -90,7 +90,7 @@ impl<'a> QuantizedActivations<'a> {
         let Exec { isa, threads } = exec;
         // `len` also checks this. The check here removes the code below from builds without the feature.
         if !cfg!(feature = "int8") {
-            return Err(Error::MissingFeature { feature: "int8" });
+            return Err(Error::NO_INT8);
         }
         let (shape, workers) = ((x.rows(), x.columns()), threads.workers());
         let layout = |matrices| Layout::of(matrices, shape.0, shape.1, precision);

@@ -45,7 +45,7 @@ impl<'a> QuantizedMatrix<'a> {
     ///
     /// # Errors
     /// The depth is so large that a sum might not fit 32 bits; [`Error::TooLarge`] if the size overflows;
-    /// [`Error::MissingFeature`] without the feature `int8`.
+    /// [`Error::Unsupported`] without the feature `int8`.
     pub fn buffer_len(depth: usize, columns: usize) -> Result<usize, Error> {
         let operand = "the quantized matrix";
         Int8Panels::len(operand, (depth, columns), MAX_DEPTH, SCALE_AND_OFFSET)
@@ -95,7 +95,7 @@ impl<'a> QuantizedMatrix<'a> {
     ) -> Result<(), Error> {
         // `len` also checks this. The check here removes the code below from builds without the feature.
         if !cfg!(feature = "int8") {
-            return Err(Error::MissingFeature { feature: "int8" });
+            return Err(Error::NO_INT8);
         }
         let (depth, columns) = shape;
         let expected = Self::buffer_len(depth, columns)?;
@@ -207,7 +207,7 @@ impl<'a> Int8Panels<'a> {
         statistics: usize,
     ) -> Result<usize, Error> {
         if !cfg!(feature = "int8") {
-            return Err(Error::MissingFeature { feature: "int8" });
+            return Err(Error::NO_INT8);
         }
         Error::check_size("depth", operand, Expected::AtMost(max_depth), depth)?;
         let words = columns.div_ceil(PANEL).checked_mul(Self::panel_len(depth, statistics));
