@@ -1,6 +1,8 @@
 //! The tests of the model layer. Each file is a module of this one program: it is linked once, and its
 //! tests run in parallel. Tests that count the allocations of the whole process are programs of their own.
 
+#[path = "support/compare_texts.rs"]
+mod compare_texts;
 #[path = "support/digest.rs"]
 mod digest;
 #[path = "support/effort.rs"]

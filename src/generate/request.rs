@@ -225,7 +225,9 @@ impl Plan {
                 "max_target_length" => ("target_tokens", self.limits.target_tokens),
                 _ => *limit,
             };
-            *expected = ErrorValue::at_most_planned(expected.number().unwrap_or_default());
+            if let Some(most) = expected.number() {
+                *expected = ErrorValue::at_most_planned(most);
+            }
         }
         error
     }

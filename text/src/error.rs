@@ -132,6 +132,15 @@ pub enum Error {
 /// An error is passed on by many calls, so it stays small.
 const _: () = assert!(size_of::<Error>() <= 112);
 
+/// The texts of an error.
+fn texts(
+    operand: impl Into<Box<str>>,
+    expected: impl Into<Box<str>>,
+    found: impl fmt::Display,
+) -> [Box<str>; 3] {
+    [operand.into(), expected.into(), found.to_string().into()]
+}
+
 /// Where an error is made, in an order that reads as its text does.
 #[allow(dead_code, reason = "each feature makes some of them")]
 impl Error {
@@ -140,8 +149,8 @@ impl Error {
         expected: impl Into<Box<str>>,
         found: impl fmt::Display,
     ) -> Self {
-        let (expected, found) = (expected.into(), found.to_string().into());
-        Self::NotFound { operand: path_text(operand), expected, found }
+        let [operand, expected, found] = texts(path_text(operand), expected, found);
+        Self::NotFound { operand, expected, found }
     }
 
     pub(crate) fn unsupported(
@@ -149,8 +158,7 @@ impl Error {
         expected: impl Into<Box<str>>,
         found: impl fmt::Display,
     ) -> Self {
-        let (operand, expected) = (operand.into(), expected.into());
-        let found = found.to_string().into();
+        let [operand, expected, found] = texts(operand, expected, found);
         Self::Unsupported { operand, expected, found }
     }
 
@@ -159,8 +167,7 @@ impl Error {
         expected: impl Into<Box<str>>,
         found: impl fmt::Display,
     ) -> Self {
-        let (operand, expected) = (operand.into(), expected.into());
-        let found = found.to_string().into();
+        let [operand, expected, found] = texts(operand, expected, found);
         Self::Corrupt { operand, expected, found }
     }
 
@@ -169,8 +176,7 @@ impl Error {
         expected: impl Into<Box<str>>,
         found: impl fmt::Display,
     ) -> Self {
-        let (operand, expected) = (operand.into(), expected.into());
-        let found = found.to_string().into();
+        let [operand, expected, found] = texts(operand, expected, found);
         Self::Conflict { operand, expected, found }
     }
 
@@ -179,8 +185,7 @@ impl Error {
         expected: impl Into<Box<str>>,
         found: impl fmt::Display,
     ) -> Self {
-        let (operand, expected) = (operand.into(), expected.into());
-        let found = found.to_string().into();
+        let [operand, expected, found] = texts(operand, expected, found);
         Self::InvalidOption { operand, expected, found }
     }
 
@@ -189,8 +194,7 @@ impl Error {
         expected: impl Into<Box<str>>,
         found: impl fmt::Display,
     ) -> Self {
-        let (operand, expected) = (operand.into(), expected.into());
-        let found = found.to_string().into();
+        let [operand, expected, found] = texts(operand, expected, found);
         Self::InvalidInput { index: None, operand, expected, found }
     }
 

@@ -18,6 +18,9 @@ mod bulk_resume;
 mod cancel;
 #[cfg(feature = "cli")]
 mod command;
+#[cfg(all(feature = "cli", feature = "audio", feature = "json"))]
+#[path = "../../tests/support/compare_texts.rs"]
+mod compare_texts;
 #[cfg(all(feature = "cli", feature = "json"))]
 mod copy_model;
 #[path = "../../tests/support/cpu_time.rs"]

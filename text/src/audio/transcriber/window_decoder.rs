@@ -515,7 +515,6 @@ impl Task<'_> {
 
 /// The error of a window that begins with the frame `first`, for which the model's scores are NaN or infinite.
 fn not_finite(first: usize) -> Error {
-    let operand =
-        format!("scores of the model for the window at {:.2} s", seconds_of(first)).into();
+    let operand = format!("window at {:.2} s, scores of the model", seconds_of(first)).into();
     simdformer::Error::NotFinite { index: None, operand, position: None, found: None }.into()
 }

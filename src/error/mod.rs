@@ -1,6 +1,10 @@
 //! The error of this crate: few kinds that a caller can act on, each with the operand, what was expected and what was
 //! found.
 
+mod value;
+
+pub use value::ErrorValue;
+
 use crate::memory::MemoryError;
 use core::fmt;
 use simdformer_kernels::{Error as KernelError, ISA_VARIABLE};
@@ -181,120 +185,6 @@ type CallerError = Arc<dyn core::error::Error + Send + Sync>;
 
 /// An error is passed on by many calls, so it stays small.
 const _: () = assert!(size_of::<Error>() <= 112);
-
-/// What was expected or found: a text, or a number with words around it. It is made without an allocation, unless it is made
-/// of a `String`.
-///
-/// ```
-/// use simdformer::{Error, Limits, Model, Session};
-///
-/// # if !std::path::Path::new("models/fr-en").exists() { return Ok(()) } // not in the published package
-/// let model = Model::open("models/fr-en")?;
-/// let error = Session::new(&model, Limits::new(4, 32, 100_000)).unwrap_err();
-/// let Error::BeyondLimit { operand, expected, found, .. } = &error else { panic!("{error}") };
-/// assert_eq!((*operand, expected.number(), *found), ("target_tokens", Some(128), 100_000));
-/// assert_eq!(expected.to_string(), "at most 128, which the model allows");
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-#[derive(Clone, Debug)]
-pub struct ErrorValue(Value);
-
-#[derive(Clone, Debug)]
-enum Value {
-    Text(Cow<'static, str>),
-    /// The range of a number, as in "above 0".
-    Range(&'static str),
-    Float(f64),
-    /// A text with the numbers in the places of `{}`.
-    Numbers(&'static &'static str, [usize; 2]),
-}
-
-impl ErrorValue {
-    /// `text` with these numbers in the places of its `{}`: one or two.
-    pub(crate) const fn new(text: &'static &'static str, numbers: [usize; 2]) -> Self {
-        Self(Value::Numbers(text, numbers))
-    }
-
-    /// `number` or more.
-    pub(crate) const fn at_least(number: usize) -> Self {
-        Self::new(&"at least {}", [number, 0])
-    }
-
-    /// `number` or less.
-    pub(crate) const fn at_most(number: usize) -> Self {
-        Self::new(&"at most {}", [number, 0])
-    }
-
-    /// `number` or less, because of a limit of the plan.
-    pub(crate) const fn at_most_planned(number: usize) -> Self {
-        Self::new(&"at most {} in a session that was planned", [number, 0])
-    }
-
-    /// `number` or less, because the model allows no more.
-    pub(crate) const fn at_most_of_model(number: usize) -> Self {
-        Self::new(&"at most {}, which the model allows", [number, 0])
-    }
-
-    /// A number of this `range`, for example `"above 0"`.
-    pub(crate) const fn in_range(range: &'static str) -> Self {
-        Self(Value::Range(range))
-    }
-
-    /// The first number, if it is a whole one; `None` for a text without numbers.
-    pub fn number(&self) -> Option<usize> {
-        match self.0 {
-            Value::Numbers(_, [first, _]) => Some(first),
-            _ => None,
-        }
-    }
-
-    /// The number, if it may have a fraction.
-    pub fn float(&self) -> Option<f64> {
-        match self.0 {
-            Value::Float(number) => Some(number),
-            _ => None,
-        }
-    }
-}
-
-impl fmt::Display for ErrorValue {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.0 {
-            Value::Text(text) => f.write_str(text),
-            Value::Range(range) => write!(f, "a number {range}"),
-            Value::Float(number) => number.fmt(f),
-            Value::Numbers(text, numbers) => {
-                let mut parts = text.split("{}");
-                f.write_str(parts.next().unwrap_or_default())?;
-                parts.zip(numbers).try_for_each(|(part, number)| write!(f, "{number}{part}"))
-            }
-        }
-    }
-}
-
-impl From<&'static str> for ErrorValue {
-    fn from(text: &'static str) -> Self {
-        Self(Value::Text(text.into()))
-    }
-}
-
-impl From<String> for ErrorValue {
-    fn from(text: String) -> Self {
-        Self(Value::Text(text.into()))
-    }
-}
-
-impl From<usize> for ErrorValue {
-    fn from(number: usize) -> Self {
-        Self::new(&"{}", [number, 0])
-    }
-}
-
-impl From<f64> for ErrorValue {
-    fn from(number: f64) -> Self {
-        Self(Value::Float(number))
-    }
-}
 
 /// Where an error is made, in an order that reads as its text does.
 impl Error {
@@ -561,10 +451,12 @@ impl fmt::Display for Error {
                 position.map_or(Ok(()), |position| write!(f, ", element {position}"))?;
                 write!(f, ": expected a finite number, found {found}")
             }
-            Self::NotFinite { operand, position, found: None, .. } => {
-                write!(f, "expected {operand} below +inf")?;
-                position.map_or(Ok(()), |at| write!(f, " at position {at} of the target"))?;
-                f.write_str(", found NaN or +inf")
+            Self::NotFinite { operand, position: Some(position), found: None, .. } => write!(
+                f,
+                "expected {operand} below +inf at position {position} of the target, found NaN or +inf"
+            ),
+            Self::NotFinite { operand, position: None, found: None, .. } => {
+                write!(f, "{operand}: expected finite numbers, found NaN or an infinity")
             }
             Self::Io { action, path, error } => write!(f, "{path}: cannot be {action}: {error}"),
             Self::OutOfMemory { operand, bytes: Some(bytes) } => {
@@ -654,18 +546,6 @@ pub(crate) fn listed(names: &[String]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn values_show_their_numbers() {
-        let value = |text: &'static &'static str| ErrorValue::new(text, [3, 5]).to_string();
-        assert_eq!(value(&"{}"), "3");
-        assert_eq!(value(&"{} floats"), "3 floats");
-        assert_eq!(value(&"at most {} of {} tokens"), "at most 3 of 5 tokens");
-        assert_eq!(ErrorValue::in_range("above 0").to_string(), "a number above 0");
-        assert_eq!(ErrorValue::from(0.5).to_string(), "0.5");
-        let numbers = [ErrorValue::from(7).number(), ErrorValue::from("7").number()];
-        assert_eq!((numbers, ErrorValue::from(0.5).float()), ([Some(7), None], Some(0.5)));
-    }
 
     /// Kinds that may be about one source carry its index; equal errors have the same kind and the same text.
     #[test]
