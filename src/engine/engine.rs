@@ -9,7 +9,7 @@ use super::submissions::{Submissions, lock};
 use crate::cancel::Cancel;
 use crate::config::Side;
 use crate::error::{Error, ErrorValue};
-use crate::generate::{DecodeStats, Event, Generated, SessionPool, Source, Stop};
+use crate::generate::{DecodeStats, Event, Generated, Source, Stop};
 use crate::model::{IntoControlFlow, Model};
 use crate::search::{Finish, SearchOptions, Strategy};
 use crate::session::{Limits, Plan, Session, Threads};
@@ -42,9 +42,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// # Memory
 ///
 /// Sessions grow between calls, never within one: [`report`](Self::report) counts how often. They have as many
-/// [slots](EngineBuilder::slots) as the longest list needed, and the lengths of the longest source and target.
-/// [`EngineBuilder::bytes`] limits their memory; then fewer sources are decoded at the same time.
-/// [`EngineBuilder::limits`] plans them once, after which [`stream`](Self::stream) and [`with_session`](Self::with_session)
+/// [slots](super::EngineBuilder::slots) as the longest list needed, and the lengths of the longest source and target.
+/// [`EngineBuilder::bytes`](super::EngineBuilder::bytes) limits their memory; then fewer sources are decoded at the same time.
+/// [`EngineBuilder::limits`](super::EngineBuilder::limits) plans them once, after which [`stream`](Self::stream) and [`with_session`](Self::with_session)
 /// do not allocate.
 ///
 /// # Threads of the caller
@@ -55,92 +55,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// [`Cancel`] of its own.
 #[derive(Clone)]
 pub struct Engine {
-    model: Arc<Model>,
-    sessions: Arc<IdleSessions>,
-    rule: PlanRule,
+    pub(super) model: Arc<Model>,
+    pub(super) sessions: Arc<IdleSessions>,
+    pub(super) rule: PlanRule,
     /// Fixed limits.
-    limits: Option<Limits>,
-    threads: Threads<'static>,
-    cancel: Cancel,
+    pub(super) limits: Option<Limits>,
+    pub(super) threads: Threads<'static>,
+    pub(super) cancel: Cancel,
     /// Of [`submit`](Self::submit).
     pub(super) submissions: Arc<Submissions>,
-}
-
-/// How an [`Engine`] plans; [`Engine::builder`].
-pub struct EngineBuilder {
-    model: Arc<Model>,
-    rule: PlanRule,
-    limits: Option<Limits>,
-    threads: Threads<'static>,
-    submissions: Submissions,
-}
-
-impl EngineBuilder {
-    /// The threads that compute; without this call the calling thread.
-    #[must_use]
-    pub fn threads(self, threads: Threads<'static>) -> Self {
-        Self { threads, ..self }
-    }
-
-    /// The most sources that a session decodes at the same time, at least 1 (32).
-    #[must_use]
-    pub fn slots(mut self, slots: usize) -> Self {
-        self.rule.slots = slots.max(1);
-        self
-    }
-
-    /// The most sessions of a call, each on one thread, at least 1; without this call as many as there are threads. One
-    /// session on all threads takes the least memory, and more time for a list.
-    #[must_use]
-    pub fn sessions(mut self, sessions: usize) -> Self {
-        self.rule.sessions = Some(sessions.max(1));
-        self
-    }
-
-    /// The dtype of the KV cache, see [`Limits::cache`].
-    #[must_use]
-    pub fn cache(mut self, cache: Option<Dtype>) -> Self {
-        self.rule.cache = cache;
-        self
-    }
-
-    /// The most bytes of all sessions. Fewer sources are decoded at the same time if their sessions would have more.
-    #[must_use]
-    pub fn bytes(mut self, bytes: usize) -> Self {
-        self.rule.bytes = Some(bytes);
-        self
-    }
-
-    /// Plans [`sessions`](Self::sessions) sessions of these limits at once, and never again. What does not fit them is an
-    /// error. Slots, the dtype of the cache and the limit of bytes have no effect.
-    #[must_use]
-    pub fn limits(self, limits: Limits) -> Self {
-        Self { limits: Some(limits), ..self }
-    }
-
-    /// The most requests that wait for [`Engine::run`], at least 1 (1024): [`Engine::submit`] waits when there are more.
-    #[must_use]
-    pub fn queue(mut self, requests: usize) -> Self {
-        self.submissions.capacity = requests.max(1);
-        self
-    }
-
-    /// The engine. Without fixed limits it plans nothing yet.
-    ///
-    /// # Errors
-    /// With fixed limits, as [`Session::new`].
-    pub fn build(self) -> Result<Engine, Error> {
-        let Self { model, rule, limits, threads, submissions } = self;
-        let sessions = match limits {
-            None => IdleSessions::default(),
-            Some(limits) => {
-                let count = rule.sessions.unwrap_or(threads.count());
-                IdleSessions::fixed(SessionPool::new(&model, limits, count)?)
-            }
-        };
-        let (sessions, submissions) = (Arc::new(sessions), Arc::new(submissions));
-        Ok(Engine { model, sessions, rule, limits, threads, cancel: Cancel::new(), submissions })
-    }
 }
 
 impl Engine {
@@ -152,45 +75,22 @@ impl Engine {
         Ok(Self::from(Model::open(directory)?))
     }
 
-    /// An engine of a model, or of an `Arc` of it, with settings of your own. [`Model::open_with`] chooses the instruction
-    /// set and the dtypes of the weights.
-    ///
-    /// ```
-    /// use simdformer::kernels::ThreadPool;
-    /// use simdformer::{Engine, Model, Quantization, Threads, WeightDtypes};
-    /// use std::sync::Arc;
-    ///
-    /// # if !std::path::Path::new("models/fr-en").exists() { return Ok(()) } // not in the published package
-    /// let model = Model::open_with("models/fr-en", WeightDtypes::all(Quantization::W8A8))?;
-    /// let threads = Threads::Shared(Arc::new(ThreadPool::new(2)?));
-    /// let engine = Engine::builder(model).threads(threads).bytes(64 << 20).build()?;
-    /// let found = engine.generate(&[vec![6, 11, 0], vec![], vec![9, 14, 32, 0]])?;
-    /// assert!(found[0].is_ok() && found[2].is_ok());
-    /// assert_eq!(found[1].as_ref().unwrap_err().to_string(), "source 1: expected at least one token, found none");
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn builder(model: impl Into<Arc<Model>>) -> EngineBuilder {
-        let rule = PlanRule { slots: 32, sessions: None, cache: None, bytes: None };
-        let (model, submissions) = (model.into(), Submissions::default());
-        EngineBuilder { model, rule, limits: None, threads: Threads::Serial, submissions }
-    }
-
     /// Uses `threads` for later calls of this engine, not of its clones. The results stay the same.
     pub fn set_threads(&mut self, threads: Threads<'static>) {
         self.threads = threads;
     }
 
-    /// As [`EngineBuilder::sessions`], for later calls of this engine, not of its clones. No effect with fixed limits.
+    /// As [`EngineBuilder::sessions`](super::EngineBuilder::sessions), for later calls of this engine, not of its clones. No effect with fixed limits.
     pub fn set_sessions(&mut self, sessions: usize) {
         self.rule.sessions = Some(sessions.max(1));
     }
 
-    /// As [`EngineBuilder::slots`], for later calls of this engine, not of its clones. No effect with fixed limits.
+    /// As [`EngineBuilder::slots`](super::EngineBuilder::slots), for later calls of this engine, not of its clones. No effect with fixed limits.
     pub fn set_slots(&mut self, slots: usize) {
         self.rule.slots = slots.max(1);
     }
 
-    /// As [`EngineBuilder::cache`], for later calls of this engine, not of its clones. No effect with fixed limits.
+    /// As [`EngineBuilder::cache`](super::EngineBuilder::cache), for later calls of this engine, not of its clones. No effect with fixed limits.
     pub fn set_cache(&mut self, cache: Option<Dtype>) {
         self.rule.cache = cache;
     }
@@ -405,7 +305,7 @@ impl Engine {
     }
 
     /// Decodes `sources` under `options` and calls `on_event` with each [`Event`], from all threads. It answers as in
-    /// [`Session::generate`]; [`SessionPool::generate`] says how sessions share the sources.
+    /// [`Session::generate`]; [`SessionPool::generate`](crate::SessionPool::generate) says how sessions share the sources.
     ///
     /// Does not allocate with fixed limits, except that several sessions keep four bytes for each source of the longest
     /// list.
@@ -577,28 +477,6 @@ pub(super) fn not_finite(done: &Generated<'_>, prefix: usize) -> Option<Error> {
     (done.finish == Finish::NotFinite).then_some(error)
 }
 
-impl From<Arc<Model>> for Engine {
-    /// An engine with the settings of [`Engine::builder`].
-    fn from(model: Arc<Model>) -> Self {
-        let EngineBuilder { model, rule, limits, threads, submissions } = Self::builder(model);
-        let (sessions, cancel) = Default::default();
-        let submissions = Arc::new(submissions);
-        Self { model, sessions, rule, limits, threads, cancel, submissions }
-    }
-}
-
-impl From<&Arc<Model>> for Engine {
-    fn from(model: &Arc<Model>) -> Self {
-        Self::from(Arc::clone(model))
-    }
-}
-
-impl From<Model> for Engine {
-    fn from(model: Model) -> Self {
-        Self::from(Arc::new(model))
-    }
-}
-
 impl fmt::Debug for Engine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Engine")
@@ -606,16 +484,6 @@ impl fmt::Debug for Engine {
             .field("threads", &self.threads)
             .field("limits", &self.limits)
             .field("report", &self.report())
-            .finish_non_exhaustive()
-    }
-}
-
-impl fmt::Debug for EngineBuilder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("EngineBuilder")
-            .field("rule", &self.rule)
-            .field("limits", &self.limits)
-            .field("threads", &self.threads)
             .finish_non_exhaustive()
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! | file | contents |
 //! |---|---|
-//! | `engine.rs` | [`Engine`], its settings, and the calls that generate targets |
+//! | `engine.rs` | [`Engine`], and the calls that generate targets |
+//! | `builder.rs` | [`EngineBuilder`]: threads, slots, limits |
 //! | `encode.rs` | [`Engine::encode`]: hidden states of the encoder |
 //! | `request.rs` | one source or many in, owned results out |
 //! | `plan_rule.rs` | the only rule for lengths, slots and memory |
@@ -10,6 +11,7 @@
 //! | `submissions.rs` | the requests that wait, and the handles of their results |
 //! | `idle_sessions.rs` | the sessions between calls, and how they grow |
 
+mod builder;
 mod encode;
 #[expect(clippy::module_inception, reason = "the struct that the module is named after")]
 mod engine;
@@ -19,7 +21,8 @@ mod request;
 mod submissions;
 mod submit;
 
-pub use engine::{Engine, EngineBuilder};
+pub use builder::EngineBuilder;
+pub use engine::Engine;
 pub use idle_sessions::EngineReport;
 pub use plan_rule::Workload;
 pub use request::{Generation, Input, OneOfMany, Request};
