@@ -242,7 +242,7 @@ fn combinations_take_little_memory() {
     let parts: Vec<&str> = HOSTILE.iter().flat_map(|one| [one.0, one.1, one.2]).collect();
     let parts: Vec<&str> = parts.into_iter().filter(|part| !part.is_empty()).collect();
     let mut random = Random(31);
-    for case in 0..effort::cases(150, 1_500) {
+    for case in 0..effort::cases(150, 5_000) {
         let count = 2 + random.below(2);
         let chosen: Vec<&str> = (0..count).map(|_| parts[random.below(parts.len())]).collect();
         let format = Format::ALL[case % Format::ALL.len()];
