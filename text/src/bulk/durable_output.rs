@@ -180,6 +180,11 @@ impl Files<'_> {
     }
 
     fn begin_files(mut self, identity: &Identity) -> Result<Opened, Error> {
+        // Rows that no record counts go before the journal does: a run that is killed here leaves no rows without the
+        // journal that says whose they are.
+        if length(&self.part)?.is_some_and(|rows| rows > 0) {
+            self.part(0)?.sync_all().map_err(about(&self.part))?;
+        }
         let begun = self.file.set_len(0).and_then(|()| {
             self.file.seek(SeekFrom::Start(0))?;
             let journal = Journal::create(&mut self.file, identity)?;
@@ -322,4 +327,30 @@ fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
 fn about(path: &Path) -> impl FnOnce(io::Error) -> Error {
     let path = path.to_owned();
     move |error| Error::unwritable(&path, error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A run that was killed before its first record leaves rows and a journal. The next run empties the part first:
+    /// here it cannot write the journal, as if it was killed before that.
+    #[test]
+    fn rows_without_a_record_are_deleted_before_the_journal() {
+        let output = std::env::temp_dir().join(format!("simdformer-begin-{}", std::process::id()));
+        let (part, journal) = (with_suffix(&output, ".part"), with_suffix(&output, ".journal"));
+        let identity = vec![("--beams".to_owned(), "2".to_owned())];
+        fs::write(&part, "rows").unwrap();
+        Journal::create(&mut File::create(&journal).unwrap(), &identity).unwrap();
+        let before = fs::read(&journal).unwrap();
+        let file = File::open(&journal).unwrap();
+        let files = Files { path: &output, part: part.clone(), journal: journal.clone(), file };
+        assert!(files.begin_files(&identity).is_err());
+        assert_eq!(fs::read(&journal).unwrap(), before);
+        assert_eq!(length(&part).unwrap(), Some(0));
+        // The next run begins.
+        assert!(matches!(DurableOutput::open(&output, true, &identity), Ok(Opened::Run(_, None))));
+        fs::remove_file(part).unwrap();
+        fs::remove_file(journal).unwrap();
+    }
 }
