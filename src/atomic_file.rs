@@ -14,6 +14,7 @@ use std::fs::{self, File, OpenOptions};
 use std::hash::RandomState;
 use std::io::{self, BufWriter, ErrorKind, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Maximum number of names that are tried. A random name is taken once in 2^64 times, unless another program creates
 /// such files.
@@ -242,6 +243,25 @@ pub fn is_same_file(one: impl AsRef<Path>, other: impl AsRef<Path>) -> io::Resul
         (Some(_), Some(_)) => Ok(fs::canonicalize(one)? == fs::canonicalize(other)?),
         _ => Ok(false),
     }
+}
+
+/// Locks a file until it is closed: `false` if somebody else has the lock.
+///
+/// A process that another thread has just started holds every lock of this process until it runs its own program. So
+/// the lock is asked for during 100 ms.
+///
+/// # Errors
+///
+/// The system cannot lock the file.
+pub fn try_lock(file: &File) -> io::Result<bool> {
+    for _ in 0..50 {
+        match file.try_lock() {
+            Ok(()) => return Ok(true),
+            Err(fs::TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(2)),
+            Err(fs::TryLockError::Error(error)) => return Err(error),
+        }
+    }
+    Ok(false)
 }
 
 /// The directory of a path.
@@ -511,5 +531,27 @@ mod tests {
             assert_eq!(is_same_file(&file, folder.0.join(name)).ok(), Some(expected), "{name}");
         }
         assert_eq!(is_same_file(&folder.0, &folder.0).ok(), Some(false));
+    }
+
+    /// Processes that other threads start do not take the lock of a file that was closed.
+    #[cfg(unix)]
+    #[test]
+    fn a_closed_file_can_be_locked_while_processes_start() {
+        let folder = Folder::new("atomic-lock");
+        let path = folder.0.join("file");
+        let lock = || try_lock(&File::create(&path).unwrap()).unwrap();
+        std::thread::scope(|scope| {
+            let processes = scope.spawn(|| {
+                for _ in 0..100 {
+                    std::process::Command::new("true").status().unwrap();
+                }
+            });
+            while !processes.is_finished() {
+                assert!(lock());
+            }
+        });
+        let held = File::open(&path).unwrap();
+        assert!(try_lock(&held).unwrap());
+        assert!(!lock());
     }
 }

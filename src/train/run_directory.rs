@@ -6,8 +6,9 @@ use super::checkpoints::Checkpoints;
 use super::faults::other_run;
 use super::faults::unwritable;
 use super::saved_checkpoint::{LastCheckpoint, Saved};
+use crate::atomic_file;
 use crate::error::Error;
-use std::fs::{File, TryLockError};
+use std::fs::File;
 use std::path::{Path, PathBuf};
 
 /// The directory to which a run writes.
@@ -125,14 +126,11 @@ impl DirectoryLock {
         let path = directory.join(LOCK_FILE);
         let file = File::options().read(true).write(true).create(true).truncate(false).open(&path);
         let file = file.map_err(unwritable(&path))?;
-        match file.try_lock() {
-            Ok(()) => Ok(Self { _file: file }),
-            Err(TryLockError::WouldBlock) => {
-                let expected = format!("no lock on {}", path.display());
-                let found = "one: it is locked by another run; wait for the end of that run or choose another directory";
-                Err(Error::conflict(directory.display().to_string(), expected, found))
-            }
-            Err(TryLockError::Error(error)) => Err(unwritable(&path)(error)),
+        if atomic_file::try_lock(&file).map_err(unwritable(&path))? {
+            return Ok(Self { _file: file });
         }
+        let expected = format!("no lock on {}", path.display());
+        let found = "one: it is locked by another run; wait for the end of that run or choose another directory";
+        Err(Error::conflict(directory.display().to_string(), expected, found))
     }
 }

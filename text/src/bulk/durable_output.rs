@@ -9,7 +9,7 @@ use super::journal::{Identity, Journal, Record};
 use crate::error::{Error, path_text};
 use simdformer::atomic_file::{self, Destination};
 use std::ffi::OsString;
-use std::fs::{self, File, TryLockError};
+use std::fs::{self, File};
 use std::io::{self, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
@@ -239,12 +239,12 @@ fn locked(path: &Path) -> Result<File, Error> {
     for _ in 0..ATTEMPTS {
         let file = File::options().read(true).write(true).create(true).truncate(false).open(path);
         let file = file.map_err(about(path))?;
-        match file.try_lock() {
-            // Another process may have deleted it after it was opened here.
-            Ok(()) if is_at(&file, path).map_err(about(path))? => return Ok(file),
-            Ok(()) => (),
-            Err(TryLockError::WouldBlock) => break,
-            Err(TryLockError::Error(error)) => return Err(about(path)(error)),
+        if !atomic_file::try_lock(&file).map_err(about(path))? {
+            break;
+        }
+        // Another process may have deleted it after it was opened here.
+        if is_at(&file, path).map_err(about(path))? {
+            return Ok(file);
         }
     }
     let found = "one that is locked: another process writes this output";
