@@ -7,7 +7,8 @@
 //! `--json` prints one line for each measurement instead of criterion's report, in the format of
 //! `benches/peers/peers.py`, for `benches/peers/compare_model.py`. `--threads N` (default 1), `--encode`
 //! for the encoder alone, `--decode 32x1` for only 32 sentences of one hypothesis each. With `--sentences
-//! DIR` it measures `support/sentences.rs` instead, with `--pool N` `support/session_pool.rs`.
+//! DIR` it measures `support/sentences.rs` instead, with `--pool N` `support/session_pool.rs`. `--mixed`
+//! decodes eight sentences greedily and eight with beams, as two batches and as one.
 #![allow(unsafe_code, reason = "the counting allocator")]
 
 #[path = "../examples/support/counting.rs"]
@@ -57,6 +58,9 @@ fn main() {
     if let Some(at) = arguments.iter().position(|argument| argument == "--pool") {
         let count = arguments.get(at + 1).and_then(|count| count.parse().ok());
         return session_pool::lines(&model, forms, threads, count.expect("a number of sentences"));
+    }
+    if arguments.iter().any(|argument| argument == "--mixed") {
+        return mixed(&model, forms);
     }
     if json {
         return lines(&model, forms, cache, threads);
@@ -191,6 +195,46 @@ impl<'m> Decode<'m> {
             .generate(&sources, &self.options, &mut Hooks::default(), &mut |_| {})
             .expect("generated");
     }
+}
+
+/// Half of the requests of a batch are greedy and need only the best token, the other half have four beams: the seconds of
+/// each half alone and of one batch of both, in turn, the medians of seven rounds.
+fn mixed(model: &Model, forms: &str) {
+    const HALF: usize = 8;
+    let mut greedy = Decode::new(model, HALF, (1, false), None, Threads::Serial);
+    let mut beams = Decode::new(model, HALF, (4, true), None, Threads::Serial);
+    let mut both = Decode::new(model, 2 * HALF, (4, true), None, Threads::Serial);
+    let halves = [&greedy.options, &beams.options].map(Clone::clone);
+    let mut seconds = [const { Vec::new() }; 3];
+    for _ in 0..8 {
+        let run_both = || {
+            let requests = both.sources.iter().enumerate();
+            let requests = requests.map(|(i, ids)| Source::new(ids).with_options(&halves[i % 2]));
+            let requests: Vec<Source<'_>> = requests.collect();
+            let search = both.options.clone();
+            both.session
+                .generate(&requests, &search, &mut Hooks::default(), &mut |_| {})
+                .expect("generated");
+        };
+        let works: [&mut dyn FnMut(); 3] =
+            [&mut || greedy.run(), &mut || beams.run(), &mut { run_both }];
+        for (work, seconds) in works.into_iter().zip(&mut seconds) {
+            let start = Instant::now();
+            work();
+            seconds.push(start.elapsed().as_secs_f64());
+        }
+    }
+    let [greedy, beams, both] = seconds.map(|mut seconds| {
+        // The first round warms up.
+        seconds.remove(0);
+        seconds.sort_by(f64::total_cmp);
+        seconds[seconds.len() / 2]
+    });
+    println!(
+        "{{\"engine\": \"simdformer\", \"what\": \"mixed {forms}\", \"greedy\": {greedy}, \"beams\": {beams}, \
+         \"both\": {both}, \"ratio\": {:.3}}}",
+        (greedy + beams) / both
+    );
 }
 
 /// The median seconds of `work`, and the calls of the allocator in one run.
