@@ -169,10 +169,10 @@ impl HeadTask<'_> {
 
     /// Address of the gradient of the bias for a head, at the farthest key behind the query, if it is requested.
     fn table(&self, head: usize) -> Option<*mut f32> {
+        let tables = self.backward.tables?;
         let heads = self.backward.qkv.query.heads();
         let before: usize = self.backward.sequences[..self.index].iter().map(table_len).sum();
-        let at = before * heads + head * table_len(&self.sequence());
-        self.backward.tables.map(|tables| tables.as_ptr().wrapping_add(at))
+        Some(tables.as_ptr().wrapping_add(before * heads + head * table_len(&self.sequence())))
     }
 
     fn place(&self, at: usize) -> *mut f32 {
