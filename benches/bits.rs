@@ -9,14 +9,6 @@
 //! limits, scheduler, search and threads are drawn from its number), and some for kernels on operands that
 //! models do not have. The digests are the same on every instruction set.
 
-#[path = "../tests/support/digest.rs"]
-pub(crate) mod digest;
-#[path = "../tests/support/random_model.rs"]
-#[allow(dead_code, reason = "writing checkpoints is for other programs")]
-mod random_model;
-#[path = "../tests/support/soak.rs"]
-#[allow(dead_code, reason = "sentences alone are for other programs")]
-mod soak;
 mod support {
     pub(crate) mod attention_bits;
 }
@@ -32,6 +24,7 @@ use simdformer::kernels::{
 };
 use simdformer::search::{BeamOptions, Hooks, SampleOptions, SearchOptions, Strategy};
 use simdformer::{Event, Limits, Model, Session, Source, SourceId, Threads};
+pub(crate) use simdformer_testing::{digest, random_model, soak};
 use soak::{SOURCE, Soak, TARGET};
 use std::path::Path;
 
@@ -79,7 +72,7 @@ fn generate(
 
 /// Encoder output, logits and searches of one model.
 fn model_bits(model: &Model, sources: &[Vec<u32>], target: &[u32]) -> u64 {
-    let mut digest = Digest::new();
+    let mut digest = Digest::default();
     let most = model.config().encoder.max_positions.unwrap_or(48).min(48);
     let longest = sources.iter().map(Vec::len).max().unwrap_or(1);
     let limits = Limits { beams: 4, ..Limits::new(sources.len(), longest, most) };
@@ -161,7 +154,7 @@ fn session(isa: Isa, number: u64) -> u64 {
     if random.below(2) == 0 {
         session.set_threads(Threads::Rayon);
     }
-    let mut digest = Digest::new();
+    let mut digest = Digest::default();
     let mut soak = Soak::new(number, &session);
     // In the order of the sentences, whatever the order in which they ended.
     let mut sentences = Vec::new();
@@ -198,7 +191,7 @@ fn session(isa: Isa, number: u64) -> u64 {
 /// Kernels on operands that models do not have: strides, edges, every epilogue.
 fn kernels(isa: Isa) {
     let mut random = Random(3);
-    let mut digest = Digest::new();
+    let mut digest = Digest::default();
     let activations = [
         Activation::Identity,
         Activation::Relu,
@@ -261,7 +254,7 @@ fn kernels(isa: Isa) {
     }
     println!("{isa} gemm and pruned argmax {:016x}", digest.0);
 
-    let mut digest = Digest::new();
+    let mut digest = Digest::default();
     for _ in 0..200 {
         let (rows, columns) = (1 + random.below(9), 1 + random.below(700));
         let mut x: Vec<f32> = (0..rows * columns).map(|_| 8.0 * random.symmetric()).collect();
@@ -280,7 +273,7 @@ fn kernels(isa: Isa) {
         digest.floats(&x);
     }
     println!("{isa} norm and softmax {:016x}", digest.0);
-    let mut digest = Digest::new();
+    let mut digest = Digest::default();
     support::attention_bits::attention_bits(isa, &mut random, &mut digest);
     println!("{isa} attention {:016x}", digest.0);
 }

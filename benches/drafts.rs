@@ -16,9 +16,7 @@
 //! The runs alternate, and each rate is the best of several. The output must equal that of greedy search
 //! without drafts.
 
-#[path = "../tests/support/random_model.rs"]
-#[allow(dead_code, reason = "files are for other programs")]
-mod random_model;
+use simdformer_testing::random_model;
 
 use random_model::{Dims, Random};
 use simdformer::config::Family;

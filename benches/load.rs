@@ -7,16 +7,10 @@
 //! Transformer-base with random weights in f32, from files in the cache of the system. Prints the median of several loads,
 //! which take turns, and fails if a format takes more than 1.1 times as long as safetensors.
 
-#[path = "../tests/support/random_model.rs"]
-#[allow(dead_code, reason = "other benches draw numbers")]
-mod random_model;
-#[path = "../tests/support/torch_file.rs"]
-#[allow(dead_code, reason = "wrong files are for tests")]
-mod torch_file;
-
 use random_model::Dims;
 use simdformer::Model;
 use simdformer::config::Family;
+use simdformer_testing::{random_model, torch_file};
 use std::path::Path;
 use std::time::{Duration, Instant};
 use torch_file::StateDict;

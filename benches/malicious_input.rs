@@ -6,12 +6,7 @@
 //!
 //! Prints the slowest, each the best of five runs, and fails if one takes more than 0.1 s.
 
-#[path = "../tests/support/malicious_input.rs"]
-#[allow(dead_code, reason = "words and memory are the test's")]
-mod malicious_input;
-#[path = "../tests/support/random_model.rs"]
-#[allow(dead_code, reason = "models are for other benches")]
-mod random_model;
+use simdformer_testing::malicious_input;
 
 use std::path::Path;
 use std::time::{Duration, Instant};

@@ -11,16 +11,10 @@
 //! decodes eight sentences greedily and eight with beams, as two batches and as one.
 #![allow(unsafe_code, reason = "the counting allocator")]
 
-#[path = "../examples/support/counting.rs"]
-#[allow(dead_code)]
-mod counting;
-#[path = "../tests/support/random_model.rs"]
-#[allow(dead_code)]
-mod random_model;
-#[path = "support/sentences.rs"]
-mod sentences;
-#[path = "support/session_pool.rs"]
-mod session_pool;
+mod support {
+    pub(crate) mod sentences;
+    pub(crate) mod session_pool;
+}
 
 use criterion::{BenchmarkId, Criterion, Throughput};
 use random_model::{Dims, Random};
@@ -28,7 +22,11 @@ use simdformer::config::Family;
 use simdformer::kernels::Isa;
 use simdformer::search::{BeamOptions, Hooks, SearchOptions, Strategy};
 use simdformer::{Dtype, Limits, LoadOptions, Model, Session, Source, SourceId, Threads};
+use simdformer_testing::{counting, random_model};
 use std::time::{Duration, Instant};
+
+#[global_allocator]
+static ALLOCATOR: counting::CountingAllocator = counting::CountingAllocator;
 
 const SOURCE: usize = 32;
 const TARGET: usize = 64;
@@ -52,12 +50,17 @@ fn main() {
     let forms = forms.map_or("f32", |at| arguments.get(at + 1).expect("a form").as_str());
     if let Some(at) = arguments.iter().position(|argument| argument == "--sentences") {
         let directory = arguments.get(at + 1).expect("a directory");
-        return sentences::lines(directory.as_ref(), forms, threads);
+        return support::sentences::lines(directory.as_ref(), forms, threads);
     }
     let model = base(forms);
     if let Some(at) = arguments.iter().position(|argument| argument == "--pool") {
         let count = arguments.get(at + 1).and_then(|count| count.parse().ok());
-        return session_pool::lines(&model, forms, threads, count.expect("a number of sentences"));
+        return support::session_pool::lines(
+            &model,
+            forms,
+            threads,
+            count.expect("a number of sentences"),
+        );
     }
     if arguments.iter().any(|argument| argument == "--mixed") {
         return mixed(&model, forms);

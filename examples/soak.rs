@@ -12,23 +12,18 @@
 //! any bit of any logit differs from the sentence's own result. The printed seconds are those of continuous batching,
 //! without the comparison.
 
-#[path = "../tests/support/counting.rs"]
-#[allow(dead_code, reason = "peaks are for other programs")]
-mod counting;
-#[path = "../tests/support/random_model.rs"]
-#[allow(dead_code, reason = "drawing numbers is for other programs")]
-mod random_model;
-#[path = "../tests/support/soak.rs"]
-mod soak;
-
 use clap::{Parser, value_parser};
 use random_model::Dims;
 use simdformer::config::Family;
 use simdformer::kernels::Isa;
 use simdformer::{Limits, Model, Plan, Session, Threads};
+use simdformer_testing::{counting, random_model, soak};
 use soak::{SOURCE, Soak, TARGET, Totals};
 use std::io::Read;
 use std::time::{Duration, Instant};
+
+#[global_allocator]
+static ALLOCATOR: counting::CountingAllocator = counting::CountingAllocator;
 
 /// Compares sentences in continuous batching with each sentence alone, and measures the memory
 #[derive(Parser)]

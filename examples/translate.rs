@@ -8,13 +8,12 @@
 //!
 //! The model only translates the words of its grammar (`models/fr-en/README.md`).
 
-#[path = "support/counting.rs"]
-mod counting;
 #[path = "support/vocabulary.rs"]
 mod vocabulary;
 
 use simdformer::search::{Finish, Hooks, SearchOptions};
 use simdformer::{Engine, Event, Model, Session, Source};
+use simdformer_testing::counting;
 use std::error::Error;
 use std::io::{self, IsTerminal, Read, Write};
 use std::path::Path;
@@ -22,6 +21,9 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use vocabulary::Vocabulary;
+
+#[global_allocator]
+static ALLOCATOR: counting::CountingAllocator = counting::CountingAllocator;
 
 /// Agreement, negation, questions, and changes of word order.
 const SAMPLES: [&str; 14] = [

@@ -245,7 +245,7 @@ pub fn is_same_file(one: impl AsRef<Path>, other: impl AsRef<Path>) -> io::Resul
     }
 }
 
-/// Locks a file until it is closed: `false` if somebody else has the lock.
+/// Locks a file until it is closed: `false` if another open file has the lock.
 ///
 /// A process that another thread has just started holds every lock of this process until it runs its own program. So
 /// the lock is asked for during 100 ms.

@@ -1,35 +1,12 @@
 //! The tests of the model layer. Each file is a module of this one program: it is linked once, and its
 //! tests run in parallel. Tests that count the allocations of the whole process are programs of their own.
 
-#[path = "support/compare_texts.rs"]
-mod compare_texts;
-#[path = "support/digest.rs"]
-mod digest;
-#[path = "support/effort.rs"]
-mod effort;
-#[path = "support/golden_options.rs"]
-mod golden_options;
-#[path = "support/naive_search.rs"]
-mod naive;
-#[path = "support/naive_options.rs"]
-mod naive_options;
-#[path = "support/random_model.rs"]
-#[allow(dead_code, reason = "an example writes files, too")]
-mod random_model;
-#[path = "support/rejections.rs"]
-mod rejections;
-#[path = "support/scoped.rs"]
-mod scoped;
-#[path = "support/soak.rs"]
-mod soak;
-#[path = "support/tiny_marian.rs"]
-mod tiny_marian;
+mod support;
+
 #[cfg(feature = "torch")]
-#[path = "support/torch_file.rs"]
-#[allow(dead_code, reason = "what is wrong in a file is for malicious_torch_files.rs")]
-mod torch_file;
-#[path = "support/toy.rs"]
-mod toy;
+use simdformer_testing::torch_file;
+use simdformer_testing::{compare_texts, digest, effort, random_model, scoped, soak, toy};
+use support::{golden_options, naive_options, naive_search as naive, rejections, tiny_marian};
 
 mod broken_checkpoint;
 #[cfg(feature = "rayon")]

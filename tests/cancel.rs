@@ -1,7 +1,7 @@
 //! Cancelled calls: at any moment, on any threads, the call is an error, it changes nothing, and the session gives the
 //! same bits afterwards.
 
-use crate::effort::{choose, thread_counts};
+use crate::effort::{cases, thread_counts};
 use crate::random_model::{Dims, Random};
 use crate::scoped::Scoped;
 use simdformer::config::Family;
@@ -175,7 +175,7 @@ fn a_cancelled_search_keeps_what_it_reported() {
             let all = generate(&mut session, &options, (&cancel, 0));
             assert!(all.0.is_ok() && all.1.iter().all(Option::is_some));
             let mut partly = 0;
-            for _ in 0..choose(12, 200) {
+            for _ in 0..cases(12, 200) {
                 let at = 1 + random.below(all.2);
                 let (stats, found, events) = generate(&mut session, &options, (&cancel, at));
                 // A flag that is set by the events of the last step is not seen.

@@ -1,7 +1,7 @@
 //! Continuous batching: sentences of all lengths are admitted, forked, delayed and released at any time.
 //! Each gets the result that it has alone.
 
-use crate::effort::{all_cases_on, choose};
+use crate::effort::{all_cases_on, cases};
 use crate::random_model::Dims;
 use crate::soak::{SOURCE, Soak, TARGET};
 use simdformer::config::Family;
@@ -50,7 +50,7 @@ fn each_sentence_has_the_result_it_has_alone() {
             let model = Model::load(&checkpoint, isa).expect("a model");
             let what = format!("{} {isa}", dims.family.model_type());
             let (sentences, seeds): (_, &[_]) =
-                if all_cases_on(isa) { (choose(100, 300), &[1, 2]) } else { (30, &[1]) };
+                if all_cases_on(isa) { (cases(100, 300), &[1, 2]) } else { (30, &[1]) };
             let expected = expected(&model, sentences);
             let distinct: std::collections::HashSet<_> = expected.iter().collect();
             assert_eq!(distinct.len(), expected.len(), "{what}: digests that say nothing");
@@ -71,7 +71,7 @@ fn with_more_threads_than_cores_it_finishes_with_the_same_bits() {
     let pool = rayon::ThreadPoolBuilder::new().num_threads(4 * cores).build().expect("a pool");
     let dims = Dims { d_model: 132, ffn: [389, 515], ..Dims::small(Family::Bart) };
     let model = Model::load(&dims.checkpoint(43), Isa::best()).expect("a model");
-    let expected = expected(&model, choose(60, 300));
+    let expected = expected(&model, cases(60, 300));
     // Two sessions share one pool, so not even the threads of the pool are free for one session.
     std::thread::scope(|scope| {
         for seed in [3, 4] {

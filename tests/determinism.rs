@@ -2,7 +2,7 @@
 //! target tokens: not on the other sentences, its slot, the threads, or whether its prefix was stepped or
 //! prefilled.
 
-use crate::effort::{all_cases_on, choose, full, thread_counts};
+use crate::effort::{all_cases_on, cases, full, thread_counts};
 use crate::random_model::{Dims, Random, decoding};
 use simdformer::config::Family;
 use simdformer::kernels::Isa;
@@ -259,7 +259,7 @@ fn the_encoder_output_is_the_same_in_any_batch() {
         let tasks = tasks(model);
         let mut session = Session::new(model, limits_for(&tasks)).expect("a session");
         for order in [[0, 1, 2, 3, 4, 5, 6], [6, 2, 5, 0, 3, 1, 4]] {
-            for &count in choose(&[2, 3, 7][..], &[1, 2, 3, 4, 5, 6, 7]) {
+            for &count in cases(&[2, 3, 7][..], &[1, 2, 3, 4, 5, 6, 7]) {
                 let chosen = &order[..count];
                 let sources: Vec<&[u32]> = chosen.iter().map(|&i| &tasks[i].source[..]).collect();
                 let memory = bits(session.encoder_output(&sources).expect("a memory"));
@@ -429,7 +429,7 @@ fn prefill_step_and_recomputation_have_the_same_bits() {
         for task in &tasks {
             let len = task.target.len();
             let night = [0, 1, len / 3, len / 2, len.saturating_sub(1), len];
-            for &cut in choose(&[len / 2, len][..], &night) {
+            for &cut in cases(&[len / 2, len][..], &night) {
                 let cut = cut.min(len);
                 session.clear();
                 let row = begin(&mut session, &task.source);
@@ -446,7 +446,7 @@ fn prefill_step_and_recomputation_have_the_same_bits() {
         // Without a cache: each prefix as a whole, in a session of its own size.
         let task = &tasks[1];
         let all: Vec<usize> = (1..=task.target.len()).collect();
-        for &len in choose(&[1, 2, 8, 9, 16, 17, 33, TARGET][..], &all) {
+        for &len in cases(&[1, 2, 8, 9, 16, 17, 33, TARGET][..], &all) {
             let limits = plan_for(1, task.source.len() + len % 3, len + len % 2);
             let mut session = Session::new(model, limits).expect("a session");
             let row = begin(&mut session, &task.source);
@@ -494,7 +494,7 @@ fn searches_have_the_same_bits_in_any_order_and_session() {
             .map(|len| random.ids(len, model.config().source_vocab))
             .into();
         let base = SearchOptions {
-            max_new_tokens: Some(choose(9, 15)),
+            max_new_tokens: Some(cases(9, 15)),
             max_length: None,
             forced_eos: Vec::new(),
             ..model.config().search_options()
@@ -527,7 +527,7 @@ fn searches_have_the_same_bits_in_any_order_and_session() {
                 (&orders[2], 2, 60),
                 (&orders[2], 5, 40),
             ];
-            for &(order, slots, batch) in &runs[..choose(2, 4)] {
+            for &(order, slots, batch) in &runs[..cases(2, 4)] {
                 let limits = Limits {
                     batch_tokens: batch,
                     beams: beams + slots % 2,
@@ -552,7 +552,7 @@ fn four_sessions_at_once_share_one_model() {
                 let (tasks, limits) = (&tasks, limits_for(&tasks));
                 scope.spawn(move || {
                     let mut session = Session::new(model, limits).expect("a session");
-                    for _ in 0..choose(1, 3) {
+                    for _ in 0..cases(1, 3) {
                         session.clear();
                         step_in_one_batch(&format!("{what}, thread {thread}"), &mut session, tasks);
                     }

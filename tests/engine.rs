@@ -1,7 +1,7 @@
 //! [`Engine`]: each source has the bits that it has alone in a session, whatever was planned before; plans grow between
 //! calls and not within their limits; one bad source is an error in its place.
 
-use crate::effort::choose;
+use crate::effort::cases;
 use crate::random_model::{Dims, Random};
 use core::ops::ControlFlow;
 use simdformer::checkpoint::TensorId;
@@ -106,7 +106,7 @@ fn a_request_has_its_bits_alone_whatever_was_planned_before() {
     let model = model();
     let default = greedy(&model);
     let mut requests = 0;
-    for case in 0..choose(8, 100) {
+    for case in 0..cases(8, 100) {
         let mut random = Random(case as u64);
         let slots = 1 + random.below(5);
         let builder = Engine::builder(Arc::clone(&model)).slots(slots);
@@ -125,7 +125,7 @@ fn a_request_has_its_bits_alone_whatever_was_planned_before() {
             requests += count;
         }
     }
-    assert!(requests > choose(90, 1000), "{requests}");
+    assert!(requests > cases(90, 1000), "{requests}");
 }
 
 /// All that can be asked for gives the same result.

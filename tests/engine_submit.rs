@@ -1,7 +1,7 @@
 //! `Engine::submit` and `Engine::run`: requests from several threads have the results that they have alone; handles that are
 //! cancelled, dropped or closed; errors of the loop.
 
-use crate::effort::choose;
+use crate::effort::cases;
 use crate::random_model::{Dims, Random};
 use simdformer::config::Family;
 use simdformer::kernels::{Executor, Isa, ThreadPool};
@@ -66,7 +66,7 @@ fn requests_of_several_threads_have_the_results_of_each_alone() {
     let model = model();
     let reference = Engine::from(&model);
     let (mut cancelled, mut streamed) = (0, 0);
-    for case in 0..choose(12, 120) {
+    for case in 0..cases(12, 120) {
         let mut random = Random(case as u64);
         let builder = Engine::builder(Arc::clone(&model))
             .slots(1 + random.below(5))

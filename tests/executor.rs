@@ -1,7 +1,7 @@
 //! A whole translation on threads of the caller has the bits of one thread: on a thread pool of any size,
 //! and on executors that break the contract.
 
-use crate::effort::{all_cases_on, choose, thread_counts};
+use crate::effort::{all_cases_on, cases, thread_counts};
 use crate::random_model::{Dims, Random};
 use simdformer::config::Family;
 use simdformer::kernels::{Executor, Isa, ThreadPool};
@@ -29,7 +29,7 @@ type Answers = Vec<Vec<(Vec<u32>, u64)>>;
 /// Greedy search and beam search, and every other strategy if the instruction set runs all cases. Three
 /// sources at a time.
 fn translate<'a>(model: &'a Model, threads: Threads<'a>) -> Answers {
-    let (count, tokens) = choose((4, 5), (9, 12));
+    let (count, tokens) = cases((4, 5), (9, 12));
     let mut random = Random(31);
     let sources: Vec<Vec<u32>> =
         (0..count).map(|i| random.ids(3 + i * 5 % 17, VOCABULARY - 1)).collect();

@@ -1,7 +1,7 @@
 //! Encoders that read features: the convolutions compared with a plain sum, the same bits alone and in a
 //! batch, the timestamp processor compared with transformers, and the errors.
 
-use crate::effort::choose;
+use crate::effort::cases;
 use crate::random_model::{Dims, Random};
 use serde_json::Value;
 use simdformer::config::{Config, Family, Side};
@@ -94,7 +94,7 @@ fn convolutions_match_their_definition() {
     let positions = read("model.encoder.embed_positions.weight");
     let mut random = Random(9);
     for &frames in
-        choose(&[1, 2, 3, 8, 511, 512, 513][..], &[1, 2, 3, 8, 511, 512, 513, 514, 1025, 1199])
+        cases(&[1, 2, 3, 8, 511, 512, 513][..], &[1, 2, 3, 8, 511, 512, 513, 514, 1025, 1199])
     {
         let values = random_frames(&mut random, frames);
         let exact: Vec<f64> = values.iter().map(|&x| f64::from(x)).collect();

@@ -80,7 +80,7 @@ fn borrowed(ids: &[Vec<u32>]) -> Vec<&[u32]> {
 
 /// Digests the encoder output, with token types if the model has them, and the scores of a classifier.
 fn encoders(session: &mut Session<'_>, sources: &Sources, head: Option<&Classifier>) -> Digest {
-    let mut digest = Digest::new();
+    let mut digest = Digest::default();
     let (types, width) = (session.model().config().token_types, session.model().config().d_model);
     let memory = match sources {
         Sources::Ids(ids) if types > 0 => {
@@ -341,7 +341,7 @@ fn every_model_has_the_same_bits_on_every_machine() {
 
 /// The first line of the file: the version of the bits, and the digest of the other lines.
 fn head(version: u32, lines: &str) -> String {
-    let mut digest = Digest::new();
+    let mut digest = Digest::default();
     lines.bytes().for_each(|byte| digest.word(byte.into()));
     format!("version {version} {:016x}\n", digest.0)
 }

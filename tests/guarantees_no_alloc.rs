@@ -1,16 +1,6 @@
 //! Guarantee 2: after a session exists, nothing allocates: encode, step, fork, search and callbacks, on
 //! every thread, serial and inside the caller's rayon pool.
 
-#[path = "support/counting.rs"]
-#[allow(dead_code, reason = "bytes are counted for other tests")]
-mod counting;
-#[path = "support/effort.rs"]
-#[allow(dead_code, reason = "other tests try fewer sets and threads")]
-mod effort;
-#[path = "support/random_model.rs"]
-#[allow(dead_code, reason = "not every test writes files")]
-mod random_model;
-
 use core::ops::ControlFlow;
 use random_model::{Dims, Random};
 use simdformer::checkpoint::Checkpoint;
@@ -24,13 +14,17 @@ use simdformer::{
     Model, PromptLookup, ReferenceDrafter, Request, RequestHandle, RequestQueue, Session,
     SessionPool, Source, SourceId, StepRow, Stop, Threads, Workload,
 };
+use simdformer_testing::{counting, effort, random_model};
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier, LazyLock};
 
+#[global_allocator]
+static ALLOCATOR: counting::CountingAllocator = counting::CountingAllocator;
+
 /// How often each use of a session is counted. `main` computes it, because reading the environment
 /// allocates.
-static CALLS: LazyLock<usize> = LazyLock::new(|| effort::choose(3, 200));
+static CALLS: LazyLock<usize> = LazyLock::new(|| effort::cases(3, 200));
 const SENTENCES: usize = 3;
 const BEAMS: usize = 4;
 const TARGET: usize = 24;

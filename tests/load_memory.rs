@@ -1,22 +1,16 @@
 //! The memory that loading takes: at most 1.15 times the packed weights and the largest tensor when the
 //! weights are read from a file, and 1.05 times the packed weights when they are borrowed from memory.
 
-#[path = "support/counting.rs"]
-#[allow(dead_code, reason = "calls are counted for other tests")]
-mod counting;
-#[path = "support/effort.rs"]
-#[allow(dead_code, reason = "other tests try fewer threads")]
-mod effort;
-#[path = "support/random_model.rs"]
-#[allow(dead_code, reason = "not every test draws numbers")]
-mod random_model;
-
 use random_model::Dims;
 use simdformer::Model;
 use simdformer::checkpoint::{Checkpoint, Dtype, TensorRef};
 use simdformer::config::Family;
 use simdformer::kernels::Isa;
+use simdformer_testing::{counting, effort, random_model};
 use std::path::Path;
+
+#[global_allocator]
+static ALLOCATOR: counting::CountingAllocator = counting::CountingAllocator;
 
 /// The resident memory of this process, if the system reports it.
 fn resident_bytes() -> Option<usize> {

@@ -2,18 +2,13 @@
 //! configuration cannot make a program allocate much more than the size of its files.
 //! `benches/malicious_input.rs` measures the time that each takes.
 
-#[path = "support/counting.rs"]
-#[allow(dead_code, reason = "calls are counted for other tests")]
-mod counting;
-#[path = "support/malicious_input.rs"]
-mod malicious_input;
-#[path = "support/random_model.rs"]
-#[allow(dead_code, reason = "not every test draws numbers")]
-mod random_model;
-
+use simdformer_testing::{counting, malicious_input};
 use std::collections::HashSet;
 use std::path::Path;
 use std::time::{Duration, Instant};
+
+#[global_allocator]
+static ALLOCATOR: counting::CountingAllocator = counting::CountingAllocator;
 
 /// The heap memory that an input may take beyond the size of its files.
 const BEYOND: usize = 10_000_000;

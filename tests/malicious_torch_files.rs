@@ -1,25 +1,17 @@
 //! Malicious files of `torch.save` are errors that say what is wrong, take less than a tenth of a second, and little memory.
 //! Nothing in them is executed: the reader has no function that could.
 
-#[path = "support/counting.rs"]
-#[allow(dead_code, reason = "calls are counted for other tests")]
-mod counting;
-#[path = "support/cpu_time.rs"]
-mod cpu_time;
-#[path = "support/malicious_torch_files.rs"]
-mod malicious;
-#[path = "support/random_model.rs"]
-#[allow(dead_code, reason = "not every test draws numbers")]
-mod random_model;
-#[path = "support/torch_file.rs"]
-#[allow(dead_code, reason = "checksums are for other tests")]
-mod torch_file;
+mod wrong_torch_files;
 
 use cpu_time::cpu_time;
 use simdformer::Model;
+use simdformer_testing::{counting, cpu_time, random_model, torch_file};
 use std::collections::HashSet;
 use std::path::Path;
 use std::time::Duration;
+
+#[global_allocator]
+static ALLOCATOR: counting::CountingAllocator = counting::CountingAllocator;
 
 /// The heap memory that a file may take beyond its size.
 const BEYOND: usize = 10_000_000;
@@ -33,9 +25,9 @@ fn malicious_torch_files_are_errors_and_take_little_time_and_memory() {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("malicious_torch_files");
     let _ = std::fs::remove_dir_all(&folder);
     std::fs::create_dir_all(&folder).expect("a folder");
-    let json = malicious::dims().json();
+    let json = wrong_torch_files::dims().json();
     std::fs::write(folder.join("config.json"), json).expect("a configuration");
-    let all = malicious::all();
+    let all = wrong_torch_files::all();
     let names: HashSet<&str> = all.iter().map(|file| file.name.as_str()).collect();
     assert_eq!(names.len(), all.len(), "two files have one name");
     let (mut wrong, mut most) = (Vec::new(), (0, ""));

@@ -1,7 +1,7 @@
 //! Requests with options of their own in one batch: greedy search with and without scores, beams, samples, rules, lengths,
 //! prefixes, in random schedules. Each has the tokens and the bits of the scores of its run alone.
 
-use crate::effort::choose;
+use crate::effort::cases;
 use crate::random_model::{Dims, Random};
 use core::ops::ControlFlow;
 use simdformer::config::Family;
@@ -397,7 +397,7 @@ fn each_request_has_the_bits_of_its_run_alone() {
     let mut pool = SessionPool::new(&model, limits(), 2).expect("a pool");
     pool.set_threads(threads);
     let (mut kinds, mut stopped) = ([0; 4], 0);
-    for seed in 0..choose(2, 300) {
+    for seed in 0..cases(2, 300) {
         let schedule = Schedule::random(&model, seed);
         for request in &schedule.requests {
             let options = request.options.as_deref().unwrap_or(&schedule.call);

@@ -1,9 +1,11 @@
 //! The first call in a new pool allocates nothing after all threads of the pool have started. The start of
 //! a thread allocates in rayon and in the system. There is no test harness, whose threads would be counted.
 
-#[path = "support/counting.rs"]
-#[allow(dead_code, reason = "bytes are counted for other tests")]
-mod counting;
+use simdformer_testing::counting;
+
+#[global_allocator]
+static ALLOCATOR: simdformer_testing::counting::CountingAllocator =
+    simdformer_testing::counting::CountingAllocator;
 
 /// The number of new pools, with 2, 3 and 4 threads in turn.
 #[cfg(feature = "rayon")]

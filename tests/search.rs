@@ -2,7 +2,7 @@
 //!
 //! Properties of every search that need no reference are in `search_guarantees.rs`.
 
-use crate::effort::choose;
+use crate::effort::cases;
 use crate::naive::{Beams, Early, Rules};
 use crate::naive_options::{PLAIN, beam, options, toy};
 use crate::toy::{Toy, run};
@@ -57,12 +57,12 @@ fn greedy_agrees_with_the_reference() {
 
 #[test]
 fn beam_search_agrees_with_the_reference() {
-    let (mut cases, mut unlike_greedy, mut lengths_differ) = (0, 0, 0);
+    let (mut compared, mut unlike_greedy, mut lengths_differ) = (0, 0, 0);
     for rules in &rule_sets() {
         for beams in [2, 3, 5] {
             for length_penalty in [0.0, 0.6, 1.0, 2.0, -0.5] {
                 for early in [Early::True, Early::False, Early::Never] {
-                    for seed in 0..choose(2, 6) {
+                    for seed in 0..cases(2, 6) {
                         let beams = Beams { beams, length_penalty, early, ..PLAIN };
                         let (toy, prefix) =
                             (toy(seed), [[2u32, 3].as_slice(), &[]][seed as usize % 2]);
@@ -76,7 +76,7 @@ fn beam_search_agrees_with_the_reference() {
                         let model = |h: &[u32]| toy.logits(h);
                         let want = crate::naive::beam_search(&model, rules, &prompt, 14, beams);
                         assert_same(&got.hypotheses, &want, &(seed, beams, rules));
-                        cases += 1;
+                        compared += 1;
                         let greedy = crate::naive::greedy(&model, rules, &prompt, 14);
                         unlike_greedy += usize::from(greedy.0 != want[0].0);
                         let len = want[0].0.len();
@@ -87,8 +87,8 @@ fn beam_search_agrees_with_the_reference() {
         }
     }
     // Cases that greedy search would also solve, or whose hypotheses have one length, prove little.
-    assert!(unlike_greedy * 4 > cases, "{unlike_greedy} of {cases}");
-    assert!(lengths_differ * 3 > cases, "{lengths_differ} of {cases}");
+    assert!(unlike_greedy * 4 > compared, "{unlike_greedy} of {compared}");
+    assert!(lengths_differ * 3 > compared, "{lengths_differ} of {compared}");
 }
 
 #[test]

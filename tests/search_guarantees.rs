@@ -2,7 +2,7 @@
 //! hypotheses are sorted, a streamed token is final, a prefix may be fed at once, a search can be stopped,
 //! and no setting makes it panic.
 
-use crate::effort::{choose, thread_counts};
+use crate::effort::{cases, thread_counts};
 use crate::naive::{Beams, Early, Rules};
 use crate::naive_options::{PLAIN, beam, options, toy};
 use crate::scoped::Scoped;
@@ -99,7 +99,7 @@ fn threads_change_no_result() {
     };
     let plain = all_strategies();
     let ruled = plain.clone().into_iter().map(rules);
-    let ruled = ruled.map(|options| (options, choose(&[1200][..], &[1200, 9001])));
+    let ruled = ruled.map(|options| (options, cases(&[1200][..], &[1200, 9001])));
     let plain = plain.iter().cloned().map(|options| (options, &[1200, 9001][..]));
     for (options, vocabularies) in plain.chain(ruled) {
         for &vocabulary in vocabularies {
@@ -118,7 +118,7 @@ fn threads_change_no_result() {
             for (sentences, stop_after) in
                 [(sentences(5, None), usize::MAX), (sentences(2, None), 3), (broken, usize::MAX)]
             {
-                let length = choose(6, 9);
+                let length = cases(6, 9);
                 let serial = run_until(&options, &sentences, length, stop_after);
                 let ended = serial.as_ref().expect("a search")[1].finish;
                 let is_broken = ended == Some(Finish::NotFinite);

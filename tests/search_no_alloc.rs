@@ -1,17 +1,15 @@
 //! Nothing allocates after a search exists: admit, step, stream and read. There is no test harness, whose
 //! thread would be counted.
 
-#[path = "../examples/support/counting.rs"]
-mod counting;
-#[path = "support/toy.rs"]
-#[allow(dead_code, reason = "the loop of the other tests allocates")]
-mod toy;
-
 use core::ops::ControlFlow;
 use counting::allocations;
 use simdformer::Error;
 use simdformer::search::*;
+use simdformer_testing::{counting, toy};
 use toy::Toy;
+
+#[global_allocator]
+static ALLOCATOR: counting::CountingAllocator = counting::CountingAllocator;
 
 struct Even(Vec<u32>);
 

@@ -1,7 +1,7 @@
 //! Several sessions over one list of sources: the bits of one session for any number of sessions, threads and slots; and
 //! sources that are refused without refusing the call.
 
-use crate::effort::{choose, thread_counts};
+use crate::effort::{cases, thread_counts};
 use crate::random_model::{Dims, Random};
 use crate::scoped::Scoped;
 use core::ops::ControlFlow;
@@ -148,7 +148,7 @@ fn the_bits_are_those_of_one_session() {
                 // Random parts of the list, one of them empty; a pool is used many times.
                 let mut from = 0;
                 while from < all.len() {
-                    let to = (from + random.below(choose(30, 12))).min(all.len());
+                    let to = (from + random.below(cases(30, 12))).min(all.len());
                     let (stats, seen) = pooled(&mut pool, &all[from..to], &options, &go_on);
                     let what = format!("{sessions} sessions, {threads} threads, {from}..{to}");
                     assert_eq!(seen, expected[from..to], "{what}");
@@ -261,7 +261,7 @@ fn a_call_ends_in_all_sessions() {
             let mut pool = SessionPool::new(&model, limits(3), 3).expect("a pool");
             pool.set_threads(Threads::Executor(&executor));
             pool.set_cancel(cancel.clone());
-            for _ in 0..choose(8, 100) {
+            for _ in 0..cases(8, 100) {
                 let at = random.below(300);
                 let (stats, seen) = pooled(&mut pool, &all, &options, &|_, event| {
                     if event == at {

@@ -1,6 +1,6 @@
 //! The table of search settings: what each row reads, writes and refuses, and the pages that are made from it.
 
-use crate::effort::choose;
+use crate::effort::cases;
 use crate::random_model::{Dims, Random};
 use serde_json::{Value, json};
 use simdformer::Error;
@@ -105,7 +105,7 @@ fn values(random: &mut Random) -> Vec<Value> {
 fn every_setting_reads_what_it_writes() {
     let mut random = Random(3);
     let (mut taken, mut refused) = (0, 0);
-    for _ in 0..choose(4, 200) {
+    for _ in 0..cases(4, 200) {
         for setting in Setting::all() {
             for value in values(&mut random) {
                 let (field, mut settings) = (setting.field, Settings::default());
@@ -187,7 +187,7 @@ fn every_setting_of_a_file_is_kept() {
     let mut random = Random(5);
     let plain = Dims::small(Family::Marian).config();
     let mut files = 0;
-    for _ in 0..choose(300, 20_000) {
+    for _ in 0..cases(300, 20_000) {
         let mut config = Config { settings: Settings::default(), ..plain.clone() };
         let mut expected = Settings::default();
         let mut file = serde_json::Map::new();

@@ -1,7 +1,7 @@
 //! Packed weights that are used in place: the same bits as a loaded model, no copy, and no panic whatever the bytes are.
 //! Directories whose weights are packed.
 
-use crate::effort::choose;
+use crate::effort::cases;
 use crate::random_model::{Dims, Random};
 use crate::tiny_marian::Folder;
 use simdformer::checkpoint::{Checkpoint, TensorId};
@@ -214,7 +214,7 @@ fn damaged_weights_in_place_do_not_panic() {
         let (config, model) = random_model(forms);
         let good = packed(&model);
         let weights = good.len() - model.bytes();
-        for round in 0..choose(6, 60) {
+        for round in 0..cases(6, 60) {
             let mut bad = good.clone();
             match round % 3 {
                 0 => bad[weights..].iter_mut().for_each(|byte| *byte = random.below(256) as u8),
@@ -280,7 +280,7 @@ fn an_owner_that_returns_other_bytes_causes_errors_and_no_panic() {
         assert_eq!(whole.expect("a model").expect("an answer"), expected, "{family:?}");
         assert!(calls > 50, "{calls} calls");
         let mut errors = 0;
-        let step = (calls / choose(12, 600)).max(1);
+        let step = (calls / cases(12, 600)).max(1);
         for honest in (0..12).chain((12..calls).step_by(step)) {
             for len in [3, file.len() / 2] {
                 match run(honest, file[..len].to_vec()).0 {

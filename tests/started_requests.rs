@@ -1,7 +1,7 @@
 //! `RequestQueue::started`: requests whose source the queue has encoded, and whose prompt it has fed in part or whole. Several
 //! attempts at a source, one after the other or beside each other, have the results of `generate` with each alone.
 
-use crate::effort::choose;
+use crate::effort::cases;
 use crate::random_model::{Dims, Random};
 use core::ops::ControlFlow;
 use simdformer::config::Family;
@@ -170,7 +170,7 @@ fn attempts_at_encoded_sources_have_the_results_of_each_alone() {
         random.ids(count, VOCABULARY)
     };
     let sources: Vec<Vec<u32>> =
-        (0..choose(40, 400)).map(|_| some(&mut random, 1, LONGEST)).collect();
+        (0..cases(40, 400)).map(|_| some(&mut random, 1, LONGEST)).collect();
     let prefixes: Vec<Vec<u32>> = sources.iter().map(|_| some(&mut random, 0, 5)).collect();
     let mut session = Session::new(&model, limits).expect("a session");
     let mut stopped = 0;

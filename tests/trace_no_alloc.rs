@@ -1,12 +1,13 @@
 //! A probe and an alignment allocate nothing. There is no test harness, because the counter counts every
 //! thread and the harness has one.
 
-#[path = "../examples/support/counting.rs"]
-mod counting;
-
 use simdformer::trace::{Probe, View};
 use simdformer::{Limits, Model, Session, SourceId, StepRow};
+use simdformer_testing::counting;
 use std::path::Path;
+
+#[global_allocator]
+static ALLOCATOR: counting::CountingAllocator = counting::CountingAllocator;
 
 /// Adds up all values.
 #[derive(Default)]

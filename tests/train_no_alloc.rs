@@ -4,14 +4,15 @@
 //!
 //! Writing a checkpoint is not counted, because the file system allocates.
 
-#[path = "../examples/support/counting.rs"]
-mod counting;
-
 use simdformer::checkpoint::Checkpoint;
 use simdformer::kernels::Isa;
 use simdformer::train::{Example, Initial, SavedActivations, StepOptions, TrainLimits, Trainer};
 use simdformer::{Features, Threads, train};
+use simdformer_testing::counting;
 use std::path::Path;
+
+#[global_allocator]
+static ALLOCATOR: counting::CountingAllocator = counting::CountingAllocator;
 
 /// Fifty steps over sentences of the demo, with a validation after every tenth step.
 fn fifty_steps(trainer: &mut Trainer<'_>, pairs: &[Example<'_>], options: &StepOptions) -> u64 {

@@ -1,16 +1,17 @@
 //! A run allocates nothing from its first step on, validations included. Saves allocate, because they write
 //! files. There is no test harness, because the counter counts every thread.
 
-#[path = "../examples/support/counting.rs"]
-mod counting;
-
 use simdformer::checkpoint::Checkpoint;
 use simdformer::kernels::Isa;
 use simdformer::train::{
     BatchSize, Batching, Corpus, Reading, RunOptions, TrainEvent, TrainLimits, Trainer,
     TrainingRun, Words,
 };
+use simdformer_testing::counting;
 use std::path::Path;
+
+#[global_allocator]
+static ALLOCATOR: counting::CountingAllocator = counting::CountingAllocator;
 
 fn main() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("models/fr-en");

@@ -1,7 +1,7 @@
 //! Weight dtypes: the guarantees for a model in each of them, its distance from f32, and packed weights
 //! that are read back. Errors in such a file are tested in `packed_files.rs`.
 
-use crate::effort::choose;
+use crate::effort::cases;
 use crate::random_model::{Dims, Random, families};
 use safetensors::SafeTensors;
 use safetensors::tensor::TensorView;
@@ -150,7 +150,7 @@ fn weights_stored_in_16_bits_stay_so_and_change_no_bit() {
 /// The demo model on held-out sentences: int8 weights change little, and 16-bit activations even less.
 #[test]
 fn the_demo_model_gives_the_same_tokens_in_int8() {
-    let count = choose(80, 400);
+    let count = cases(80, 400);
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("models/fr-en");
     let text = std::fs::read_to_string(folder.join("held_out.jsonl")).expect("held_out.jsonl");
     let sources: Vec<Vec<u32>> = text

@@ -5,7 +5,7 @@
 //! Sentences are taken in order and laid end to end; nothing is sorted or padded. Every vector is compared
 //! with that of transformers before the measurement.
 
-use super::measure;
+use crate::measure;
 use simdformer::task_heads::SentenceHead;
 use simdformer::{Limits, Model, Session, Threads};
 use std::path::Path;

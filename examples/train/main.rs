@@ -12,8 +12,6 @@
 
 pub(crate) mod arguments;
 mod begin;
-#[path = "../support/counting.rs"]
-mod counting;
 mod demo;
 #[path = "../../text/src/command/generate/frames.rs"]
 mod frames;
@@ -34,11 +32,15 @@ use metrics::Metrics;
 use report::{Report, clock, show};
 use simdformer::train::{Corpus, Reason, TrainEvent, TrainingRun, average};
 use simdformer::{Model, Threads};
+use simdformer_testing::counting;
 use std::cell::RefCell;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
+
+#[global_allocator]
+static ALLOCATOR: counting::CountingAllocator = counting::CountingAllocator;
 
 /// Translations that are printed.
 const SAMPLES: usize = 3;

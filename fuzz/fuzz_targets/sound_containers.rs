@@ -3,16 +3,16 @@
 
 #![no_main]
 
-#[path = "../../text/tests/counting.rs"]
-mod counting;
-
-use counting::most_bytes;
 use libfuzzer_sys::{arbitrary, fuzz_target};
+use simdformer_testing::counting::{CountingAllocator, most_bytes};
 use simdformer_text::Error;
 use simdformer_text::audio::{AudioReader, Channel, InputOptions};
 use std::fs;
 use std::path::PathBuf;
 use std::sync::OnceLock;
+
+#[global_allocator]
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 /// Bytes beside those of the file.
 const MEMORY: usize = 10 << 20;

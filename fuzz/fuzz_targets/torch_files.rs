@@ -8,14 +8,9 @@ use simdformer::checkpoint::{Checkpoint, TensorId};
 use simdformer::config::Config;
 use simdformer::kernels::Isa;
 use simdformer::{LoadOptions, Model};
+use simdformer_testing::torch_file::{Legacy, Pickler, StateDict};
 use std::collections::BTreeSet;
 use std::sync::OnceLock;
-
-#[path = "../../tests/support/torch_file.rs"]
-#[allow(dead_code, reason = "safetensors files are for tests")]
-mod torch_file;
-
-use torch_file::{Legacy, Pickler, StateDict};
 
 /// What the file contains.
 #[derive(Debug, arbitrary::Arbitrary)]
@@ -124,7 +119,7 @@ fn pickle(pickle: &Pickle<'_>, legacy: bool) -> Vec<u8> {
         }
         Pickle::Bytes(bytes) => bytes.to_vec(),
         Pickle::Instructions(instructions) => {
-            let mut p = Pickler::new();
+            let mut p = Pickler::default();
             for instruction in instructions {
                 match instruction {
                     Instruction::Raw(byte) => p.raw(&[*byte]),

@@ -149,8 +149,6 @@ mod rows;
 mod simd;
 pub mod softmax;
 mod sync_ptr;
-#[cfg(test)]
-mod test_effort;
 pub mod topk;
 #[cfg(feature = "train")]
 pub mod train;

@@ -133,7 +133,7 @@ fn digests_of_training() {
         let sentences = corpus(&golden, 30);
         let mut first = None;
         for isa in Isa::available() {
-            let mut digest = Digest::new();
+            let mut digest = Digest::default();
             let mut learn = |mut trainer: Trainer<'_>| {
                 let (losses, parameters) = run(&mut trainer, &sentences);
                 losses.into_iter().for_each(|loss| digest.word(loss));

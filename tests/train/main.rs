@@ -1,10 +1,6 @@
 //! The tests of training. Each file is a module of this one program.
 
-#[path = "../support/digest.rs"]
-#[allow(dead_code, reason = "logits are for other tests")]
-mod digest;
-#[path = "../support/scoped.rs"]
-mod scoped;
+use simdformer_testing::{digest, scoped};
 
 // The examples that train. `all.rs` has the same files, for what they do without the feature.
 #[path = "../example_first_hour.rs"]

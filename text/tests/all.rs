@@ -19,12 +19,10 @@ mod cancel;
 #[cfg(feature = "cli")]
 mod command;
 #[cfg(all(feature = "cli", feature = "audio", feature = "json"))]
-#[path = "../../tests/support/compare_texts.rs"]
-mod compare_texts;
+use simdformer_testing::compare_texts;
 #[cfg(all(feature = "cli", feature = "json"))]
 mod copy_model;
-#[path = "../../tests/support/cpu_time.rs"]
-mod cpu_time;
+use simdformer_testing::cpu_time;
 mod directories;
 #[cfg(feature = "document")]
 mod document_parts;
@@ -34,8 +32,7 @@ mod documents;
 mod documents_hostile;
 mod malicious_input;
 // This file of the workspace decides how many cases the tests run.
-#[path = "../../kernels/src/test_effort.rs"]
-mod effort;
+use simdformer_testing::effort;
 #[cfg(all(feature = "cli", feature = "json"))]
 mod embedder;
 #[cfg(all(feature = "cli", feature = "json"))]

@@ -2,15 +2,15 @@
 
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic, unreachable_pub)]
 
-mod counting;
-#[path = "../../kernels/src/test_effort.rs"]
-mod effort;
-
 use counting::most_bytes;
 use effort::cases;
+use simdformer_testing::{counting, effort};
 use simdformer_text::bulk::{Computed, Format, Job, Output, Table};
 use std::fmt::Write as _;
 use std::io::{self, Read, Write};
+
+#[global_allocator]
+static ALLOCATOR: counting::CountingAllocator = counting::CountingAllocator;
 
 /// The rows of a table, made as they are read.
 struct Rows {

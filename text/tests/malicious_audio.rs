@@ -6,11 +6,6 @@
 
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic, unreachable_pub)]
 
-mod counting;
-#[path = "../../tests/support/cpu_time.rs"]
-mod cpu_time;
-#[path = "../../kernels/src/test_effort.rs"]
-mod effort;
 #[cfg(feature = "audio-files")]
 #[path = "malicious_audio_files.rs"]
 mod files;
@@ -24,12 +19,16 @@ mod transcriber_memory;
 use counting::most_bytes;
 use cpu_time::cpu_time;
 use riff::{chunk, format, riff, wav};
+use simdformer_testing::{counting, cpu_time, effort};
 use simdformer_text::Error;
 use simdformer_text::audio::{FeatureExtractor, Wav};
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+#[global_allocator]
+static ALLOCATOR: counting::CountingAllocator = counting::CountingAllocator;
 
 /// Bytes beside those of the file.
 const MEMORY: usize = 10 << 20;

@@ -6,20 +6,20 @@
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic, unreachable_pub)]
 
 mod amplification;
-mod counting;
-#[cfg(feature = "document")]
-#[path = "../../tests/support/cpu_time.rs"]
-mod cpu_time;
 #[cfg(feature = "document")]
 mod document_memory;
-#[path = "../../kernels/src/test_effort.rs"]
-mod effort;
 
 use counting::most_bytes;
+#[cfg(feature = "document")]
+use simdformer_testing::cpu_time;
+use simdformer_testing::{counting, effort};
 use simdformer_text::{Direction, SentencePiece, Tokenizer};
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
+
+#[global_allocator]
+static ALLOCATOR: counting::CountingAllocator = counting::CountingAllocator;
 
 /// Beside the file: a few copies of it, and texts that rules make longer.
 const MEMORY: usize = 10 << 20;

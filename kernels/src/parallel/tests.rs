@@ -2,8 +2,8 @@
 //! place. A test that hangs fails: see [`within`].
 
 use super::{Parallelism, Team};
-use crate::test_effort::cases;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use simdformer_testing::effort::cases;
 use std::boxed::Box;
 use std::format;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -5,8 +5,6 @@
 pub mod batch;
 pub mod batches;
 pub mod data;
-#[path = "../../src/test_effort.rs"]
-mod effort;
 pub mod errors;
 pub mod gemm;
 pub mod pruned_argmax;
@@ -15,11 +13,11 @@ pub mod stack;
 
 #[allow(unused_imports)]
 pub use data::*;
-#[allow(unused_imports)]
-pub(crate) use effort::{brief, cases, full};
 use simdformer_kernels::{
     Executor, Heads, HeadsMut, Isa, Matrix, MatrixMut, Parallelism, Team, ThreadPool,
 };
+#[allow(unused_imports)]
+pub(crate) use simdformer_testing::effort::{brief, cases, full};
 
 /// The unit roundoff of f32, `2^-24`.
 pub const UNIT: f64 = 1.0 / (1u64 << 24) as f64;
@@ -53,7 +51,7 @@ pub fn isas_of(case: usize, share: usize) -> Vec<Isa> {
 /// The settings of a property that checks `usual` random cases, or 256 in a full run.
 pub fn property(usual: u32) -> proptest::prelude::ProptestConfig {
     proptest::prelude::ProptestConfig {
-        cases: effort::properties(usual),
+        cases: simdformer_testing::effort::properties(usual),
         failure_persistence: None,
         ..Default::default()
     }

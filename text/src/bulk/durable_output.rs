@@ -330,6 +330,7 @@ fn about(path: &Path) -> impl FnOnce(io::Error) -> Error {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 

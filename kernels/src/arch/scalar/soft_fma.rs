@@ -175,7 +175,7 @@ fn emulated(a: f32, b: f32, c: f32) -> f32 {
 #[cfg(test)]
 mod tests {
     use super::{emulated, mul_add};
-    use crate::test_effort::cases;
+    use simdformer_testing::effort::cases;
 
     /// Checks every implementation, in every lane.
     #[track_caller]

@@ -23,8 +23,8 @@ use crate::reference::gemm_int8::gemm_int8 as oracle;
 use crate::simd::int8::{Int8Dot, Int8Op};
 #[cfg(vectors = "x86_64")]
 use crate::simd::matrix_unit::MatrixUnit;
-use crate::test_effort::cases;
 use core::ops::Range;
+use simdformer_testing::effort::cases;
 use std::sync::Once;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::vec::Vec;

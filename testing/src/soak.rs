@@ -17,9 +17,9 @@ fn mix(a: u64, b: u64) -> u64 {
 }
 
 /// The largest number of source tokens of a sentence.
-pub(crate) const SOURCE: usize = 24;
+pub const SOURCE: usize = 24;
 /// The largest number of target tokens of a hypothesis.
-pub(crate) const TARGET: usize = 20;
+pub const TARGET: usize = 20;
 /// Hypotheses of a sentence that start without a prefix.
 const ROOTS: usize = 2;
 /// Forks of each of them.
@@ -56,13 +56,13 @@ struct Active {
 
 /// Counts of what was done.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Totals {
-    pub(crate) sentences: usize,
-    pub(crate) steps: usize,
-    pub(crate) rows: usize,
-    pub(crate) forks: usize,
-    pub(crate) refills: usize,
-    pub(crate) most_together: usize,
+pub struct Totals {
+    pub sentences: usize,
+    pub steps: usize,
+    pub rows: usize,
+    pub forks: usize,
+    pub refills: usize,
+    pub most_together: usize,
 }
 
 impl Hypothesis {
@@ -175,7 +175,7 @@ impl Active {
 }
 
 /// A scheduler with random decisions.
-pub(crate) struct Soak {
+pub struct Soak {
     seed: u64,
     draws: u64,
     tenants: Vec<Option<Active>>,
@@ -183,12 +183,12 @@ pub(crate) struct Soak {
     /// The sentence and the hypothesis of each row of the step.
     owners: Vec<(usize, usize)>,
     logits: Vec<f32>,
-    pub(crate) totals: Totals,
+    pub totals: Totals,
 }
 
 impl Soak {
     /// For sessions with the limits of `session`.
-    pub(crate) fn new(seed: u64, session: &Session) -> Self {
+    pub fn new(seed: u64, session: &Session) -> Self {
         let limits = session.plan().limits();
         let rows = limits.sentences * limits.beams;
         Self {
@@ -209,7 +209,7 @@ impl Soak {
 
     /// Runs sentences `numbers` through `session`, admits them in order, and calls `done(number,
     /// digest)` for each in the order in which they end.
-    pub(crate) fn run(
+    pub fn run(
         &mut self,
         session: &mut Session,
         numbers: core::ops::Range<u64>,
@@ -298,7 +298,7 @@ fn admit(session: &mut Session, number: u64) -> Result<Active, Error> {
 
 /// The digest of sentence `number`, alone in the session: one hypothesis after the other, each in a row of
 /// its own that is fed from the first token on.
-pub(crate) fn alone(session: &mut Session, number: u64) -> Result<u64, Error> {
+pub fn alone(session: &mut Session, number: u64) -> Result<u64, Error> {
     session.clear();
     let mut tenant = admit(session, number)?;
     let mut index = 0;

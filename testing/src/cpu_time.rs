@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 /// The CPU time of this thread, where the system tells it; other programs do not change it. Elsewhere the time of a clock.
-pub(crate) fn cpu_time() -> Duration {
+pub fn cpu_time() -> Duration {
     static BEGIN: OnceLock<Instant> = OnceLock::new();
     let own = std::fs::read_to_string("/proc/thread-self/schedstat")
         .ok()

@@ -9,17 +9,15 @@ use simdformer::task_heads::SentenceHead;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-#[path = "malicious_input/json.rs"]
-mod json_files;
-#[path = "malicious_input/weights.rs"]
+mod json;
 mod weights;
 
-use json_files::{configurations, families_json, generation, modules};
-use weights::{headers, indexes, others};
+use self::json::{configurations, families_json, generation, modules};
+use self::weights::{headers, indexes, others};
 
 /// The function that reads the directory.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Reader {
+pub enum Reader {
     /// Opened and loaded as a model.
     Model,
     /// The pooling or classifier of hidden states is read.
@@ -28,8 +26,8 @@ pub(crate) enum Reader {
 
 /// A directory, and texts that its error must contain.
 #[derive(Debug)]
-pub(crate) struct MaliciousDirectory {
-    pub(crate) name: String,
+pub struct MaliciousDirectory {
+    pub name: String,
     /// Names that end in a slash are folders.
     files: Vec<(String, Vec<u8>)>,
     /// A sparse file of this length.
@@ -46,13 +44,13 @@ impl MaliciousDirectory {
     }
 
     /// The bytes of all files.
-    pub(crate) fn bytes(&self) -> usize {
+    pub fn bytes(&self) -> usize {
         let whole: usize = self.files.iter().map(|(_, bytes)| bytes.len()).sum();
         whole + self.sparse.map_or(0, |(_, len)| len as usize)
     }
 
     /// Writes the directory.
-    pub(crate) fn prepare(&self, root: &Path) -> PathBuf {
+    pub fn prepare(&self, root: &Path) -> PathBuf {
         let folder = root.join(self.name.replace(|c: char| !c.is_ascii_alphanumeric(), "_"));
         let _ = fs::remove_dir_all(&folder);
         fs::create_dir_all(&folder).expect("a folder");
@@ -73,7 +71,7 @@ impl MaliciousDirectory {
     }
 
     /// The error; `None` if the directory is accepted.
-    pub(crate) fn run(&self, folder: &Path) -> Option<String> {
+    pub fn run(&self, folder: &Path) -> Option<String> {
         match self.reader {
             Reader::Model => Model::open(folder).err().map(|error| error.to_string()),
             Reader::SentenceHead => {
@@ -83,7 +81,7 @@ impl MaliciousDirectory {
     }
 
     /// Why the error is not good enough.
-    pub(crate) fn wrong(&self, said: Option<&str>) -> Option<String> {
+    pub fn wrong(&self, said: Option<&str>) -> Option<String> {
         let name = &self.name;
         let Some(said) = said else { return Some(format!("{name}: it got through")) };
         let missing = self.words.iter().find(|words| !said.contains(words.as_str()));
@@ -124,7 +122,7 @@ fn file(header: &str, data: usize) -> Vec<u8> {
 }
 
 /// All directories. Their names differ.
-pub(crate) fn all() -> Vec<MaliciousDirectory> {
+pub fn all() -> Vec<MaliciousDirectory> {
     let mut directories = Vec::new();
     families_json(&mut directories);
     configurations(&mut directories);

@@ -24,25 +24,25 @@ fn finish(h: u64) -> u64 {
 }
 
 /// Pseudorandom bits that depend on every word.
-pub(crate) fn hash(words: &[u32]) -> u64 {
+pub fn hash(words: &[u32]) -> u64 {
     finish(absorb(words))
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Toy {
-    pub(crate) seed: u32,
-    pub(crate) vocabulary: usize,
+pub struct Toy {
+    pub seed: u32,
+    pub vocabulary: usize,
     /// The spread of the logits.
-    pub(crate) scale: f32,
+    pub scale: f32,
     /// Added to the logit of token 1, the end token.
-    pub(crate) end: f32,
+    pub end: f32,
     /// The logit of the last token is NaN after a history of at least this length.
-    pub(crate) nan_from: usize,
+    pub nan_from: usize,
 }
 
 impl Toy {
     /// The logits after a history: a function of its last three tokens and its length.
-    pub(crate) fn fill(&self, history: &[u32], logits: &mut [f32]) {
+    pub fn fill(&self, history: &[u32], logits: &mut [f32]) {
         let tail = &history[history.len().saturating_sub(3)..];
         let mut key = [self.seed, history.len() as u32, 0, 0, 0];
         key[2..2 + tail.len()].copy_from_slice(tail);
@@ -62,25 +62,25 @@ impl Toy {
         }
     }
 
-    pub(crate) fn logits(&self, history: &[u32]) -> Vec<f32> {
+    pub fn logits(&self, history: &[u32]) -> Vec<f32> {
         let mut logits = vec![0.0; self.vocabulary];
         self.fill(history, &mut logits);
         logits
     }
 }
 
-pub(crate) type Result<T> = core::result::Result<T, Error>;
+pub type Result<T> = core::result::Result<T, Error>;
 
 /// The result of one sentence.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Outcome {
-    pub(crate) finish: Option<Finish>,
-    pub(crate) hypotheses: Vec<(Vec<u32>, f32)>,
-    pub(crate) streamed: Vec<Token>,
-    pub(crate) steps: usize,
+pub struct Outcome {
+    pub finish: Option<Finish>,
+    pub hypotheses: Vec<(Vec<u32>, f32)>,
+    pub streamed: Vec<Token>,
+    pub steps: usize,
 }
 
-pub(crate) fn limits(
+pub fn limits(
     options: &SearchOptions,
     sentences: usize,
     target: usize,
@@ -98,7 +98,7 @@ pub(crate) fn limits(
 
 /// Runs all sentences together, each with its own model and request. The histories for the models are
 /// rebuilt from `parent` and `token` alone.
-pub(crate) fn run(
+pub fn run(
     options: &SearchOptions,
     sentences: &[(Toy, Request<'_>)],
     target: usize,
@@ -107,7 +107,7 @@ pub(crate) fn run(
 }
 
 /// As [`run`], but stops each sentence at its n-th streamed token.
-pub(crate) fn run_until(
+pub fn run_until(
     options: &SearchOptions,
     sentences: &[(Toy, Request<'_>)],
     target: usize,
@@ -117,7 +117,7 @@ pub(crate) fn run_until(
 }
 
 /// As [`run_until`], on these threads.
-pub(crate) fn run_on(
+pub fn run_on(
     threads: Parallelism<'_>,
     options: &SearchOptions,
     sentences: &[(Toy, Request<'_>)],

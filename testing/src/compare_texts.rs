@@ -9,7 +9,7 @@ fn words(text: &str) -> impl Iterator<Item = String> {
 
 /// Panics unless each new text of `table`, lines of an old and a new text, has the words of the old one, except those that are
 /// `empty`, and stands in one of `tests`. Returns the number of texts and of words.
-pub(crate) fn compare_texts(table: &str, tests: &[&str], empty: &str) -> [usize; 2] {
+pub fn compare_texts(table: &str, tests: &[&str], empty: &str) -> [usize; 2] {
     let [mut texts, mut compared] = [0, 0];
     // Literals that continue on the next line, and quotation marks in them.
     let joined = tests.concat().replace("\\\"", "\"");

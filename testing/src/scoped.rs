@@ -3,7 +3,7 @@
 use simdformer::kernels::Executor;
 
 /// The number of threads, which are started for each kernel.
-pub(crate) struct Scoped(pub(crate) usize);
+pub struct Scoped(pub usize);
 
 impl Executor for Scoped {
     fn threads(&self) -> usize {

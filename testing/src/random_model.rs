@@ -7,10 +7,10 @@ use simdformer::config::{Config, Family};
 
 /// SplitMix64 (Steele, Lea and Flood 2014).
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Random(pub(crate) u64);
+pub struct Random(pub u64);
 
 impl Random {
-    pub(crate) fn bits(&mut self) -> u64 {
+    pub fn bits(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -19,29 +19,29 @@ impl Random {
     }
 
     /// A number below `n`.
-    pub(crate) fn below(&mut self, n: usize) -> usize {
+    pub fn below(&mut self, n: usize) -> usize {
         (self.bits() % n.max(1) as u64) as usize
     }
 
     /// Uniform in [-1, 1).
-    pub(crate) fn symmetric(&mut self) -> f32 {
+    pub fn symmetric(&mut self) -> f32 {
         (self.bits() >> 40) as f32 / (1u64 << 23) as f32 - 1.0
     }
 
     /// `len` ids below `vocabulary`.
-    pub(crate) fn ids(&mut self, len: usize, vocabulary: usize) -> Vec<u32> {
+    pub fn ids(&mut self, len: usize, vocabulary: usize) -> Vec<u32> {
         (0..len).map(|_| self.below(vocabulary) as u32).collect()
     }
 }
 
 /// The families of which a random model can be made.
-pub(crate) fn families() -> impl Iterator<Item = Family> {
+pub fn families() -> impl Iterator<Item = Family> {
     Family::ALL.into_iter()
 }
 
 /// The families that decode from token ids.
 #[allow(dead_code, reason = "not every test decodes")]
-pub(crate) fn decoding() -> impl Iterator<Item = Family> {
+pub fn decoding() -> impl Iterator<Item = Family> {
     families().filter(|&family| {
         let config = Dims::small(family).config();
         config.decoder.is_some() && config.stem.is_none()
@@ -50,23 +50,23 @@ pub(crate) fn decoding() -> impl Iterator<Item = Family> {
 
 /// The dimensions of a random model.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Dims {
-    pub(crate) family: Family,
-    pub(crate) d_model: usize,
+pub struct Dims {
+    pub family: Family,
+    pub d_model: usize,
     /// Encoder and decoder.
-    pub(crate) layers: [usize; 2],
-    pub(crate) heads: [usize; 2],
-    pub(crate) ffn: [usize; 2],
-    pub(crate) vocabulary: usize,
+    pub layers: [usize; 2],
+    pub heads: [usize; 2],
+    pub ffn: [usize; 2],
+    pub vocabulary: usize,
     /// The longest source or target, if the family limits it.
-    pub(crate) positions: usize,
+    pub positions: usize,
     /// The norm placement of an `nn.Transformer`. The other families have their own.
-    pub(crate) norm_first: bool,
+    pub norm_first: bool,
 }
 
 impl Dims {
     /// A small model of `family`. Its sizes are multiples of no vector length.
-    pub(crate) fn small(family: Family) -> Self {
+    pub fn small(family: Family) -> Self {
         Self {
             family,
             d_model: 42,
@@ -79,7 +79,7 @@ impl Dims {
         }
     }
 
-    pub(crate) fn json(&self) -> String {
+    pub fn json(&self) -> String {
         let Self { d_model, layers, heads, ffn, vocabulary, positions, norm_first, .. } = *self;
         let model_type = self.family.model_type();
         match self.family {
@@ -143,12 +143,12 @@ impl Dims {
         )
     }
 
-    pub(crate) fn config(&self) -> Config {
+    pub fn config(&self) -> Config {
         Config::from_hugging_face(&self.json()).expect("a configuration")
     }
 
     /// Names and shapes, as `save_pretrained` or `state_dict` of the family writes them.
-    pub(crate) fn tensors(&self) -> Vec<(String, Vec<usize>)> {
+    pub fn tensors(&self) -> Vec<(String, Vec<usize>)> {
         let mut list = Vec::new();
         match self.family {
             Family::NnTransformer => self.torch(&mut list),
@@ -248,7 +248,7 @@ impl Dims {
     }
 
     /// The bytes of `model.safetensors`.
-    pub(crate) fn bytes(&self, seed: u64) -> Vec<u8> {
+    pub fn bytes(&self, seed: u64) -> Vec<u8> {
         let mut random = Random(seed);
         let data: Vec<(String, Vec<usize>, Vec<u8>)> = self
             .tensors()
@@ -277,12 +277,12 @@ impl Dims {
     }
 
     /// A checkpoint with random weights.
-    pub(crate) fn checkpoint(&self, seed: u64) -> Checkpoint<'static> {
+    pub fn checkpoint(&self, seed: u64) -> Checkpoint<'static> {
         Checkpoint::from_bytes(self.config(), self.bytes(seed)).expect("a checkpoint")
     }
 
     /// Writes `config.json` and `model.safetensors` to `directory`.
-    pub(crate) fn write(&self, seed: u64, directory: &std::path::Path) {
+    pub fn write(&self, seed: u64, directory: &std::path::Path) {
         std::fs::create_dir_all(directory).expect("a directory");
         std::fs::write(directory.join("config.json"), self.json()).expect("config.json");
         std::fs::write(directory.join("model.safetensors"), self.bytes(seed)).expect("weights");

@@ -6,37 +6,37 @@ use std::sync::OnceLock;
 
 /// A tensor of a state dict: a view of a storage.
 #[derive(Clone, Debug)]
-pub(crate) struct Tensor {
-    pub(crate) name: String,
+pub struct Tensor {
+    pub name: String,
     /// Index of the storage.
-    pub(crate) storage: usize,
-    pub(crate) offset: i64,
-    pub(crate) shape: Vec<i64>,
-    pub(crate) strides: Vec<i64>,
+    pub storage: usize,
+    pub offset: i64,
+    pub shape: Vec<i64>,
+    pub strides: Vec<i64>,
     /// Wrapped by `torch.nn.Parameter`.
-    pub(crate) parameter: bool,
+    pub parameter: bool,
 }
 
 /// A storage.
 #[derive(Clone, Debug)]
-pub(crate) struct Storage {
+pub struct Storage {
     /// `FloatStorage` and so on.
-    pub(crate) class: &'static str,
-    pub(crate) key: String,
+    pub class: &'static str,
+    pub key: String,
     /// Elements as the pickle states them.
-    pub(crate) len: i64,
-    pub(crate) bytes: Vec<u8>,
+    pub len: i64,
+    pub bytes: Vec<u8>,
 }
 
 /// A state dict that is written.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct StateDict {
-    pub(crate) storages: Vec<Storage>,
-    pub(crate) tensors: Vec<Tensor>,
+pub struct StateDict {
+    pub storages: Vec<Storage>,
+    pub tensors: Vec<Tensor>,
 }
 
 /// Class of the storages and bytes of an element.
-pub(crate) fn class(dtype: &str) -> (&'static str, usize) {
+pub fn class(dtype: &str) -> (&'static str, usize) {
     match dtype {
         "F32" => ("FloatStorage", 4),
         "F16" => ("HalfStorage", 2),
@@ -51,7 +51,7 @@ pub(crate) fn class(dtype: &str) -> (&'static str, usize) {
 }
 
 /// The strides of side-by-side elements.
-pub(crate) fn contiguous(shape: &[i64]) -> Vec<i64> {
+pub fn contiguous(shape: &[i64]) -> Vec<i64> {
     let mut strides = vec![1; shape.len()];
     for i in (1..shape.len()).rev() {
         strides[i - 1] = strides[i] * shape[i].max(1);
@@ -61,7 +61,7 @@ pub(crate) fn contiguous(shape: &[i64]) -> Vec<i64> {
 
 impl StateDict {
     /// A storage of its own. Returns its index.
-    pub(crate) fn storage(&mut self, dtype: &str, bytes: Vec<u8>) -> usize {
+    pub fn storage(&mut self, dtype: &str, bytes: Vec<u8>) -> usize {
         let (class, size) = class(dtype);
         let (key, len) = (self.storages.len().to_string(), (bytes.len() / size) as i64);
         self.storages.push(Storage { class, key, len, bytes });
@@ -69,7 +69,7 @@ impl StateDict {
     }
 
     /// A tensor that is a whole storage.
-    pub(crate) fn whole(&mut self, name: &str, dtype: &str, shape: &[usize], bytes: Vec<u8>) {
+    pub fn whole(&mut self, name: &str, dtype: &str, shape: &[usize], bytes: Vec<u8>) {
         let storage = self.storage(dtype, bytes);
         let shape: Vec<i64> = shape.iter().map(|&len| len as i64).collect();
         let (strides, name) = (contiguous(&shape), name.to_owned());
@@ -77,7 +77,7 @@ impl StateDict {
     }
 
     /// The tensors of a safetensors file, each in a storage of its own.
-    pub(crate) fn of_safetensors(bytes: &[u8]) -> Self {
+    pub fn of_safetensors(bytes: &[u8]) -> Self {
         let file = safetensors::SafeTensors::deserialize(bytes).expect("a safetensors file");
         let mut state_dict = Self::default();
         for (name, tensor) in file.tensors() {
@@ -88,8 +88,8 @@ impl StateDict {
     }
 
     /// The pickle of the dictionary.
-    pub(crate) fn pickle(&self, legacy: bool) -> Vec<u8> {
-        let mut p = Pickler::new();
+    pub fn pickle(&self, legacy: bool) -> Vec<u8> {
+        let mut p = Pickler::default();
         p.global("collections", "OrderedDict");
         p.raw(b")R").put().raw(b"(");
         for tensor in &self.tensors {
@@ -120,7 +120,7 @@ impl StateDict {
     }
 
     /// The entries of a zip archive with this pickle.
-    pub(crate) fn archive(&self, pickle: Vec<u8>) -> Archive {
+    pub fn archive(&self, pickle: Vec<u8>) -> Archive {
         let mut entries = vec![
             Entry::new("archive/data.pkl", pickle),
             Entry::new("archive/byteorder", b"little".to_vec()),
@@ -133,19 +133,19 @@ impl StateDict {
         Archive { entries, ..Archive::default() }
     }
 
-    pub(crate) fn zip(&self) -> Vec<u8> {
+    pub fn zip(&self) -> Vec<u8> {
         self.archive(self.pickle(false)).bytes()
     }
 
     /// The parts of a legacy file before the storages.
-    pub(crate) fn legacy_head(&self) -> Legacy {
-        let mut system = Pickler::new();
+    pub fn legacy_head(&self) -> Legacy {
+        let mut system = Pickler::default();
         system.raw(b"}").put().raw(b"(").text("protocol_version").int(1001);
         system.text("little_endian").raw(b"\x88").text("type_sizes").raw(b"}").put().raw(b"(");
         system.text("short").int(2).text("int").int(4).text("long").int(4).raw(b"uu.");
         let mut keys: Vec<&str> = self.storages.iter().map(|storage| &*storage.key).collect();
         keys.sort_unstable();
-        let mut list = Pickler::new();
+        let mut list = Pickler::default();
         list.raw(b"]").put().raw(b"(");
         for key in &keys {
             list.text(key);
@@ -168,24 +168,24 @@ impl StateDict {
         }
     }
 
-    pub(crate) fn legacy(&self) -> Vec<u8> {
+    pub fn legacy(&self) -> Vec<u8> {
         self.legacy_head().bytes()
     }
 }
 
 /// The parts of a legacy file.
 #[derive(Clone, Debug)]
-pub(crate) struct Legacy {
-    pub(crate) magic: Vec<u8>,
-    pub(crate) version: Vec<u8>,
-    pub(crate) system: Vec<u8>,
-    pub(crate) pickle: Vec<u8>,
-    pub(crate) keys: Vec<u8>,
-    pub(crate) storages: Vec<(i64, Vec<u8>)>,
+pub struct Legacy {
+    pub magic: Vec<u8>,
+    pub version: Vec<u8>,
+    pub system: Vec<u8>,
+    pub pickle: Vec<u8>,
+    pub keys: Vec<u8>,
+    pub storages: Vec<(i64, Vec<u8>)>,
 }
 
 impl Legacy {
-    pub(crate) fn bytes(&self) -> Vec<u8> {
+    pub fn bytes(&self) -> Vec<u8> {
         let pickles = [&self.magic, &self.version, &self.system, &self.pickle, &self.keys];
         let mut bytes: Vec<u8> = pickles.into_iter().flatten().copied().collect();
         for (len, storage) in &self.storages {
@@ -198,23 +198,25 @@ impl Legacy {
 
 /// Writes the instructions of a pickle.
 #[derive(Clone, Debug)]
-pub(crate) struct Pickler {
-    pub(crate) bytes: Vec<u8>,
+pub struct Pickler {
+    pub bytes: Vec<u8>,
     memo: u32,
     globals: HashMap<(String, String), u32>,
 }
 
-impl Pickler {
-    pub(crate) fn new() -> Self {
+impl Default for Pickler {
+    fn default() -> Self {
         Self { bytes: b"\x80\x02".to_vec(), memo: 0, globals: HashMap::new() }
     }
+}
 
-    pub(crate) fn raw(&mut self, bytes: &[u8]) -> &mut Self {
+impl Pickler {
+    pub fn raw(&mut self, bytes: &[u8]) -> &mut Self {
         self.bytes.extend_from_slice(bytes);
         self
     }
 
-    pub(crate) fn put(&mut self) -> &mut Self {
+    pub fn put(&mut self) -> &mut Self {
         match u8::try_from(self.memo) {
             Ok(index) => self.bytes.extend([b'q', index]),
             Err(_) => {
@@ -226,14 +228,14 @@ impl Pickler {
         self
     }
 
-    pub(crate) fn text(&mut self, text: &str) -> &mut Self {
+    pub fn text(&mut self, text: &str) -> &mut Self {
         self.bytes.push(b'X');
         self.bytes.extend((text.len() as u32).to_le_bytes());
         self.bytes.extend(text.as_bytes());
         self.put()
     }
 
-    pub(crate) fn global(&mut self, module: &str, name: &str) -> &mut Self {
+    pub fn global(&mut self, module: &str, name: &str) -> &mut Self {
         let key = (module.to_owned(), name.to_owned());
         if let Some(&index) = self.globals.get(&key) {
             match u8::try_from(index) {
@@ -249,7 +251,7 @@ impl Pickler {
         self.raw(format!("c{module}\n{name}\n").as_bytes()).put()
     }
 
-    pub(crate) fn int(&mut self, number: i64) -> &mut Self {
+    pub fn int(&mut self, number: i64) -> &mut Self {
         if let Ok(small) = u8::try_from(number) {
             self.bytes.extend([b'K', small]);
         } else if let Ok(short) = u16::try_from(number) {
@@ -265,7 +267,7 @@ impl Pickler {
         self
     }
 
-    pub(crate) fn sizes(&mut self, sizes: &[i64]) -> &mut Self {
+    pub fn sizes(&mut self, sizes: &[i64]) -> &mut Self {
         if sizes.len() > 3 {
             self.raw(b"(");
         }
@@ -285,22 +287,22 @@ impl Pickler {
 
 /// An entry of a zip archive. `None` is what is right.
 #[derive(Clone, Debug)]
-pub(crate) struct Entry {
-    pub(crate) name: Vec<u8>,
-    pub(crate) bytes: Vec<u8>,
-    pub(crate) method: u16,
-    pub(crate) flags: u16,
-    pub(crate) crc: Option<u32>,
+pub struct Entry {
+    pub name: Vec<u8>,
+    pub bytes: Vec<u8>,
+    pub method: u16,
+    pub flags: u16,
+    pub crc: Option<u32>,
     /// Compressed and uncompressed, in the directory.
-    pub(crate) sizes: [Option<u32>; 2],
+    pub sizes: [Option<u32>; 2],
     /// Where the directory says that the entry begins.
-    pub(crate) begin: Option<u32>,
+    pub begin: Option<u32>,
     /// In the directory.
-    pub(crate) extra: Vec<u8>,
+    pub extra: Vec<u8>,
 }
 
 impl Entry {
-    pub(crate) fn new(name: &str, bytes: Vec<u8>) -> Self {
+    pub fn new(name: &str, bytes: Vec<u8>) -> Self {
         let name = name.as_bytes().to_vec();
         // Names are UTF-8, and sizes follow the entry, as PyTorch writes it.
         let flags = 0x0808;
@@ -319,22 +321,22 @@ impl Entry {
 
 /// A zip archive. `None` is what is right.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Archive {
-    pub(crate) entries: Vec<Entry>,
-    pub(crate) prefix: Vec<u8>,
+pub struct Archive {
+    pub entries: Vec<Entry>,
+    pub prefix: Vec<u8>,
     /// Entries that the end of the directory states.
-    pub(crate) count: Option<u16>,
+    pub count: Option<u16>,
     /// Where it states that the directory begins.
-    pub(crate) directory: Option<u32>,
+    pub directory: Option<u32>,
     /// Its length.
-    pub(crate) directory_len: Option<u32>,
+    pub directory_len: Option<u32>,
     /// What the 64-bit end of the directory states: entries, length and begin of the directory.
-    pub(crate) end64: Option<[u64; 3]>,
-    pub(crate) comment: Vec<u8>,
+    pub end64: Option<[u64; 3]>,
+    pub comment: Vec<u8>,
 }
 
 /// CRC-32 of zip archives.
-pub(crate) fn crc32(bytes: &[u8]) -> u32 {
+pub fn crc32(bytes: &[u8]) -> u32 {
     static TABLE: OnceLock<Vec<u32>> = OnceLock::new();
     let shifted = |c: u32| if c & 1 == 1 { 0xedb8_8320 ^ (c >> 1) } else { c >> 1 };
     let table = TABLE.get_or_init(|| (0..256).map(|i| (0..8).fold(i, |c, _| shifted(c))).collect());
@@ -343,7 +345,7 @@ pub(crate) fn crc32(bytes: &[u8]) -> u32 {
 }
 
 impl Archive {
-    pub(crate) fn bytes(&self) -> Vec<u8> {
+    pub fn bytes(&self) -> Vec<u8> {
         let mut file = self.prefix.clone();
         let mut directory = Vec::new();
         for entry in &self.entries {

@@ -4,9 +4,7 @@ use crate::random_model::Dims;
 use crate::torch_file::{Archive, Legacy, Pickler, StateDict, Tensor};
 use simdformer::config::Family;
 
-#[path = "malicious_torch_files/containers.rs"]
 mod containers;
-#[path = "malicious_torch_files/pickles.rs"]
 mod pickles;
 
 use containers::{archives, streams};
@@ -248,7 +246,7 @@ fn tensors(files: &mut Files) {
         },
         &["found F64"],
     );
-    let mut nested = Pickler::new();
+    let mut nested = Pickler::default();
     nested.raw(b"}").put().raw(b"(").text("state_dict").raw(b"}").put().text("epoch").int(3);
     files.pickle(
         "a dictionary inside",

@@ -1,0 +1,19 @@
+//! What the tests, benches and examples of all packages share. It is not published.
+
+pub mod compare_texts;
+pub mod counting;
+pub mod cpu_time;
+pub mod digest;
+pub mod effort;
+#[cfg(feature = "model")]
+pub mod malicious_input;
+#[cfg(feature = "model")]
+pub mod random_model;
+#[cfg(feature = "model")]
+pub mod scoped;
+#[cfg(feature = "model")]
+pub mod soak;
+#[cfg(feature = "model")]
+pub mod torch_file;
+#[cfg(feature = "model")]
+pub mod toy;
