@@ -1,26 +1,36 @@
-//! The tensor names of each family, one file per family.
+//! Where the tensors of a model are in a checkpoint: their names in each family, from the tables of `families.rs`.
 
-mod bart;
-mod bert;
-mod distilbert;
-mod encoder_only;
-mod fsmt;
-mod hugging_face;
-mod m2m100;
-mod marian;
-mod mpnet;
-mod nn_transformer;
-mod pegasus;
-mod plain;
-mod roberta;
-mod seamless;
-mod t5;
-mod tensor_location;
-mod whisper;
+mod families;
+
+use core::ops::Range;
 
 use crate::config::{Config, Family, Side, TiedWeights};
 use crate::network::TensorId;
-pub(crate) use tensor_location::Location;
+use families::{Names, SHARED_EMBEDDING, names};
+
+/// A possible location of a role: a tensor, or one of several equal blocks of its rows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Location {
+    pub(crate) name: String,
+    /// The index of the block, and the number of blocks.
+    pub(crate) block: (usize, usize),
+}
+
+impl Location {
+    /// The shape of the stored tensor, given that of the role.
+    pub(crate) fn stored_shape(&self, mut role: Vec<usize>) -> Vec<usize> {
+        if let Some(rows) = role.first_mut() {
+            *rows *= self.block.1;
+        }
+        role
+    }
+
+    /// The rows of the stored tensor that belong to the role, which has `rows` rows.
+    pub(crate) fn rows(&self, rows: usize) -> Range<usize> {
+        let begin = rows * self.block.0;
+        begin..begin + rows
+    }
+}
 
 impl TensorId {
     /// The names of this role in a checkpoint of `config.family`, the preferred one first; the checkpoint must
@@ -82,27 +92,53 @@ pub(super) fn locate(family: Family, ties: TiedWeights, role: TensorId) -> Vec<L
 
 /// Locations of a role, without ties. `shared`: source and target embedding are one matrix.
 fn own(family: Family, shared: bool, role: TensorId) -> Vec<Location> {
-    match family {
-        Family::Marian => marian::locate(role, shared),
-        Family::Bart
-        | Family::MBart
-        | Family::Blenderbot
-        | Family::BlenderbotSmall
-        | Family::Mvp
-        | Family::PlBart => bart::locate(role, shared),
-        Family::Pegasus => pegasus::locate(role, shared),
-        Family::Fsmt => fsmt::locate(role),
-        Family::SeamlessM4t | Family::SeamlessM4tV2 => seamless::locate(role),
-        Family::T5 | Family::Mt5 | Family::Umt5 => t5::locate(role),
-        Family::Whisper => whisper::locate(role),
-        Family::Bert => bert::BERT.locate(role),
-        Family::Roberta | Family::XlmRoberta | Family::Camembert => roberta::ROBERTA.locate(role),
-        Family::DistilBert => distilbert::DISTILBERT.locate(role),
-        Family::MpNet => mpnet::MPNET.locate(role),
-        Family::M2M100 => m2m100::locate(role, shared),
-        Family::NnTransformer => nn_transformer::locate(role),
-        Family::Plain => plain::locate(role),
+    const WHOLE: (usize, usize) = (0, 1);
+    let path = role.to_string();
+    let Some(Names { rows, prefix, has_old_norms }) = names(family) else {
+        return vec![Location { name: path, block: WHOLE }];
+    };
+    let is_embedding = matches!(role, TensorId::SourceEmbedding | TensorId::TargetEmbedding);
+    let mut places = Vec::new();
+    for &(from, to) in rows.iter().copied().flatten() {
+        let (to, block) = match to.split_once('@') {
+            Some((to, third)) => (to, (third.parse().unwrap_or(0), 3)),
+            None => (to, WHOLE),
+        };
+        let outer = to.strip_prefix('?').map(|inner| (inner, prefix));
+        let (to, prefix) = outer.map_or((to, None), |(inner, prefix)| (inner, Some(prefix)));
+        let is_shared = from == SHARED_EMBEDDING && shared && is_embedding;
+        let found = if is_shared { Some(to.to_owned()) } else { renamed(from, to, &path) };
+        let Some(name) = found else { continue };
+        let old = old_norm(&name).filter(|_| has_old_norms && from.ends_with("norm.*"));
+        for name in [Some(name), old].into_iter().flatten() {
+            let prefixed = prefix.map(|prefix| format!("{prefix}{name}"));
+            let names = [Some(name), prefixed].into_iter().flatten();
+            places.extend(names.map(|name| Location { name, block }));
+        }
     }
+    places
+}
+
+/// `path` in the form of `to`, if it has the form of `from`. A `*` is any one part of the path.
+fn renamed(from: &str, to: &str, path: &str) -> Option<String> {
+    let parts = || from.split('.').zip(path.split('.'));
+    let same_length = from.split('.').count() == path.split('.').count();
+    if !same_length || !parts().all(|(wanted, found)| wanted == "*" || wanted == found) {
+        return None;
+    }
+    let mut free = parts().filter(|&(wanted, _)| wanted == "*").map(|(_, found)| found);
+    let mut fixed = to.split('*');
+    let mut name = fixed.next()?.to_owned();
+    for fixed in fixed {
+        name.extend([free.next()?, fixed]);
+    }
+    Some(name)
+}
+
+/// The name that old files have for the scale or the bias of a norm.
+fn old_norm(name: &str) -> Option<String> {
+    let scale = name.strip_suffix("weight").map(|stem| format!("{stem}gamma"));
+    scale.or_else(|| name.strip_suffix("bias").map(|stem| format!("{stem}beta")))
 }
 
 /// Whether checkpoints of the family contain this tensor although the model does not need it.
