@@ -223,7 +223,7 @@ fn trace(
 pub(crate) fn run(options: &Options) -> Result<String, Box<dyn Error>> {
     let model = Model::open(&options.model)?;
     let config = model.config();
-    if config.stem.is_some() {
+    if config.bins.is_some() {
         return Err("the encoder of this model reads features, not tokens".into());
     }
     let words = Words::read(&options.model)?;

@@ -56,11 +56,10 @@ impl AtomicFile {
     }
 
     fn create_with(path: &Path, next_name: &mut dyn FnMut() -> String) -> io::Result<Self> {
-        let Destination { path, is_direct } = Destination::of(path)?;
-        if is_direct {
-            let file = OpenOptions::new().append(true).open(&path)?;
+        let Some(path) = replaced_file(path)? else {
+            let file = OpenOptions::new().append(true).open(path)?;
             return Ok(Self { file: BufWriter::new(file), place: None });
-        }
+        };
         let old = match fs::metadata(&path) {
             Ok(old) if old.is_dir() => return Err(ErrorKind::IsADirectory.into()),
             Ok(old) => Some(old),
@@ -182,41 +181,32 @@ pub fn sync_directory(directory: impl AsRef<Path>) -> io::Result<()> {
     }
 }
 
-/// Where a write to a path arrives.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Destination {
-    /// The path without symbolic links at its end; there need not be a file.
-    pub path: PathBuf,
-    /// Whether it is a device, a pipe or an open file, which is not replaced.
-    pub is_direct: bool,
-}
-
-impl Destination {
-    /// Follows the links of `path`.
-    ///
-    /// # Errors
-    /// The path does not name a file; there are more than 40 links.
-    pub fn of(path: impl AsRef<Path>) -> io::Result<Self> {
-        let given = path.as_ref();
-        if given.file_name().is_none() {
-            let reason = "the path does not name a file";
-            return Err(io::Error::new(ErrorKind::InvalidInput, reason));
-        }
-        let is_special = |found: fs::Metadata| !found.is_file() && !found.is_dir();
-        let is_direct = fs::metadata(given).is_ok_and(is_special);
-        let mut path = given.to_owned();
-        for _ in 0..LINKS {
-            // `/dev/stdout` is an open file, and what is written to it comes after what others wrote.
-            if is_direct || (cfg!(target_os = "linux") && path.starts_with("/proc")) {
-                return Ok(Self { path: given.to_owned(), is_direct: true });
-            }
-            match fs::read_link(&path) {
-                Ok(target) => path = directory_of(&path).join(target),
-                Err(_) => return Ok(Self { path, is_direct: false }),
-            }
-        }
-        Err(io::Error::other(format!("expected at most {LINKS} symbolic links, found more")))
+/// The file that a write to `path` replaces: without symbolic links at its end; there need not be one. `None` for a
+/// device, a pipe or an open file, which is not replaced.
+///
+/// # Errors
+/// The path does not name a file; there are more than 40 links.
+pub fn replaced_file(path: impl AsRef<Path>) -> io::Result<Option<PathBuf>> {
+    let given = path.as_ref();
+    if given.file_name().is_none() {
+        let reason = "the path does not name a file";
+        return Err(io::Error::new(ErrorKind::InvalidInput, reason));
     }
+    if fs::metadata(given).is_ok_and(|found| !found.is_file() && !found.is_dir()) {
+        return Ok(None);
+    }
+    let mut path = given.to_owned();
+    for _ in 0..LINKS {
+        // `/dev/stdout` is an open file, and what is written to it comes after what others wrote.
+        if cfg!(target_os = "linux") && path.starts_with("/proc") {
+            return Ok(None);
+        }
+        match fs::read_link(&path) {
+            Ok(target) => path = directory_of(&path).join(target),
+            Err(_) => return Ok(Some(path)),
+        }
+    }
+    Err(io::Error::other(format!("expected at most {LINKS} symbolic links, found more")))
 }
 
 /// Whether two paths lead to one regular file: by symbolic or hard links, by another spelling, or because the file system

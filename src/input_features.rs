@@ -4,7 +4,7 @@ use crate::error::{Error, ErrorValue};
 use core::fmt;
 
 /// Features of one source: frames of numbers, such as a mel spectrogram of audio, for a model whose configuration has a
-/// [`ConvFrontend`](crate::config::ConvFrontend).
+/// [`Config::bins`](crate::config::Config::bins).
 ///
 /// Row-major `[frames, bins]`. (transformers' `input_features` are `[bins, frames]`: transpose them.) A source has at
 /// least 1 frame and at most twice [`Limits::source_tokens`](crate::Limits::source_tokens); frames are not padded.

@@ -148,9 +148,10 @@ pub use generate::{
 };
 pub use input_features::Features;
 pub use kv::{HypothesisId, SourceId};
+pub use memory::SharedBytes;
 pub use model::{
-    BITS_VERSION, Fingerprint, IntoControlFlow, LoadOptions, Loading, MapFile, Model, OnLoading,
-    Parameter, Requirements, SharedBytes, Storage, WeightDtype, WeightDtypes,
+    BITS_VERSION, Fingerprint, IntoControlFlow, LoadOptions, Loading, Model, Parameter,
+    Requirements, Storage, WeightDtype, WeightDtypes,
 };
 pub use session::{
     DraftRow, Limits, ModelRef, OnLogits, Plan, Session, StepRow, Threads, TokenSelector, Verified,

@@ -7,7 +7,6 @@ use crate::random_model::Dims;
 use crate::tiny_marian::{Folder, MARIAN, Tensors, floats, marian_tensors, open, write};
 use simdformer::checkpoint::{
     Attention, Checkpoint, Dtype, FeedForward, LayerPart, ParamKind, Projection, TensorId,
-    TensorRef,
 };
 use simdformer::config::{Config, Family, Side, TiedWeights};
 
@@ -248,7 +247,7 @@ fn torch_ties_are_set_by_the_configuration() {
         let find = |name: &str| {
             let tensor = all.tensor(name).ok().filter(|_| !lacking.contains(&name))?;
             let shape = tensor.shape().to_vec();
-            Some(TensorRef { dtype: Dtype::F32, shape, data: tensor.data() })
+            Some((Dtype::F32, shape, tensor.data()))
         };
         let config = Config { ties, ..config.clone() };
         let checkpoint = Checkpoint::from_tensors(config, &find).map_err(|e| e.to_string())?;

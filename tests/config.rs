@@ -2,8 +2,8 @@
 
 use simdformer::Error;
 use simdformer::config::{
-    Activation, Config, Dimensions, EarlyStopping, EmbeddingNorm, Family, NormPlacement, Positions,
-    Side, Stack, TiedWeights,
+    Activation, Config, Dimensions, EarlyStopping, Family, NormPlacement, Positions, Side, Stack,
+    TiedWeights,
 };
 
 /// A small valid Marian configuration. `changes` (JSON members) replace its keys or are added to them.
@@ -248,7 +248,7 @@ fn configurations_made_in_code_are_checked() {
 
 /// `key = value` of each default, in the order in which the keys were read.
 fn defaults(config: &Config) -> Vec<String> {
-    config.defaults.iter().map(ToString::to_string).collect()
+    config.defaults.iter().map(|(key, value)| format!("{key} = {value}")).collect()
 }
 
 #[test]
@@ -323,7 +323,7 @@ fn assumed_defaults_are_listed() {
 fn keys_of_generation_config_are_not_defaults() {
     let mut config =
         Config::from_hugging_face(r#"{"model_type": "marian", "do_sample": true}"#).unwrap();
-    let has = |config: &Config, key: &str| config.defaults.iter().any(|d| d.key == key);
+    let has = |config: &Config, key: &str| config.defaults.iter().any(|&(found, _)| found == key);
     // The only generation setting whose default changes the output.
     assert!(
         has(&config, "top_k")
@@ -365,7 +365,7 @@ fn parts_without_tensor_names_are_errors() {
     let of = |family| Config { family, ..Config::transformer(small) };
     let with_norms = |family, embedding_norm: bool, final_norm| {
         let paper = of(family);
-        let embedding_norm = embedding_norm.then_some(EmbeddingNorm::AfterPositions);
+        let embedding_norm = embedding_norm.then_some(NormPlacement::Post);
         Config { encoder: Stack { embedding_norm, final_norm, ..paper.encoder }, ..paper }
     };
     let learned = |family| {

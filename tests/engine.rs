@@ -492,7 +492,7 @@ fn hidden_states_are_those_of_a_session() {
 fn features_and_encoders_are_encoded() {
     let speech = Model::load(&Dims::small(Family::Whisper).checkpoint(8), Isa::best());
     let engine = Engine::from(speech.expect("a model"));
-    let bins = engine.model().config().stem.expect("a stem").bins;
+    let bins = engine.model().config().bins.expect("features");
     let values: Vec<f32> = (0..6 * bins).map(|i| (i as f32 * 0.37).sin()).collect();
     let source = Source::of_features(Features::new(&values, bins));
     assert_eq!(

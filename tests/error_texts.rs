@@ -9,9 +9,9 @@
 
 use crate::random_model::Dims;
 use crate::rejections::{TABLES, has_enough};
-use simdformer::checkpoint::{Checkpoint, Dtype, TensorId, TensorRef};
+use simdformer::checkpoint::{Checkpoint, Dtype, TensorId};
 use simdformer::config::{
-    Config, Dimensions, EmbeddingNorm, Family, Positions, RelativeBias, Side, Stack,
+    Config, Dimensions, Family, NormPlacement, Positions, RelativeBias, Side, Stack,
 };
 use simdformer::kernels::activation::{Activation, apply};
 use simdformer::kernels::embedding::{self, embed};
@@ -519,7 +519,7 @@ fn configurations() {
     with(
         |c| {
             c.family = Family::Marian;
-            decoder(c, |d| d.embedding_norm = Some(EmbeddingNorm::AfterPositions));
+            decoder(c, |d| d.embedding_norm = Some(NormPlacement::Post));
         },
         "a norm after the embeddings of the decoder: expected a family that has it, as Family::Plain, which has names for all parts of weights of your own, found marian: no marian checkpoint has it",
     );
@@ -589,7 +589,7 @@ fn weights() {
         let config = config.clone();
         let held = |name: &str| {
             let data = (!name.contains("layers.1")).then_some(&bytes[..len])?;
-            Some(TensorRef { dtype: Dtype::F32, shape: shape.to_vec(), data })
+            Some((Dtype::F32, shape.to_vec(), data))
         };
         Checkpoint::from_tensors(config, &held).map(drop)
     };
@@ -603,9 +603,9 @@ fn weights() {
         usize::MAX
     );
     said.of(find(&[usize::MAX, 8], 640), &expected);
-    said.of(Checkpoint::from_tensors(config.clone(), &|_| None), "the tensor of encoder.embedding.weight: expected encoder.embedding.weight, decoder.embedding.weight, output.weight, found none");
+    said.of(Checkpoint::from_tensors(config.clone(), |_: &str| None), "the tensor of encoder.embedding.weight: expected encoder.embedding.weight, decoder.embedding.weight, output.weight, found none");
     said.of(
-        Checkpoint::from_tensors(Config { d_model: 7, ..config.clone() }, &|_| None),
+        Checkpoint::from_tensors(Config { d_model: 7, ..config.clone() }, |_: &str| None),
         "memory: d_model: expected a multiple of the 2 encoder heads, found 7",
     );
 

@@ -501,7 +501,7 @@ fn t5_configurations_set_scale_gate_and_start() {
 /// is tied.
 #[test]
 fn the_embedding_of_a_t5_may_have_any_of_its_names() {
-    use simdformer::checkpoint::{Dtype, TensorRef};
+    use simdformer::checkpoint::Dtype;
     use simdformer::config::TiedWeights;
     let file = std::fs::read(folder("t5").join("model.safetensors")).expect("weights");
     let tensors = safetensors::SafeTensors::deserialize(&file).expect("a safetensors file");
@@ -523,7 +523,7 @@ fn the_embedding_of_a_t5_may_have_any_of_its_names() {
             };
             let tensor = tensors.tensor(name).ok()?;
             let shape = tensor.shape().to_vec();
-            Some(TensorRef { dtype: Dtype::F32, shape, data: tensor.data() })
+            Some((Dtype::F32, shape, tensor.data()))
         };
         let checkpoint = Checkpoint::from_tensors(config.clone(), &find).expect("a checkpoint");
         assert_eq!(checkpoint.config().ties, both, "{names:?}");

@@ -45,7 +45,7 @@ impl Sources {
         let config = model.config();
         let most = config.encoder.max_positions.unwrap_or(usize::MAX);
         let lengths = lengths.iter().map(|&len| len.min(most));
-        let Some(bins) = config.stem.as_ref().map(|stem| stem.bins) else {
+        let Some(bins) = config.bins else {
             return Self::Ids(lengths.map(|len| random.ids(len, config.source_vocab)).collect());
         };
         let frames = lengths.map(|len| (0..2 * len * bins).map(|_| random.symmetric()).collect());

@@ -487,7 +487,7 @@ fn check_encoder(what: &str, checkpoint: &Checkpoint, pools: &Pools) {
 /// A model whose encoder reads features: encode, language detection, search, timestamps.
 fn check_features(what: &str, checkpoint: &Checkpoint, pools: &Pools) {
     let model = Model::load(checkpoint, Isa::best()).expect("a model");
-    let bins = model.config().stem.expect("a stem").bins;
+    let bins = model.config().bins.expect("features");
     let mut random = Random(7);
     let values = [17, 1, 28]
         .map(|frames| -> Vec<f32> { (0..frames * bins).map(|_| random.symmetric()).collect() });
@@ -715,7 +715,7 @@ fn main() {
         let checkpoint = Dims::small(family).checkpoint(3);
         let config = checkpoint.config();
         match config.decoder {
-            Some(_) if config.stem.is_some() => {
+            Some(_) if config.bins.is_some() => {
                 check_features(family.model_type(), &checkpoint, &pools);
             }
             Some(_) => cases.push(Case::new(family.model_type(), &checkpoint, Isa::best())),

@@ -3,7 +3,7 @@
 
 use random_model::Dims;
 use simdformer::Model;
-use simdformer::checkpoint::{Checkpoint, Dtype, TensorRef};
+use simdformer::checkpoint::{Checkpoint, Dtype};
 use simdformer::config::Family;
 use simdformer::kernels::Isa;
 use simdformer_testing::{counting, effort, random_model};
@@ -104,9 +104,9 @@ fn borrowed(dims: &Dims, family: Family) {
         let find = |name: &str| {
             let tensor = tensors.tensor(name).ok()?;
             let shape = tensor.shape().to_vec();
-            Some(TensorRef { dtype: Dtype::F32, shape, data: tensor.data() })
+            Some((Dtype::F32, shape, tensor.data()))
         };
-        let checkpoint = Checkpoint::from_tensors(dims.config(), &find).expect("a checkpoint");
+        let checkpoint = Checkpoint::from_tensors(dims.config(), find).expect("a checkpoint");
         let model = Model::load(&checkpoint, isa).expect("a model");
         let weights = model.bytes();
         let pages = if cfg!(target_os = "linux") { weights } else { 0 };

@@ -314,13 +314,13 @@ fn widened(half: u16, dtype: &str) -> f32 {
 /// The bits of all results for some sources: hidden states, and logits if the model has a decoder.
 fn results(model: &Model) -> Vec<u32> {
     let config = model.config();
-    let vocabulary = match config.stem {
+    let vocabulary = match config.bins {
         Some(_) => config.target_vocab,
         None => config.source_vocab.min(config.target_vocab),
     };
     let ids = |seed: u64, len| crate::random_model::Random(seed).ids(len, vocabulary);
     // Frames for an encoder that reads features, made of ids.
-    let bins = config.stem.map_or(1, |stem| stem.bins);
+    let bins = config.bins.unwrap_or(1);
     let frames = |seed| ids(seed, 10 * bins).iter().map(|&id| id as f32 / 7.0 - 2.0).collect();
     let values: [Vec<f32>; 2] = [frames(4), frames(5)];
     let features = [0, 1].map(|i: usize| simdformer::Features::new(&values[i], bins));
@@ -332,7 +332,7 @@ fn results(model: &Model) -> Vec<u32> {
         simdformer::Limits::encoder(2, 16)
     };
     let mut session = simdformer::Session::new(model, limits).expect("a session");
-    let memory = match config.stem {
+    let memory = match config.bins {
         Some(_) => session.encoder_output_of_features(&features),
         None => session.encoder_output(&[&a, &b]),
     };
@@ -340,7 +340,7 @@ fn results(model: &Model) -> Vec<u32> {
     let mut bits: Vec<u32> = memory.iter().map(|x| x.to_bits()).collect();
     if decodes {
         let mut sentences = [simdformer::SourceId::default(); 2];
-        let encoded = match config.stem {
+        let encoded = match config.bins {
             Some(_) => session.encode_features(&features, &mut sentences),
             None => session.encode(&[&a, &b], &mut sentences),
         };

@@ -2,7 +2,7 @@
 
 use crate::random_model::{Dims, Random, families};
 use crate::tiny_marian::Folder;
-use simdformer::checkpoint::{Checkpoint, Dtype, TensorId, TensorRef};
+use simdformer::checkpoint::{Checkpoint, Dtype, TensorId};
 use simdformer::config::*;
 use simdformer::{Error, Model, Quantization, WeightDtypes};
 use std::fs;
@@ -74,7 +74,7 @@ fn architectures_of_code_are_read_as_they_were_written() {
     let small = Dimensions { d_model: 24, heads: 3, layers: 2, ffn_dim: 20, vocabulary: 90 };
     let paper = Config::transformer(small);
     let encoder = Stack {
-        embedding_norm: Some(EmbeddingNorm::BeforePositions),
+        embedding_norm: Some(NormPlacement::Pre),
         max_positions: Some(33),
         head_dim: Some(5),
         relative_bias: Some(RelativeBias { buckets: 8, max_distance: 20, per_layer: true }),
@@ -101,8 +101,8 @@ fn architectures_of_code_are_read_as_they_were_written() {
     };
     is_read_as_written(&paper, "the paper's");
     is_read_as_written(&all, "all options");
-    let stem = Some(ConvFrontend { bins: 7 });
-    let hears = Config { stem, source_vocab: 0, token_types: 0, ..all.clone() };
+    let bins = Some(7);
+    let hears = Config { bins, source_vocab: 0, token_types: 0, ..all.clone() };
     is_read_as_written(&hears, "features");
     is_read_as_written(&Config { decoder: None, ..all.clone() }, "an encoder");
     // A family whose file cannot say this.
@@ -194,7 +194,7 @@ fn tensors_that_contradict_a_tie_are_an_error() {
     let find = |name: &str| {
         let tensor = tensors.tensor(name).ok()?;
         let (dtype, shape) = (Dtype::F32, tensor.shape().to_vec());
-        Some(TensorRef { dtype, shape, data: tensor.data() })
+        Some((dtype, shape, tensor.data()))
     };
     assert!(Checkpoint::from_tensors(config, &find).is_ok());
     let tied = || Config::transformer(small);

@@ -3,7 +3,7 @@
 use safetensors::Dtype;
 use safetensors::tensor::TensorView;
 use simdformer::checkpoint::Checkpoint;
-use simdformer::task_heads::{Classifier, Pooling, SentenceHead, TransformerSettings};
+use simdformer::task_heads::{Classifier, Pooling, SentenceHead};
 use simdformer::{Limits, Model, Session};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -291,10 +291,15 @@ fn every_wrong_directory_has_its_own_error() {
 #[test]
 fn settings_of_a_transformer_are_read_or_named() {
     let transformer = r#"{"path": "", "type": "sentence_transformers.base.modules.Transformer"}"#;
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/families");
+    let checkpoint = Checkpoint::open(golden.join("bert_classifier")).expect("a cross-encoder");
+    let head = || Classifier::read(&checkpoint).expect("a head").expect("a head");
+    let nothing = (None, false);
     let read = |name: &str, file: &str, text: &str| {
         let modules = format!("[{transformer}]");
         let folder = directory(name, &[("modules.json", &modules), (file, text)]);
-        TransformerSettings::of_classifier(folder).map_err(|error| error.to_string())
+        let found = head().with_settings(folder).map_err(|error| error.to_string())?;
+        Ok::<_, String>((found.max_tokens(), found.lower_case()))
     };
     let settings = read(
         "lower",
@@ -302,17 +307,17 @@ fn settings_of_a_transformer_are_read_or_named() {
         r#"{"max_seq_length": 9, "do_lower_case": true}"#,
     )
     .expect("settings");
-    assert_eq!((settings.max_tokens(), settings.lower_case()), (Some(9), true));
+    assert_eq!(settings, (Some(9), true));
     // A name of older versions.
     let settings = read("older", "sentence_roberta_config.json", r#"{"max_seq_length": null}"#)
         .expect("settings");
-    assert_eq!(settings, TransformerSettings::default());
+    assert_eq!(settings, nothing);
     let forward = r#"{"method": "forward", "method_output_name": "logits"}"#;
     let text = format!(
         r#"{{"transformer_task": "sequence-classification", "modality_config": {{"text": {forward}}},
             "processing_kwargs": {{}}}}"#
     );
-    assert_eq!(read("new", "sentence_bert_config.json", &text), Ok(TransformerSettings::default()));
+    assert_eq!(read("new", "sentence_bert_config.json", &text), Ok(nothing));
     for (name, text, part) in [
         ("task", r#"{"transformer_task": "feature-extraction"}"#.to_owned(), "transformer_task"),
         ("chat", text.replace(r#"{"text""#, r#"{"message": {}, "text""#), "modality_config"),
@@ -324,7 +329,8 @@ fn settings_of_a_transformer_are_read_or_named() {
         assert!(error.contains(part) && error.contains("sentence_bert_config.json"), "{error}");
     }
     let none = directory("no_modules", &[("config.json", "{}")]);
-    assert_eq!(TransformerSettings::of_classifier(none).expect("settings"), settings);
+    let found = head().with_settings(none).expect("settings");
+    assert_eq!((found.max_tokens(), found.lower_case()), nothing);
 }
 
 /// `include_prompt` leaves the tokens of a prompt out of every pooling.

@@ -4,7 +4,7 @@
 //! earlier trainer has freed. There is no test harness, whose threads take memory too. The numbers are
 //! those of Linux.
 
-use simdformer::config::{Config, ConvFrontend, Dimensions, SpecialTokens, TiedWeights};
+use simdformer::config::{Config, Dimensions, SpecialTokens, TiedWeights};
 use simdformer::train::{
     DropoutRates, Example, SavedActivations, StepOptions, TrainLimits, Trainer,
 };
@@ -51,7 +51,7 @@ fn learn(keep: SavedActivations, bins: Option<usize>) {
     let shape = Dimensions { d_model: 256, heads: 8, layers: 2, ffn_dim: 1024, vocabulary: 8000 };
     let plain = Config::transformer(shape);
     let config = Config {
-        stem: bins.map(|bins| ConvFrontend { bins }),
+        bins,
         source_vocab: if bins.is_some() { 0 } else { plain.source_vocab },
         ties: TiedWeights {
             source_target: bins.is_none() && plain.ties.source_target,

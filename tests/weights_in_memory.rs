@@ -4,9 +4,9 @@
 use crate::random_model::{Dims, Random, decoding};
 use crate::tiny_marian::{MARIAN, floats, marian_tensors};
 use safetensors::SafeTensors;
-use simdformer::checkpoint::{Checkpoint, Dtype, ParamKind, TensorId, TensorRef};
+use simdformer::checkpoint::{Checkpoint, Dtype, ParamKind, TensorId};
 use simdformer::config::{
-    Biases, Config, Dimensions, EmbeddingNorm, Positions, Side, SpecialTokens, Stack, TiedWeights,
+    Biases, Config, Dimensions, NormPlacement, Positions, Side, SpecialTokens, Stack, TiedWeights,
 };
 use simdformer::kernels::Isa;
 use simdformer::{Error, Limits, Model, Session, StepRow, Storage};
@@ -134,12 +134,12 @@ fn everything() -> Config {
     let small = Dimensions { d_model: 12, heads: 3, layers: 2, ffn_dim: 20, vocabulary: 30 };
     let paper = Config::transformer(small);
     let stack = Stack {
-        embedding_norm: Some(EmbeddingNorm::AfterPositions),
+        embedding_norm: Some(NormPlacement::Post),
         final_norm: true,
         max_positions: Some(16),
         ..paper.encoder
     };
-    let before = Some(EmbeddingNorm::BeforePositions);
+    let before = Some(NormPlacement::Pre);
     Config {
         encoder: Stack { head_dim: Some(5), ..stack },
         decoder: Some(Stack {
@@ -179,7 +179,7 @@ fn plain_names_are_enough_for_every_architecture() {
     assert_eq!(names.len(), tensors.len(), "two roles have one name");
     let find = |name: &str| {
         let (_, shape, data) = tensors.iter().find(|(known, ..)| known == name)?;
-        Some(TensorRef { dtype: Dtype::F32, shape: shape.clone(), data })
+        Some((Dtype::F32, shape.clone(), &data[..]))
     };
     let checkpoint = Checkpoint::from_tensors(config.clone(), &find).expect("a checkpoint");
     assert_eq!(checkpoint.names().collect::<HashSet<_>>(), names);
@@ -215,7 +215,7 @@ fn borrowed_tensors_give_the_bits_of_the_file() {
             let find = |name: &str| {
                 let tensor = tensors.tensor(name).ok()?;
                 let dtype = Dtype::from_name(&tensor.dtype().to_string())?;
-                Some(TensorRef { dtype, shape: tensor.shape().to_vec(), data: tensor.data() })
+                Some((dtype, tensor.shape().to_vec(), tensor.data()))
             };
             let borrowed = Checkpoint::from_tensors(config.clone(), &find).expect("a checkpoint");
             assert!(borrowed.names().eq(opened.names()), "{name}");
@@ -226,20 +226,23 @@ fn borrowed_tensors_give_the_bits_of_the_file() {
     }
 }
 
+/// Changes a tensor, or returns false for none.
+type Change<'c> = &'c dyn Fn(&mut (Dtype, Vec<usize>, &[u8])) -> bool;
+
 #[test]
 fn borrowed_tensors_that_do_not_fit_are_errors() {
     let tensors = marian_tensors();
     let config = || Config::from_hugging_face(MARIAN).expect("a configuration");
     const SHARED: &str = "model.shared.weight";
-    let open = |name: &'static str, change: &dyn Fn(&mut TensorRef<'_>) -> bool| {
+    let open = |name: &'static str, change: Change<'_>| {
         let find = |wanted: &str| {
             let (_, shape, data) = tensors.get(wanted)?;
-            let mut tensor = TensorRef { dtype: Dtype::F32, shape: shape.clone(), data };
+            let mut tensor = (Dtype::F32, shape.clone(), &data[..]);
             (wanted != name || change(&mut tensor)).then_some(tensor)
         };
         Checkpoint::from_tensors(config(), &find).map(|_| ()).map_err(|error| error.to_string())
     };
-    let refused = |name, change: &dyn Fn(&mut TensorRef<'_>) -> bool, words: &str| {
+    let refused = |name, change: Change<'_>, words: &str| {
         let error = open(name, change).expect_err("an error");
         assert_eq!(error, words);
     };
@@ -253,7 +256,7 @@ fn borrowed_tensors_that_do_not_fit_are_errors() {
     refused(
         BIAS,
         &|tensor| {
-            tensor.data = &tensor.data[1..];
+            tensor.2 = &tensor.2[1..];
             true
         },
         "memory: model.encoder.layers.0.fc1.bias: expected 12 bytes for its shape and type, found 11",
@@ -261,7 +264,7 @@ fn borrowed_tensors_that_do_not_fit_are_errors() {
     refused(
         BIAS,
         &|tensor| {
-            tensor.dtype = Dtype::Bf16;
+            tensor.0 = Dtype::Bf16;
             true
         },
         "memory: model.encoder.layers.0.fc1.bias: expected 6 bytes for its shape and type, found 12",
@@ -269,7 +272,7 @@ fn borrowed_tensors_that_do_not_fit_are_errors() {
     refused(
         SHARED,
         &|tensor| {
-            tensor.shape = vec![4, 5];
+            tensor.1 = vec![4, 5];
             true
         },
         "model.shared.weight: expected shape [5, 4], found [4, 5]",
@@ -277,7 +280,7 @@ fn borrowed_tensors_that_do_not_fit_are_errors() {
     refused(
         SHARED,
         &|tensor| {
-            tensor.shape = vec![usize::MAX, 4];
+            tensor.1 = vec![usize::MAX, 4];
             true
         },
         &format!(
@@ -292,7 +295,7 @@ fn borrowed_tensors_that_do_not_fit_are_errors() {
             "model.decoder.layers.1.fc1.bias" => &more,
             _ => tensors.get(name)?,
         };
-        Some(TensorRef { dtype: Dtype::F32, shape: shape.clone(), data })
+        Some((Dtype::F32, shape.clone(), &data[..]))
     };
     let error = Checkpoint::from_tensors(config(), &find).expect_err("a layer more");
     assert!(matches!(error, Error::Corrupt { .. }), "{error}");

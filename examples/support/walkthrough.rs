@@ -46,7 +46,7 @@ impl Batch {
         model: &Model,
         asked: &Asked<'_>,
     ) -> Result<Self, Box<dyn Error>> {
-        if model.config().stem.is_some() {
+        if model.config().bins.is_some() {
             return Err("the encoder of this model reads features, not tokens".into());
         }
         if model.config().decoder.is_none() {

@@ -118,11 +118,11 @@ impl Data {
         let most = positions(Side::Encoder).min(positions(Side::Decoder)).min(LONGEST);
         let longest = arguments.longest.unwrap_or(most);
         let mut reading = Reading::of(config, words.as_ref(), longest);
-        if config.stem.is_some() {
+        if config.bins.is_some() {
             reading.source_length = arguments.longest.unwrap_or(positions(Side::Encoder));
         }
         let read = |file: &PathBuf| Corpus::read(file, &reading);
-        let heard = match (&arguments.features, config.stem) {
+        let heard = match (&arguments.features, config.bins) {
             (Some(file), Some(_)) => Some(frames::read(file, None)?),
             (None, None) => None,
             (Some(_), None) => return Err("--features needs a model that reads features".into()),

@@ -3,9 +3,9 @@
 use super::Checkpoint;
 use super::byte_source::Source;
 use super::names::{self, Location};
-use super::note::CheckpointNote;
 use crate::error::Error;
 use crate::network::TensorId;
+use crate::printable_text::sanitized;
 use std::collections::{BTreeMap, HashSet};
 
 impl Checkpoint<'_> {
@@ -49,8 +49,10 @@ impl Checkpoint<'_> {
         Ok(copies)
     }
 
-    /// What the checkpoint has that its model does not use, or uses in another way than the configuration says. Empty for
-    /// [packed](Self::is_packed) weights, whose notes were those of the checkpoint that was packed.
+    /// What the checkpoint has that its model does not use, or uses in another way than the configuration says, each a
+    /// sentence to print: matrices that the configuration ties and that differ, different copies of one matrix, tensors that
+    /// no part of the model is, tensors that the index of the shards does not list. Empty for [packed](Self::is_packed)
+    /// weights, whose notes were those of the checkpoint that was packed.
     ///
     /// ```
     /// use simdformer::checkpoint::Checkpoint;
@@ -61,26 +63,26 @@ impl Checkpoint<'_> {
     /// }
     /// # Ok::<(), simdformer::Error>(())
     /// ```
-    pub fn notes(&self) -> Vec<CheckpointNote> {
+    pub fn notes(&self) -> Vec<String> {
         if self.is_packed() {
             return Vec::new();
         }
-        let mut notes: Vec<CheckpointNote> = self
-            .untied()
-            .map(|[first, second]| CheckpointNote::NotTied { first, second })
-            .collect();
-        notes.extend(self.copies.iter().map(|[used, unused]| {
-            let (used, unused) = (used.clone(), unused.clone());
-            CheckpointNote::DifferentCopies { used, unused }
-        }));
-        let unused: Vec<String> = self.unused().into_iter().map(str::to_owned).collect();
-        if !unused.is_empty() {
-            notes.push(CheckpointNote::Unused { tensors: unused });
-        }
-        if !self.unlisted.is_empty() {
-            notes.push(CheckpointNote::NotInIndex { tensors: self.unlisted.clone() });
-        }
-        notes
+        let untied = self.untied().map(|[first, second]| {
+            format!(
+                "the configuration ties {first} and {second}, but their numbers or dtypes differ: each is used as it is"
+            )
+        });
+        let copies = self.copies.iter().map(|[used, unused]| {
+            format!(
+                "{used} and {unused} are two names of one matrix, but their numbers or dtypes differ: {used} is used"
+            )
+        });
+        let unused = first_names(&self.unused());
+        let unused = unused.map(|names| format!("tensors that no part of the model is: {names}"));
+        let unlisted: Vec<&str> = self.unlisted.iter().map(String::as_str).collect();
+        let unlisted = first_names(&unlisted)
+            .map(|names| format!("tensors that the index of the shards does not list: {names}"));
+        untied.chain(copies).chain(unused).chain(unlisted).collect()
     }
 
     /// The names of all tensors, sorted, without the parts that wrappers of PyTorch add: `_orig_mod` of `torch.compile`,
@@ -121,5 +123,17 @@ impl Checkpoint<'_> {
             *counts.entry(entry.dtype.to_string()).or_default() += 1;
         }
         counts.into_iter().collect()
+    }
+}
+
+/// The first names, and how many more there are; `None` if there is none.
+fn first_names(names: &[&str]) -> Option<String> {
+    const LISTED: usize = 5;
+    let listed: Vec<String> = names.iter().take(LISTED).map(|name| sanitized(name, 400)).collect();
+    let listed = listed.join(", ");
+    match names.len().saturating_sub(LISTED) {
+        0 if listed.is_empty() => None,
+        0 => Some(listed),
+        more => Some(format!("{listed} and {more} more")),
     }
 }

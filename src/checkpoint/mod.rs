@@ -25,14 +25,12 @@
 //! # Ok::<(), simdformer::Error>(())
 //! ```
 
-mod borrowed_tensor;
 mod byte_source;
 mod directory;
 mod faults;
 mod inventory;
 mod lazy_tensor;
 mod names;
-mod note;
 mod packed_directory;
 mod safetensors_file;
 pub(crate) mod save;
@@ -55,7 +53,6 @@ use crate::error::Error;
 use crate::network::visitor::{Tensor, each_tensor};
 pub use crate::network::{Attention, FeedForward, LayerPart, ParamKind, Projection, TensorId};
 use crate::printable_text::sanitized;
-pub use borrowed_tensor::TensorRef;
 use byte_source::Source;
 pub(crate) use byte_source::read_json;
 pub(crate) use directory::read_layer;
@@ -64,9 +61,8 @@ use faults::{nearest_names, no_such_tensor, wrong_dtype};
 use lazy_tensor::Accept;
 pub use lazy_tensor::TensorView;
 pub(crate) use names::Location;
-pub use note::CheckpointNote;
 pub(crate) use packed_directory::{HEADS, PackedFile, packed_name};
-use safetensors_file::Entry;
+use safetensors_file::{Entry, Stored};
 use shards::{Opened, Tensors};
 pub use simdformer_kernels::Dtype;
 use unsupported_formats::UnsupportedFormat;
@@ -228,7 +224,8 @@ impl<'c> Checkpoint<'c> {
     /// keep a reference to them.
     ///
     /// For each role, `find` is called with the names that `config` allows until it returns a tensor; `None` means
-    /// that there is no tensor of this name. `find` is also called for one layer more than the configuration has,
+    /// that there is no tensor of this name. A tensor is its dtype, its dimensions, rows first, and its numbers in row-major
+    /// order, little-endian as in a safetensors file, with any alignment. `find` is also called for one layer more than the configuration has,
     /// to detect a configuration with too few layers. Other tensors of the caller are not examined.
     ///
     /// # Errors
@@ -241,7 +238,7 @@ impl<'c> Checkpoint<'c> {
     /// ```
     /// use safetensors::SafeTensors;
     /// use simdformer::Model;
-    /// use simdformer::checkpoint::{Checkpoint, Dtype, TensorRef};
+    /// use simdformer::checkpoint::{Checkpoint, Dtype};
     /// use simdformer::config::Config;
     /// use simdformer::kernels::Isa;
     /// # if !std::path::Path::new("models/fr-en").exists() { return Ok(()) } // not in the published package
@@ -251,7 +248,7 @@ impl<'c> Checkpoint<'c> {
     /// let find = |name: &str| {
     ///     let tensor = tensors.tensor(name).ok()?;
     ///     let dtype = Dtype::from_name(&tensor.dtype().to_string())?;
-    ///     Some(TensorRef { dtype, shape: tensor.shape().to_vec(), data: tensor.data() })
+    ///     Some((dtype, tensor.shape().to_vec(), tensor.data()))
     /// };
     ///
     /// let config = Config::from_hugging_face(&std::fs::read_to_string("models/fr-en/config.json")?)?;
@@ -262,7 +259,7 @@ impl<'c> Checkpoint<'c> {
     /// ```
     pub fn from_tensors(
         config: Config,
-        find: &dyn Fn(&str) -> Option<TensorRef<'c>>,
+        find: impl Fn(&str) -> Option<(Dtype, Vec<usize>, &'c [u8])>,
     ) -> Result<Self, Error> {
         let config = validated(config)?;
         let (mut sources, mut tensors) = (Vec::new(), Tensors::new());
@@ -270,8 +267,10 @@ impl<'c> Checkpoint<'c> {
             if tensors.contains_key(name) {
                 return Ok(true);
             }
-            let Some(tensor) = find(name) else { return Ok(false) };
-            let (source, entry) = tensor.checked(name)?;
+            let Some((dtype, shape, data)) = find(name) else { return Ok(false) };
+            let source = Source::memory(Cow::Borrowed(data));
+            let dtype = Stored::of(&dtype.name().to_uppercase());
+            let entry = safetensors_file::whole(&source, name, dtype, shape)?;
             tensors.insert(name.to_owned(), (sources.len(), entry));
             sources.push(source);
             Ok(true)
@@ -348,7 +347,7 @@ impl<'c> Checkpoint<'c> {
         let decodes = checkpoint.config.decoder.is_some();
         checkpoint.config.ties = TiedWeights {
             source_target: decodes
-                && checkpoint.config.stem.is_none()
+                && checkpoint.config.bins.is_none()
                 && checkpoint.same(TensorId::SourceEmbedding, TensorId::TargetEmbedding)?,
             target_output: decodes
                 && checkpoint.same(TensorId::TargetEmbedding, TensorId::Output)?,

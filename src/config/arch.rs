@@ -2,210 +2,156 @@
 
 use simdformer_kernels::Activation;
 
-/// The library whose names and conventions a checkpoint follows.
-/// [`TensorId::names`](crate::checkpoint::TensorId::names) returns the names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Family {
+/// Declares [`Family`] with the `model_type` of each: first the families of published checkpoints, then the others.
+macro_rules! families {
+    (
+        $($(#[$doc:meta])* $family:ident = $name:literal,)*;
+        $($(#[$other_doc:meta])* $other:ident = $other_name:literal,)*
+    ) => {
+        /// The library whose names and conventions a checkpoint follows.
+        /// [`TensorId::names`](crate::checkpoint::TensorId::names) returns the names.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
+        pub enum Family {
+            $($(#[$doc])* $family,)*
+            $($(#[$other_doc])* $other,)*
+        }
+
+        impl Family {
+            /// The families of published checkpoints: all except [`Family::Plain`].
+            pub const ALL: [Self; [$($name),*].len()] = [$(Self::$family),*];
+
+            /// The `model_type` of `config.json`.
+            pub const fn model_type(self) -> &'static str {
+                match self {
+                    $(Self::$family => $name,)*
+                    $(Self::$other => $other_name,)*
+                }
+            }
+        }
+    };
+}
+
+families! {
     /// Hugging Face `marian` (OPUS-MT): post-norm, half-split positions.
-    Marian,
+    Marian = "marian",
     /// Hugging Face `bart`: post-norm, learned positions, a norm after the embeddings.
-    Bart,
+    Bart = "bart",
     /// Hugging Face `mbart`: pre-norm, otherwise as BART.
-    MBart,
+    MBart = "mbart",
     /// Hugging Face `m2m_100` (M2M100 and NLLB): pre-norm, half-split positions counted from an offset.
-    M2M100,
+    M2M100 = "m2m_100",
     /// Hugging Face `pegasus`: pre-norm, half-split positions.
-    Pegasus,
+    Pegasus = "pegasus",
     /// Hugging Face `blenderbot`: pre-norm, learned positions.
-    Blenderbot,
+    Blenderbot = "blenderbot",
     /// Hugging Face `blenderbot-small`: post-norm, learned positions; the decoder adds them after the norm of the
     /// embedding.
-    BlenderbotSmall,
+    BlenderbotSmall = "blenderbot-small",
     /// Hugging Face `mvp`: as BART.
-    Mvp,
+    Mvp = "mvp",
     /// Hugging Face `plbart`: as BART, for source code.
-    PlBart,
+    PlBart = "plbart",
     /// Hugging Face `fsmt` (WMT19 of fairseq): post-norm, half-split positions, two vocabularies.
-    Fsmt,
+    Fsmt = "fsmt",
     /// Hugging Face `seamless_m4t`, text to text: as M2M100.
-    SeamlessM4t,
+    SeamlessM4t = "seamless_m4t",
     /// Hugging Face `seamless_m4t_v2`, text to text.
-    SeamlessM4tV2,
+    SeamlessM4tV2 = "seamless_m4t_v2",
     /// Hugging Face `t5`: also version 1.1, FLAN-T5, MADLAD-400, ByT5. Relative positions, RMSNorm, no bias.
-    T5,
+    T5 = "t5",
     /// Hugging Face `mt5`.
-    Mt5,
+    Mt5 = "mt5",
     /// Hugging Face `umt5`: as mT5, with a table of relative positions in each layer.
-    Umt5,
+    Umt5 = "umt5",
     /// Hugging Face `whisper`: pre-norm, learned positions; the encoder reads audio features.
-    Whisper,
+    Whisper = "whisper",
     /// Hugging Face `bert`, encoder-only: also MiniLM, E5, BGE and GTE.
-    Bert,
+    Bert = "bert",
     /// Hugging Face `roberta`: BERT with positions counted from an offset.
-    Roberta,
+    Roberta = "roberta",
     /// Hugging Face `xlm-roberta`: as RoBERTa.
-    XlmRoberta,
+    XlmRoberta = "xlm-roberta",
     /// Hugging Face `camembert`: as RoBERTa.
-    Camembert,
+    Camembert = "camembert",
     /// Hugging Face `distilbert`: as BERT, without token types.
-    DistilBert,
+    DistilBert = "distilbert",
     /// Hugging Face `mpnet`: as RoBERTa, plus relative positions.
-    MpNet,
+    MpNet = "mpnet",
     /// `torch.nn.Transformer`, together with `src_embed`, `tgt_embed` and `generator`: pre- or post-norm, with a
     /// norm after the last layer in either case. This crate defines its `config.json`; see
     /// [`Config::from_hugging_face`](super::Config::from_hugging_face).
-    NnTransformer,
+    NnTransformer = "nn_transformer",
+    ;
     /// No library: the name of a tensor is the printed form of its [`TensorId`](crate::checkpoint::TensorId), for
     /// example `decoder.layers.0.cross_attention.query.weight`. The only family with a name for every part of a
     /// [`Config`](super::Config); that of [`Config::transformer`](super::Config::transformer).
-    Plain,
+    Plain = "plain",
 }
 
 impl Family {
-    /// The families of published checkpoints: all except [`Family::Plain`].
-    pub const ALL: [Self; 23] = [
-        Self::Marian,
-        Self::Bart,
-        Self::MBart,
-        Self::M2M100,
-        Self::Pegasus,
-        Self::Blenderbot,
-        Self::BlenderbotSmall,
-        Self::Mvp,
-        Self::PlBart,
-        Self::Fsmt,
-        Self::SeamlessM4t,
-        Self::SeamlessM4tV2,
-        Self::T5,
-        Self::Mt5,
-        Self::Umt5,
-        Self::Whisper,
-        Self::Bert,
-        Self::Roberta,
-        Self::XlmRoberta,
-        Self::Camembert,
-        Self::DistilBert,
-        Self::MpNet,
-        Self::NnTransformer,
-    ];
-
-    /// The `model_type` of `config.json`.
-    pub const fn model_type(self) -> &'static str {
-        match self {
-            Self::Marian => "marian",
-            Self::Bart => "bart",
-            Self::MBart => "mbart",
-            Self::M2M100 => "m2m_100",
-            Self::Pegasus => "pegasus",
-            Self::Blenderbot => "blenderbot",
-            Self::BlenderbotSmall => "blenderbot-small",
-            Self::Mvp => "mvp",
-            Self::PlBart => "plbart",
-            Self::Fsmt => "fsmt",
-            Self::SeamlessM4t => "seamless_m4t",
-            Self::SeamlessM4tV2 => "seamless_m4t_v2",
-            Self::T5 => "t5",
-            Self::Mt5 => "mt5",
-            Self::Umt5 => "umt5",
-            Self::Whisper => "whisper",
-            Self::Bert => "bert",
-            Self::Roberta => "roberta",
-            Self::XlmRoberta => "xlm-roberta",
-            Self::Camembert => "camembert",
-            Self::DistilBert => "distilbert",
-            Self::MpNet => "mpnet",
-            Self::NnTransformer => "nn_transformer",
-            Self::Plain => "plain",
-        }
-    }
-
     /// Whether a `config.json` of the family does not tell which matrices are tied.
     pub(crate) const fn ties_follow_from_tensors(self) -> bool {
         matches!(self, Self::T5 | Self::Mt5 | Self::Umt5)
     }
 
     /// The optional parts for which checkpoints of the family have names.
-    pub(crate) const fn named(self) -> Named {
-        const NONE: Named = Named {
-            decoder: true,
-            source_embedding: true,
-            stem: false,
-            embedding_norm: false,
-            final_norm: false,
-            positions: false,
-            token_types: false,
-            gate: false,
-            relative_bias: false,
-        };
-        const ENCODER: Named =
-            Named { decoder: false, embedding_norm: true, positions: true, ..NONE };
+    pub(crate) const fn named(self) -> &'static [Part] {
+        use Part::*;
         match self {
-            Self::Marian | Self::Fsmt => NONE,
+            Self::Marian | Self::Fsmt => &[Decoder, SourceEmbedding],
             Self::Bart
             | Self::MBart
             | Self::Blenderbot
             | Self::BlenderbotSmall
             | Self::Mvp
-            | Self::PlBart => {
-                Named { embedding_norm: true, final_norm: true, positions: true, ..NONE }
-            }
+            | Self::PlBart => &[Decoder, SourceEmbedding, Positions, EmbeddingNorm, FinalNorm],
             Self::M2M100
             | Self::Pegasus
             | Self::SeamlessM4t
             | Self::SeamlessM4tV2
-            | Self::NnTransformer => Named { final_norm: true, ..NONE },
+            | Self::NnTransformer => &[Decoder, SourceEmbedding, FinalNorm],
             Self::T5 | Self::Mt5 | Self::Umt5 => {
-                Named { final_norm: true, gate: true, relative_bias: true, ..NONE }
+                &[Decoder, SourceEmbedding, FinalNorm, Gate, RelativeBias]
             }
-            Self::Whisper => Named {
-                source_embedding: false,
-                stem: true,
-                final_norm: true,
-                positions: true,
-                ..NONE
-            },
+            Self::Whisper => &[Decoder, Features, Positions, FinalNorm],
             Self::Bert | Self::Roberta | Self::XlmRoberta | Self::Camembert => {
-                Named { token_types: true, ..ENCODER }
+                &[SourceEmbedding, Positions, EmbeddingNorm, TokenTypes]
             }
-            Self::DistilBert => ENCODER,
-            Self::MpNet => Named { relative_bias: true, ..ENCODER },
-            Self::Plain => Named {
-                decoder: true,
-                source_embedding: true,
-                stem: true,
-                embedding_norm: true,
-                final_norm: true,
-                positions: true,
-                token_types: true,
-                gate: true,
-                relative_bias: true,
-            },
+            Self::DistilBert => &[SourceEmbedding, Positions, EmbeddingNorm],
+            Self::MpNet => &[SourceEmbedding, Positions, EmbeddingNorm, RelativeBias],
+            Self::Plain => &[
+                Decoder,
+                SourceEmbedding,
+                Features,
+                Positions,
+                EmbeddingNorm,
+                FinalNorm,
+                TokenTypes,
+                Gate,
+                RelativeBias,
+            ],
         }
     }
 }
 
-/// Optional parts of a model, and whether the checkpoints of a family have names for them.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Named {
-    /// A decoder.
-    pub(crate) decoder: bool,
+/// An optional part of a model.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Part {
+    Decoder,
     /// A source embedding that is separate from the target embedding.
-    pub(crate) source_embedding: bool,
+    SourceEmbedding,
     /// Convolutions over features instead of the source embedding.
-    pub(crate) stem: bool,
-    /// A norm after the embeddings.
-    pub(crate) embedding_norm: bool,
-    /// A norm after the last layer.
-    pub(crate) final_norm: bool,
+    Features,
     /// A table of positions.
-    pub(crate) positions: bool,
-    /// A table of token types.
-    pub(crate) token_types: bool,
+    Positions,
+    EmbeddingNorm,
+    /// A norm after the last layer.
+    FinalNorm,
+    TokenTypes,
     /// The gate of a feed-forward block.
-    pub(crate) gate: bool,
-    /// A table of relative positions.
-    pub(crate) relative_bias: bool,
+    Gate,
+    RelativeBias,
 }
 
 /// One of the two halves of the model (figure 1 of Vaswani et al. 2017).
@@ -230,10 +176,10 @@ impl Side {
 /// One stack of layers. Its width is [`Config::d_model`](super::Config::d_model), the same for both stacks.
 ///
 /// ```
-/// use simdformer::config::{EmbeddingNorm, Stack};
+/// use simdformer::config::{NormPlacement, Stack};
 ///
 /// // Six layers with eight heads, and a norm after the sum of embedding and position, as in BART.
-/// let stack = Stack { embedding_norm: Some(EmbeddingNorm::AfterPositions), ..Stack::new(6, 8, 2048) };
+/// let stack = Stack { embedding_norm: Some(NormPlacement::Post), ..Stack::new(6, 8, 2048) };
 /// assert_eq!((stack.layers, stack.head_dim), (6, None));
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -246,8 +192,9 @@ pub struct Stack {
     pub head_dim: Option<usize>,
     /// Width of the hidden layer of the feed-forward block.
     pub ffn_dim: usize,
-    /// A norm of the embeddings, before or after the positions are added (BART, BERT).
-    pub embedding_norm: Option<EmbeddingNorm>,
+    /// A norm of the embeddings: `norm(embedding) + position` with [`NormPlacement::Pre`] (Blenderbot-small's decoder),
+    /// `norm(embedding + position)` with [`NormPlacement::Post`] (BART, BERT).
+    pub embedding_norm: Option<NormPlacement>,
     /// A norm after the last layer.
     pub final_norm: bool,
     /// Maximum length of a sequence with a position table; `None` if a formula gives the positions or there are
@@ -271,25 +218,6 @@ impl Stack {
             relative_bias: None,
         }
     }
-}
-
-/// The position of the embedding norm.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum EmbeddingNorm {
-    /// `norm(embedding) + position` (Blenderbot-small's decoder).
-    BeforePositions,
-    /// `norm(embedding + position)` (BART, BERT).
-    AfterPositions,
-}
-
-/// The input layers of an encoder that reads features instead of ids (Radford et al. 2022, section 2.2): two
-/// convolutions over frames, both of three frames with a zero frame before and after, with `d_model` outputs, a
-/// bias and GELU (by the error function). The second has stride 2, so there are half as many positions as
-/// frames, rounded up: [`Features::positions`](crate::Features::positions).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ConvFrontend {
-    /// Numbers per frame: 80 or 128 bins of a mel spectrogram in published models.
-    pub bins: usize,
 }
 
 /// A bias of attention scores for each head that depends only on `key - query`: row
@@ -369,19 +297,6 @@ pub enum NormPlacement {
     Pre,
     /// `norm(x + f(x))`, as in the paper.
     Post,
-}
-
-/// The activation that Hugging Face calls `name`; `None` for activations that no supported layer uses.
-///
-/// | name | activation |
-/// |---|---|
-/// | `linear` | [`Activation::Identity`] |
-/// | `relu` | [`Activation::Relu`] |
-/// | `gelu`, `gelu_python` | [`Activation::Gelu`], by the error function |
-/// | `gelu_new`, `gelu_pytorch_tanh`, `gelu_python_tanh` | [`Activation::GeluTanh`] |
-/// | `silu`, `swish` | [`Activation::Silu`] |
-pub fn activation_from_name(name: &str) -> Option<Activation> {
-    ACTIVATIONS.into_iter().find(|(known, _)| *known == name).map(|(_, activation)| activation)
 }
 
 /// The names of activations, the preferred name of each first.

@@ -3,7 +3,7 @@
 use super::faults::unknown_name;
 use super::keys::{Keys, after_pad};
 use super::{
-    Activation, Config, EmbeddingNorm, Family, Positions, RelativeBias, SpecialTokens, Stack,
+    Activation, Config, Family, NormPlacement, Positions, RelativeBias, SpecialTokens, Stack,
     TiedWeights,
 };
 use crate::error::Error;
@@ -82,7 +82,7 @@ pub(super) fn defaults(family: Family) -> Config {
         family,
         d_model: 768,
         encoder: Stack {
-            embedding_norm: Some(EmbeddingNorm::AfterPositions),
+            embedding_norm: Some(NormPlacement::Post),
             max_positions: Some(512 - offset),
             relative_bias: (family == Family::MpNet).then_some(relative),
             ..Stack::new(class.layers, 12, 3072)

@@ -4,8 +4,7 @@ use super::faults::not_encoder_decoder;
 use super::json::Fields;
 use super::keys::{Keys, TORCH_EPS, after_pad, scale};
 use super::{
-    Activation, Config, EmbeddingNorm, Family, NormPlacement, Positions, SpecialTokens, Stack,
-    TiedWeights,
+    Activation, Config, Family, NormPlacement, Positions, SpecialTokens, Stack, TiedWeights,
 };
 use crate::error::Error;
 
@@ -27,7 +26,7 @@ struct Class {
     forced_eos: &'static [u32],
     norm: NormPlacement,
     /// Of encoder and decoder.
-    embedding_norm: [Option<EmbeddingNorm>; 2],
+    embedding_norm: [Option<NormPlacement>; 2],
     final_norm: bool,
     positions: Written,
     max_positions: usize,
@@ -59,7 +58,7 @@ const BART: Class = Class {
     decoder_start: Some(2),
     forced_eos: &[2],
     norm: NormPlacement::Post,
-    embedding_norm: [Some(EmbeddingNorm::AfterPositions); 2],
+    embedding_norm: [Some(NormPlacement::Post); 2],
     final_norm: false,
     positions: Written::Learned(2),
     max_positions: 1024,
@@ -130,7 +129,7 @@ const BLENDERBOT_SMALL: Class = Class {
     pad: 0,
     bos: Some(1),
     decoder_start: Some(1),
-    embedding_norm: [Some(EmbeddingNorm::AfterPositions), Some(EmbeddingNorm::BeforePositions)],
+    embedding_norm: [Some(NormPlacement::Post), Some(NormPlacement::Pre)],
     positions: Written::Learned(0),
     max_positions: 512,
     ..BART

@@ -2,13 +2,12 @@
 //! because `save_pretrained` of older versions omits values that equal the default. The defaults used are
 //! recorded.
 
+use super::arch::Part;
 use super::faults::{MODEL_TYPE, missing_key, not_in_family, unknown_name};
 use super::json::{Fields, short};
 use super::keys::Keys;
 use super::unsupported::reason;
-use super::{
-    Config, Defaulted, Family, Transcription, encoder_only, fairseq, plain, t5, torch, whisper,
-};
+use super::{Config, Family, Transcription, encoder_only, fairseq, plain, t5, torch, whisper};
 use crate::error::Error;
 use crate::search::{Setting, Settings};
 use serde_json::Value;
@@ -135,7 +134,7 @@ impl Config {
             ("this width", self.d_model == read.d_model),
             ("this encoder", self.encoder == read.encoder),
             ("this decoder", self.decoder == read.decoder),
-            ("these convolutions", self.stem == read.stem),
+            ("these convolutions", self.bins == read.bins),
             ("this source vocabulary", self.source_vocab == read.source_vocab),
             ("this target vocabulary", self.target_vocab == read.target_vocab),
             ("norms at these places", self.norm == read.norm),
@@ -166,7 +165,7 @@ impl Config {
             Family::NnTransformer => torch::defaults(),
             Family::Whisper => whisper::defaults(),
             Family::T5 | Family::Mt5 | Family::Umt5 => t5::defaults(family),
-            family if family.named().decoder => fairseq::defaults(family),
+            family if family.named().contains(&Part::Decoder) => fairseq::defaults(family),
             family => encoder_only::defaults(family),
         }
     }
@@ -178,7 +177,7 @@ impl Config {
             Family::NnTransformer => torch::keys(keys, self),
             Family::Whisper => whisper::keys(keys, self),
             Family::T5 | Family::Mt5 | Family::Umt5 => t5::keys(keys, self),
-            family if family.named().decoder => fairseq::keys(keys, self),
+            family if family.named().contains(&Part::Decoder) => fairseq::keys(keys, self),
             _ => encoder_only::keys(keys, self),
         }
     }
@@ -222,7 +221,7 @@ impl Config {
         tokens.forced_eos = fields.ids("forced_eos_token_id", &[])?;
         // Values that this file sets, or clears by omission, are no longer defaults.
         let forced = ["forced_bos_token_id", "forced_eos_token_id"];
-        next.defaults.retain(|d| fields.get(d.key).is_none() && !forced.contains(&d.key));
+        next.defaults.retain(|(key, _)| fields.get(key).is_none() && !forced.contains(key));
         next.set_generation(&fields)?;
         next.transcription.keep_forced(&fields, &self.transcription);
         next.validate()?;
@@ -235,10 +234,10 @@ impl Config {
         const TOP_K: &str = "top_k";
         self.read_settings(fields)?;
         // The only setting with an effect if it is missing.
-        self.defaults.retain(|d| d.key != TOP_K);
+        self.defaults.retain(|&(key, _)| key != TOP_K);
         if self.settings.do_sample && fields.get(TOP_K).is_none() {
             let value = self.settings.sample.top_k.unwrap_or(0).to_string();
-            self.defaults.push(Defaulted { key: TOP_K, value });
+            self.defaults.push((TOP_K, value));
         }
         Ok(())
     }

@@ -5,7 +5,6 @@
 
 use super::arch::ACTIVATIONS;
 use super::arch::SpecialTokens;
-use super::defaults::Defaulted;
 use super::faults::{IS_ENCODER_DECODER, missing_key, not_encoder_decoder, unknown_activation};
 use super::json::{Fields, wrong};
 use crate::error::Error;
@@ -21,7 +20,7 @@ pub(super) struct Keys<'f> {
     /// The file to read; `None` in a pass that writes.
     fields: Option<&'f Fields>,
     /// The keys that the file lacks.
-    pub(super) absent: Vec<Defaulted>,
+    pub(super) absent: Vec<(&'static str, String)>,
     /// The keys that were written.
     pub(super) written: Map<String, Value>,
 }
@@ -33,7 +32,7 @@ pub(super) trait Setting: Clone + PartialEq {
 
     fn write(&self) -> Value;
 
-    /// The value of a missing key for [`Defaulted`]; `None` if a missing key means that there is no value.
+    /// The value of a missing key for [`Config::defaults`](super::Config::defaults); `None` if a missing key means that there is no value.
     fn shown(&self) -> Option<String>;
 }
 
@@ -57,7 +56,7 @@ impl<'f> Keys<'f> {
             return Ok(());
         };
         if fields.get(key).is_none() {
-            self.absent.extend(value.shown().map(|value| Defaulted { key, value }));
+            self.absent.extend(value.shown().map(|value| (key, value)));
         }
         *value = value.read(fields, key)?;
         Ok(())

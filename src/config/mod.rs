@@ -10,7 +10,6 @@
 //! [`Config::transformer`]. [`Config::validate`] checks it.
 
 mod arch;
-mod defaults;
 mod encoder_only;
 mod fairseq;
 mod faults;
@@ -29,10 +28,9 @@ mod whisper;
 
 pub use crate::search::{EarlyStopping, Settings};
 pub use arch::{
-    Biases, ConvFrontend, Dimensions, EmbeddingNorm, Family, NormKind, NormPlacement, Positions,
-    RelativeBias, Side, SpecialTokens, Stack, TiedWeights, activation_from_name,
+    Biases, Dimensions, Family, NormKind, NormPlacement, Positions, RelativeBias, Side,
+    SpecialTokens, Stack, TiedWeights,
 };
-pub use defaults::Defaulted;
 pub(crate) use faults::MODEL_TYPE;
 #[cfg(feature = "train")]
 pub(crate) use json::first_size;
@@ -41,6 +39,7 @@ pub use simdformer_kernels::Activation;
 pub use transcription::Transcription;
 
 use crate::error::Error;
+use arch::Part;
 use faults::{ids_inside, not_in_family};
 
 /// Maximum `d_model`, feed-forward width or position count. Published models stay below a hundredth of it;
@@ -99,8 +98,12 @@ pub struct Config {
     pub encoder: Stack,
     /// The decoder's layers; `None` in an encoder-only model (BERT).
     pub decoder: Option<Stack>,
-    /// The convolutions of an encoder that reads features (Whisper); `None` if it reads ids.
-    pub stem: Option<ConvFrontend>,
+    /// Numbers per frame of an encoder that reads features (Whisper: 80 or 128 bins of a mel spectrogram); `None` if it
+    /// reads ids. Its input layers (Radford et al. 2022, section 2.2) are two convolutions over frames, both of three frames
+    /// with a zero frame before and after, with `d_model` outputs, a bias and GELU (by the error function). The second has
+    /// stride 2, so there are half as many positions as frames, rounded up:
+    /// [`Features::positions`](crate::Features::positions).
+    pub bins: Option<usize>,
     /// Source ids are below this number; 0 if the encoder reads features.
     pub source_vocab: usize,
     /// Target ids are below this number, which is also the number of logits. Without a decoder it is the source
@@ -141,9 +144,11 @@ pub struct Config {
     pub transcription: Transcription,
     /// Keys of `generation_config.json` with a value that would change the results and that this crate does not support.
     pub unsupported: Vec<String>,
-    /// Settings that the files do not contain, with the values used; empty for a configuration from code.
-    /// Informational only.
-    pub defaults: Vec<Defaulted>,
+    /// The keys that the files do not contain, each with the value used, as JSON but a string without quotes: the default of
+    /// transformers' configuration class. Older versions of `save_pretrained` omit values that equal the default, so a
+    /// missing key is not an error. But a hand-written file may lack one by accident, and 16 heads instead of a model's 4
+    /// generate fluent but wrong text, so a program should print them. Empty for a configuration from code.
+    pub defaults: Vec<(&'static str, String)>,
 }
 
 impl Config {
@@ -203,9 +208,9 @@ impl Config {
     /// the vocabulary. [`Unsupported`](Error::Unsupported): a part for which the family has no tensor.
     pub fn validate(&self) -> Result<(), Error> {
         dimension("d_model", self.d_model, MAX_DIMENSION)?;
-        match self.stem {
+        match self.bins {
             None => dimension("source vocabulary", self.source_vocab, MAX_VOCABULARY)?,
-            Some(ConvFrontend { bins }) => {
+            Some(bins) => {
                 dimension("bins of a frame", bins, MAX_DIMENSION)?;
                 at_most("source vocabulary of an encoder of features", self.source_vocab, 0)?;
                 at_most("token types of an encoder of features", self.token_types, 0)?;
@@ -305,53 +310,46 @@ impl Config {
 
     /// Checks the optional parts: a checkpoint of the family must have tensor names for them.
     fn validate_parts(&self) -> Result<(), Error> {
-        let (family, named) = (self.family, self.family.named());
         let has = |side, part: fn(&Stack) -> bool| self.stack(side).is_some_and(part);
+        let norms_embedding = |stack: &Stack| stack.embedding_norm.is_some();
+        let norms_last = |stack: &Stack| stack.final_norm;
+        let is_relative = |stack: &Stack| stack.relative_bias.is_some();
+        let (encoder, decoder) = (Side::Encoder, Side::Decoder);
+        let own_source = self.bins.is_none() && !self.ties.source_target;
+        let learned = matches!(self.positions, Positions::Learned { .. });
+        let relative = has(encoder, is_relative) || has(decoder, is_relative);
         let wanted = [
-            ("a decoder", self.decoder.is_some(), named.decoder),
-            (
-                "an embedding of the source alone",
-                self.stem.is_none() && !self.ties.source_target,
-                named.source_embedding,
-            ),
-            ("an encoder that reads features", self.stem.is_some(), named.stem),
-            (
-                "learned positions",
-                matches!(self.positions, Positions::Learned { .. }),
-                named.positions,
-            ),
+            ("a decoder", Part::Decoder, self.decoder.is_some()),
+            ("an embedding of the source alone", Part::SourceEmbedding, own_source),
+            ("an encoder that reads features", Part::Features, self.bins.is_some()),
+            ("learned positions", Part::Positions, learned),
             (
                 "a norm after the embeddings of the encoder",
-                has(Side::Encoder, |stack| stack.embedding_norm.is_some()),
-                named.embedding_norm,
+                Part::EmbeddingNorm,
+                has(encoder, norms_embedding),
             ),
             (
                 "a norm after the embeddings of the decoder",
-                has(Side::Decoder, |stack| stack.embedding_norm.is_some()),
-                named.embedding_norm,
+                Part::EmbeddingNorm,
+                has(decoder, norms_embedding),
             ),
             (
                 "a norm after the last layer of the encoder",
-                has(Side::Encoder, |stack| stack.final_norm),
-                named.final_norm,
+                Part::FinalNorm,
+                has(encoder, norms_last),
             ),
             (
                 "a norm after the last layer of the decoder",
-                has(Side::Decoder, |stack| stack.final_norm),
-                named.final_norm,
+                Part::FinalNorm,
+                has(decoder, norms_last),
             ),
-            ("token types", self.token_types > 0, named.token_types),
-            ("a gate in the feed-forward block", self.gated, named.gate),
-            (
-                "a relative position bias",
-                [Side::Encoder, Side::Decoder]
-                    .into_iter()
-                    .any(|side| has(side, |stack| stack.relative_bias.is_some())),
-                named.relative_bias,
-            ),
+            ("token types", Part::TokenTypes, self.token_types > 0),
+            ("a gate in the feed-forward block", Part::Gate, self.gated),
+            ("a relative position bias", Part::RelativeBias, relative),
         ];
-        match wanted.into_iter().find(|&(_, wanted, named)| wanted && !named) {
-            Some((part, ..)) => Err(not_in_family(family, part)),
+        let named = self.family.named();
+        match wanted.into_iter().find(|(_, part, wanted)| *wanted && !named.contains(part)) {
+            Some((part, ..)) => Err(not_in_family(self.family, part)),
             None => Ok(()),
         }
     }

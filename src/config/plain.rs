@@ -3,10 +3,7 @@
 
 use super::faults::{unknown_name, unknown_positions};
 use super::keys::Keys;
-use super::{
-    Activation, Config, ConvFrontend, EmbeddingNorm, NormKind, NormPlacement, Positions,
-    RelativeBias, Stack,
-};
+use super::{Activation, Config, NormKind, NormPlacement, Positions, RelativeBias, Stack};
 use crate::error::Error;
 use std::collections::BTreeMap;
 
@@ -45,9 +42,7 @@ pub(super) fn keys(keys: &mut Keys<'_>, config: &mut Config) -> Result<(), Error
     if let Some(decoder) = &mut config.decoder {
         stack(keys, &DECODER, decoder)?;
     }
-    let mut bins = config.stem.map(|ConvFrontend { bins }| bins);
-    keys.field("num_mel_bins", &mut bins)?;
-    config.stem = bins.map(|bins| ConvFrontend { bins });
+    keys.field("num_mel_bins", &mut config.bins)?;
     let places = [("pre", NormPlacement::Pre), ("post", NormPlacement::Post)];
     keys.choice("norm", &mut config.norm, &places, unknown_name("norm", "\"pre\" or \"post\""))?;
     let kinds = [
@@ -149,8 +144,8 @@ fn stack(keys: &mut Keys<'_>, names: &StackKeys, stack: &mut Stack) -> Result<()
     keys.required(ffn_dim, &mut stack.ffn_dim)?;
     let norms = [
         ("none", None),
-        ("before_positions", Some(EmbeddingNorm::BeforePositions)),
-        ("after_positions", Some(EmbeddingNorm::AfterPositions)),
+        ("before_positions", Some(NormPlacement::Pre)),
+        ("after_positions", Some(NormPlacement::Post)),
     ];
     let unknown =
         unknown_name(embedding_norm, "\"none\", \"before_positions\" or \"after_positions\"");

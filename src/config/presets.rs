@@ -32,7 +32,7 @@ impl Config {
             d_model,
             encoder: stack,
             decoder: Some(stack),
-            stem: None,
+            bins: None,
             source_vocab: vocabulary,
             target_vocab: vocabulary,
             norm: NormPlacement::Post,

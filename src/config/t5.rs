@@ -5,7 +5,7 @@ use super::faults::{missing_key, unknown_activation};
 use super::keys::Keys;
 use super::{
     Activation, Biases, Config, Family, NormKind, NormPlacement, Positions, RelativeBias,
-    SpecialTokens, Stack, TiedWeights, activation_from_name,
+    SpecialTokens, Stack, TiedWeights,
 };
 use crate::error::Error;
 
@@ -109,9 +109,10 @@ fn feed_forward_from_name(text: &str) -> Result<(Activation, bool), Error> {
         Some(name) => (name, true),
         None => (text, false),
     };
-    let activation = activation_from_name(name);
-    let unknown = || unknown_activation("feed_forward_proj")(text);
-    Ok((activation.ok_or_else(unknown)?, gated))
+    match ACTIVATIONS.into_iter().find(|(known, _)| *known == name) {
+        Some((_, activation)) => Ok((activation, gated)),
+        None => Err(unknown_activation("feed_forward_proj")(text)),
+    }
 }
 
 fn feed_forward_name(&(activation, gated): &(Activation, bool)) -> String {

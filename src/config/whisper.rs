@@ -4,8 +4,8 @@ use super::faults::not_encoder_decoder;
 use super::json::Fields;
 use super::keys::Keys;
 use super::{
-    Activation, Biases, Config, ConvFrontend, Defaulted, Dimensions, Family, NormPlacement,
-    Positions, SpecialTokens, Stack, TiedWeights,
+    Activation, Biases, Config, Dimensions, Family, NormPlacement, Positions, SpecialTokens, Stack,
+    TiedWeights,
 };
 use crate::error::Error;
 
@@ -21,7 +21,7 @@ pub(super) fn defaults() -> Config {
         family: Family::Whisper,
         encoder: stack(1500),
         decoder: Some(stack(448)),
-        stem: Some(ConvFrontend { bins: 80 }),
+        bins: Some(80),
         source_vocab: 0,
         norm: NormPlacement::Pre,
         biases: Biases { key: false, ..Biases::ALL },
@@ -64,8 +64,8 @@ pub(super) fn keys(keys: &mut Keys<'_>, config: &mut Config) -> Result<(), Error
         keys.field(heads, &mut stack.heads)?;
         keys.field(ffn_dim, &mut stack.ffn_dim)?;
     }
-    if let Some(stem) = &mut config.stem {
-        keys.field("num_mel_bins", &mut stem.bins)?;
+    if let Some(bins) = &mut config.bins {
+        keys.field("num_mel_bins", bins)?;
     }
     keys.field("vocab_size", &mut config.target_vocab)?;
     keys.activation("activation_function", &mut config.activation)?;
@@ -88,5 +88,5 @@ pub(super) fn class_generation(fields: &Fields, config: &mut Config) {
     let inside = DEFAULT.into_iter().filter(|&id| (id as usize) < config.target_vocab);
     config.settings.options.begin_suppress = inside.collect();
     let value = format!("{:?}", config.settings.options.begin_suppress);
-    config.defaults.push(Defaulted { key: KEY, value });
+    config.defaults.push((KEY, value));
 }

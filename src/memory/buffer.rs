@@ -19,11 +19,11 @@ pub(crate) enum Buffer<'a> {
     /// The caller's buffer.
     Borrowed(&'a mut [f32]),
     /// Memory that is only read: from byte `start` on.
-    Shared { memory: SharedMemory, start: usize, floats: usize },
+    Shared { memory: SharedBytes, start: usize, floats: usize },
 }
 
 /// Bytes that several owners share.
-pub(crate) type SharedMemory = Arc<dyn AsRef<[u8]> + Send + Sync + RefUnwindSafe>;
+pub type SharedBytes = Arc<dyn AsRef<[u8]> + Send + Sync + RefUnwindSafe>;
 
 impl<'a> Buffer<'a> {
     /// `floats` zeros that start on a cache line.
@@ -52,7 +52,7 @@ impl<'a> Buffer<'a> {
 
     /// The `floats` floats from byte `start` of `memory` on. `None` if they do not start on a cache line, or if there are
     /// not as many.
-    pub(crate) fn shared(memory: SharedMemory, start: usize, floats: usize) -> Option<Self> {
+    pub(crate) fn shared(memory: SharedBytes, start: usize, floats: usize) -> Option<Self> {
         let line = CACHE_LINE_F32 * size_of::<f32>();
         let found = shared_floats(&memory, start, floats);
         let usable = found.len() == floats && found.as_ptr().align_offset(line) == 0;
@@ -101,7 +101,7 @@ impl<'a> Buffer<'a> {
 
 /// The floats in `memory` from byte `start` on. Its owner is safe code that may return other bytes at each call, so each
 /// call is checked.
-fn shared_floats(memory: &SharedMemory, start: usize, floats: usize) -> &[f32] {
+fn shared_floats(memory: &SharedBytes, start: usize, floats: usize) -> &[f32] {
     let range = floats.checked_mul(size_of::<f32>()).and_then(|bytes| start.checked_add(bytes));
     let bytes = range.and_then(|end| (**memory).as_ref().get(start..end));
     bytes.and_then(|bytes| bytemuck::try_cast_slice(bytes).ok()).unwrap_or(&[])
@@ -145,7 +145,7 @@ mod tests {
     fn shared_memory_is_copied_before_it_is_written() {
         let bytes: Vec<u8> = (0..8 * 64).map(|byte| byte as u8 & 15).collect();
         let start = bytes.as_ptr().align_offset(64);
-        let memory: SharedMemory = Arc::new(bytes);
+        let memory: SharedBytes = Arc::new(bytes);
         let mut buffer = Buffer::shared(memory.clone(), start, 32).expect("aligned");
         assert!(buffer.is_shared() && buffer.floats_mut().is_empty());
         let before = buffer.floats().to_vec();

@@ -4,4 +4,5 @@ mod arena;
 mod buffer;
 
 pub(crate) use arena::{ByteTable, MemoryError, Planner, Span, Splitter, arena};
-pub(crate) use buffer::{Buffer, SharedMemory, bytes, bytes_mut, zeros};
+pub use buffer::SharedBytes;
+pub(crate) use buffer::{Buffer, bytes, bytes_mut, zeros};

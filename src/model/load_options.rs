@@ -2,13 +2,12 @@
 
 use super::weight_dtypes::WeightDtypes;
 use crate::error::Error;
+use crate::memory::SharedBytes;
 use core::fmt;
 use core::ops::ControlFlow;
-use core::panic::RefUnwindSafe;
 use simdformer_kernels::{ISA_VARIABLE, Isa};
 use std::fs::File;
 use std::io;
-use std::sync::Arc;
 
 /// How a model is loaded: the options of [`Model::open_with`](crate::Model::open_with),
 /// [`Model::load`](crate::Model::load), [`Model::from_fn_with`](crate::Model::from_fn_with) and
@@ -42,9 +41,10 @@ pub struct LoadOptions<'c> {
     pub dtypes: WeightDtypes,
     /// Called after every few rows; see [`LoadOptions::on_progress`].
     pub on_progress: Option<Box<OnLoading<'c>>>,
-    /// For packed weights: maps a file, so that its weights are used in place and all processes share one copy.
+    /// For packed weights: maps a file, so that its weights are used in place and all processes share one copy. A map that
+    /// others may change must not reach safe code as a slice; the model alone reads these bytes.
     /// `simdformer_text::packed::load` does this. `None` reads a copy of the file and verifies it.
-    pub map_packed: Option<MapFile>,
+    pub map_packed: Option<fn(&File) -> io::Result<SharedBytes>>,
     /// For packed weights that are mapped: whether to verify the checksum of all weights and that they are finite, which
     /// reads the whole file. Without it the header and all lengths are verified, and the weights are read when they are
     /// used; a damaged weight then gives wrong results, but no undefined behavior. Weights that are copied are always
@@ -52,15 +52,8 @@ pub struct LoadOptions<'c> {
     pub verify_packed: bool,
 }
 
-/// Bytes that several owners share and that stay the same as long as one of them exists: a map of a file, a vector.
-pub type SharedBytes = Arc<dyn AsRef<[u8]> + Send + Sync + RefUnwindSafe>;
-
-/// Maps the content of a file into memory. The caller of the [`SharedBytes`] is the model only; a map that others may
-/// change must not reach safe code as a slice.
-pub type MapFile = fn(&File) -> io::Result<SharedBytes>;
-
 /// The progress callback of [`LoadOptions`]; `Break(())` ends the load.
-pub type OnLoading<'c> = dyn FnMut(Loading<'_>) -> ControlFlow<()> + 'c;
+type OnLoading<'c> = dyn FnMut(Loading<'_>) -> ControlFlow<()> + 'c;
 
 impl<'c> LoadOptions<'c> {
     /// Calls `callback` after every few rows. It returns nothing, or a [`ControlFlow`]: `Break(())` ends the load with

@@ -27,14 +27,14 @@ mod weight_dtypes;
 pub(crate) mod weights;
 
 pub use fingerprint::{BITS_VERSION, Fingerprint};
-pub use load_options::{IntoControlFlow, LoadOptions, Loading, MapFile, OnLoading, SharedBytes};
+pub use load_options::{IntoControlFlow, LoadOptions, Loading};
 pub use memory_requirements::Requirements;
 pub use weight_dtypes::{WeightDtype, WeightDtypes};
 pub use weights::{Parameter, Storage};
 
 use crate::checkpoint::save::save;
-use crate::checkpoint::{Checkpoint, CheckpointNote, LayerPart, ParamKind, TensorId};
-use crate::config::{Config, Defaulted, Side};
+use crate::checkpoint::{Checkpoint, LayerPart, ParamKind, TensorId};
+use crate::config::{Config, Side};
 use crate::error::Error;
 use blocks::ExecContext;
 use core::fmt;
@@ -62,7 +62,7 @@ pub struct Model {
     network: Network,
     /// The fingerprint of the weights: computed by the first call of [`Model::fingerprint`], or read from a file.
     digest: Mutex<Option<Fingerprint>>,
-    notes: Vec<CheckpointNote>,
+    notes: Vec<String>,
 }
 
 impl Model {
@@ -316,17 +316,17 @@ impl Model {
     ///     r#"{"model_type": "marian", "vocab_size": 60, "pad_token_id": 59, "decoder_start_token_id": 59}"#,
     /// )?;
     /// let first = &config.defaults[0]; // `model.defaults()` after loading
-    /// assert_eq!(first.to_string(), "encoder_layers = 12");
+    /// assert_eq!(*first, ("encoder_layers", "12".to_owned()));
     /// # Ok::<(), simdformer::Error>(())
     /// ```
-    pub fn defaults(&self) -> &[Defaulted] {
+    pub fn defaults(&self) -> &[(&'static str, String)] {
         &self.config.defaults
     }
 
     /// What the checkpoint has that this model does not use, or uses in another way than the configuration says: the
     /// [notes](Checkpoint::notes) of the checkpoint. A program should print them. Empty for packed weights and for
     /// weights from code.
-    pub fn notes(&self) -> &[CheckpointNote] {
+    pub fn notes(&self) -> &[String] {
         &self.notes
     }
 

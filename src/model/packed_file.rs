@@ -14,14 +14,14 @@
 //! operating system. The verification takes less time than the copy.
 
 use super::Model;
-use super::load_options::{LoadOptions, Reason, SharedBytes};
+use super::load_options::{LoadOptions, Reason};
 use super::packed_header::{Described, FileName, Header, damaged, describe, open_file};
 use super::weights::{FiniteCheck, NotFinite, Parameter, Weights};
 use crate::atomic_file;
 use crate::checkpoint::packed_name;
 use crate::config::Config;
 use crate::error::Error;
-use crate::memory::{bytes, bytes_mut};
+use crate::memory::{SharedBytes, bytes, bytes_mut};
 use simdformer_kernels::Isa;
 use std::io::{self, Read, Write};
 use std::path::Path;

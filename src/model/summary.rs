@@ -3,7 +3,7 @@
 use super::memory_requirements::trained;
 use super::{Model, Storage};
 use crate::checkpoint::{Attention, LayerPart, TensorId};
-use crate::config::{ConvFrontend, NormPlacement, Side};
+use crate::config::{NormPlacement, Side};
 use crate::memory::ByteTable;
 use core::fmt;
 
@@ -66,10 +66,8 @@ impl fmt::Display for Model {
                 config.head_dim(side),
                 stack.ffn_dim,
             )?;
-            match config.stem.filter(|_| side == Side::Encoder) {
-                Some(ConvFrontend { bins }) => {
-                    writeln!(f, "frames of {bins} through two convolutions")?
-                }
+            match config.bins.filter(|_| side == Side::Encoder) {
+                Some(bins) => writeln!(f, "frames of {bins} through two convolutions")?,
                 None => writeln!(f, "vocabulary {}", config.vocab(side))?,
             }
         }

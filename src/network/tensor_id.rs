@@ -70,7 +70,7 @@ pub enum LayerPart {
 /// families.
 ///
 /// ```
-/// use simdformer::checkpoint::{ParamKind, Attention, LayerPart, Projection, TensorId};
+/// use simdformer::checkpoint::{Attention, LayerPart, ParamKind, Projection, TensorId};
 /// use simdformer::config::{Config, Side};
 ///
 /// let part = LayerPart::Attention(Attention::Cross, Projection::Query, ParamKind::Weight);
@@ -121,7 +121,7 @@ impl TensorId {
     pub fn shape(self, config: &Config) -> Option<Vec<usize>> {
         let d = config.d_model;
         match self {
-            Self::SourceEmbedding => config.stem.is_none().then(|| vec![config.source_vocab, d]),
+            Self::SourceEmbedding => config.bins.is_none().then(|| vec![config.source_vocab, d]),
             Self::TargetEmbedding | Self::Output => {
                 config.decoder.map(|_| vec![config.target_vocab, d])
             }
@@ -139,7 +139,7 @@ impl TensorId {
                 Some(vec![bias.buckets, stack.heads])
             }
             Self::Convolution(index, affine) => {
-                let inputs = [config.stem?.bins, d].get(index).copied()?;
+                let inputs = [config.bins?, d].get(index).copied()?;
                 Some(match affine {
                     ParamKind::Weight => vec![d, inputs, 3],
                     ParamKind::Bias => vec![d],

@@ -132,13 +132,13 @@ impl Session<'_> {
     /// frame is incomplete, it has no frame or more than planned, a number is not finite, or the encoder reads ids.
     ///
     /// ```
-    /// use simdformer::config::{Config, Dimensions, ConvFrontend, TiedWeights};
+    /// use simdformer::config::{Config, Dimensions, TiedWeights};
     /// use simdformer::{Features, Limits, Model, SourceId, Session};
     ///
     /// // An encoder of features, with zero weights.
     /// let small = Dimensions { d_model: 16, heads: 2, layers: 1, ffn_dim: 24, vocabulary: 30 };
     /// let config = Config {
-    ///     stem: Some(ConvFrontend { bins: 5 }),
+    ///     bins: Some(5),
     ///     source_vocab: 0,
     ///     ties: TiedWeights { source_target: false, target_output: true },
     ///     ..Config::transformer(small)

@@ -194,7 +194,7 @@ impl Plan {
             decoder_attention,
             decodes,
             source_vocabulary: config.source_vocab,
-            bins: config.stem.map(|stem| stem.bins),
+            bins: config.bins,
             pass,
             caches,
             search,

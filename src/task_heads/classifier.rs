@@ -1,6 +1,7 @@
 //! Scores of a text or a pair of texts: the head of `...ForSequenceClassification`, as in cross-encoders.
 
 use super::dense::{Dense, OutputActivation, ShapedTensor, wrong_hidden, wrong_width};
+use super::transformer_settings::TransformerSettings;
 use crate::atomic_file;
 use crate::checkpoint::save::header;
 use crate::checkpoint::{Checkpoint, HEADS};
@@ -29,6 +30,7 @@ use std::path::Path;
 pub struct Classifier {
     first: Dense,
     second: Dense,
+    transformer: TransformerSettings,
 }
 
 impl Classifier {
@@ -50,7 +52,28 @@ impl Classifier {
                 return Err(wrong_width(module.to_owned(), expected, found));
             }
         }
-        Ok(Some(Self { first, second }))
+        Ok(Some(Self { first, second, transformer: TransformerSettings::default() }))
+    }
+
+    /// The same head with the settings of a cross-encoder's directory: how its texts are tokenized. If it has a
+    /// `modules.json`, a transformer is its only module.
+    ///
+    /// # Errors
+    /// A file is invalid or outside the directory; there are other modules; the transformer is declared for another
+    /// task than scores, or for a chat template, or with settings or a tokenizer that this crate does not read.
+    pub fn with_settings(self, directory: impl AsRef<Path>) -> Result<Self, Error> {
+        let transformer = TransformerSettings::of_classifier(directory.as_ref())?;
+        Ok(Self { transformer, ..self })
+    }
+
+    /// The maximum number of tokens of a text, including special tokens; `None` if the directory declares none.
+    pub fn max_tokens(&self) -> Option<usize> {
+        self.transformer.max_tokens
+    }
+
+    /// Whether the directory declares that texts are lowercased before they are tokenized, whatever the tokenizer does.
+    pub fn lower_case(&self) -> bool {
+        self.transformer.lower_case
     }
 
     /// Copies the head of `checkpoint` to a directory with [packed weights](Checkpoint::is_packed), which do not contain

@@ -17,4 +17,4 @@ mod transformer_settings;
 pub use classifier::Classifier;
 pub use pooling::Pooling;
 pub use sentence::SentenceHead;
-pub use transformer_settings::TransformerSettings;
+pub use transformer_settings::SETTINGS_FILES;

@@ -119,12 +119,12 @@ impl SentenceHead {
     /// The maximum number of tokens of a text that the directory declares, including special tokens. It is often less
     /// than the number of positions of the model. `None` if not declared.
     pub fn max_tokens(&self) -> Option<usize> {
-        self.transformer.max_tokens()
+        self.transformer.max_tokens
     }
 
     /// Whether the directory declares that texts are lowercased before they are tokenized, whatever the tokenizer does.
     pub fn lower_case(&self) -> bool {
-        self.transformer.lower_case()
+        self.transformer.lower_case
     }
 
     /// Whether the tokens of a prompt before the text are pooled, too, see [`SentenceHead::apply_after_prompt`].

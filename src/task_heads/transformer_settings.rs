@@ -8,19 +8,25 @@ use std::path::Path;
 
 /// How a text is tokenized, as a sentence-transformers directory declares it. The default is that of a directory that
 /// declares nothing.
-///
-/// ```no_run
-/// use simdformer::task_heads::TransformerSettings;
-///
-/// let settings = TransformerSettings::of_classifier("cross-encoder")?;
-/// println!("{:?} tokens, lowercase: {}", settings.max_tokens(), settings.lower_case());
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct TransformerSettings {
-    max_tokens: Option<usize>,
-    lower_case: bool,
+pub(super) struct TransformerSettings {
+    /// The maximum number of tokens of a text, including special tokens; `None` if not declared.
+    pub(super) max_tokens: Option<usize>,
+    /// Whether texts are lowercased first, whatever the tokenizer does.
+    pub(super) lower_case: bool,
 }
+
+/// The names of the file with the settings of a transformer in a sentence-transformers directory. The first that
+/// exists is read, as sentence-transformers does.
+pub const SETTINGS_FILES: [&str; 7] = [
+    "sentence_bert_config.json",
+    "sentence_roberta_config.json",
+    "sentence_distilbert_config.json",
+    "sentence_camembert_config.json",
+    "sentence_albert_config.json",
+    "sentence_xlm-roberta_config.json",
+    "sentence_xlnet_config.json",
+];
 
 /// What a transformer is run for: the name of the task, and the output that is used.
 #[derive(Clone, Copy)]
@@ -57,24 +63,9 @@ object! {
 }
 
 impl TransformerSettings {
-    /// The names of the file. The first that exists is read, as sentence-transformers does.
-    pub const FILE_NAMES: [&str; 7] = [
-        "sentence_bert_config.json",
-        "sentence_roberta_config.json",
-        "sentence_distilbert_config.json",
-        "sentence_camembert_config.json",
-        "sentence_albert_config.json",
-        "sentence_xlm-roberta_config.json",
-        "sentence_xlnet_config.json",
-    ];
-
-    /// The settings of a cross-encoder's directory. If it has a `modules.json`, a transformer is its only module.
-    ///
-    /// # Errors
-    /// A file is invalid or outside the directory; there are other modules; the transformer is declared for another
-    /// task than scores, or for a chat template, or with settings or a tokenizer that this crate does not read.
-    pub fn of_classifier(directory: impl AsRef<Path>) -> Result<Self, Error> {
-        let Some(modules) = modules::modules(directory.as_ref())? else {
+    /// The settings of a cross-encoder's directory.
+    pub(super) fn of_classifier(directory: &Path) -> Result<Self, Error> {
+        let Some(modules) = modules::modules(directory)? else {
             return Ok(Self::default());
         };
         if let [Module::Transformer(folder)] = &modules[..] {
@@ -82,13 +73,13 @@ impl TransformerSettings {
         }
         let found: Vec<&str> = modules.iter().map(Module::name).collect();
         let found = if found.is_empty() { "none".to_owned() } else { found.join(", ") };
-        let file = directory.as_ref().join("modules.json").display().to_string();
+        let file = directory.join("modules.json").display().to_string();
         Err(Error::unsupported(file, "one module, Transformer, as in a cross-encoder", found))
     }
 
     /// The settings in a transformer's folder.
     pub(super) fn read(folder: &Path, task: Task) -> Result<Self, Error> {
-        for name in Self::FILE_NAMES {
+        for name in SETTINGS_FILES {
             let file = folder.join(name);
             if let Some(config) = json::<Config>(&file)? {
                 config.check(&file, task)?;
@@ -97,16 +88,6 @@ impl TransformerSettings {
             }
         }
         Ok(Self::default())
-    }
-
-    /// The maximum number of tokens of a text, including special tokens; `None` if not declared.
-    pub fn max_tokens(&self) -> Option<usize> {
-        self.max_tokens
-    }
-
-    /// Whether texts are lowercased first, whatever the tokenizer does.
-    pub fn lower_case(&self) -> bool {
-        self.lower_case
     }
 }
 

@@ -5,7 +5,7 @@ use super::faults::no_decoder;
 use super::limits::TrainLimits;
 use super::packed_batch::{Batch, REDUCTION_CHUNK, SENTENCES_PER_CALL};
 use super::params;
-use crate::config::{Config, ConvFrontend, Side, Stack};
+use crate::config::{Config, Side, Stack};
 use crate::error::Error;
 use crate::input_features::Features;
 use crate::memory::{ByteTable, Planner};
@@ -280,7 +280,7 @@ impl TrainPlan {
                 inputs,
             )?);
         }
-        if let Some(ConvFrontend { bins }) = config.stem {
+        if let Some(bins) = config.bins {
             let most = CONV_ROWS.min(limits.source_length);
             for (rows, inputs) in [(most, d), (Features::STRIDE * most, bins)] {
                 let floats = weight_gradient_scratch(isa, rows, d, inputs)?;
@@ -406,7 +406,7 @@ fn conv(
     let most = CONV_ROWS.min(limits.source_length);
     // Some positions and the position after them.
     let (rows, frames) = reach(most + 1);
-    let (bins, there) = config.stem.map_or((0, false), |stem| (stem.bins, true));
+    let (bins, there) = config.bins.map_or((0, false), |bins| (bins, true));
     let of = |rows: usize| if there { rows } else { 0 };
     let taps = if there { Backward::floats(isa, d, d)? } else { 0 };
     let shapes = placed.tensors.iter().map(|tensor| &tensor.shape[..]);

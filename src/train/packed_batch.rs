@@ -3,7 +3,7 @@
 
 use super::faults::no_decoder;
 use super::limits::TrainLimits;
-use crate::config::{Config, ConvFrontend, Side};
+use crate::config::{Config, Side};
 use crate::error::Error;
 use crate::input_features::Features;
 use crate::input_features::{expected_features, tokens_and_features};
@@ -308,7 +308,7 @@ fn text(side: Side) -> &'static str {
 /// Returns whether the source is ids. Fails if the source is not of the kind that the encoder reads, or if the
 /// features are invalid.
 fn check_source(config: &Config, pair: &Example<'_>) -> Result<bool, Error> {
-    let bins = config.stem.map(|ConvFrontend { bins }| bins);
+    let bins = config.bins;
     let Some(features) = &pair.features else {
         return match bins {
             Some(bins) => Err(expected_features(bins)),

@@ -44,7 +44,7 @@ pub fn families() -> impl Iterator<Item = Family> {
 pub fn decoding() -> impl Iterator<Item = Family> {
     families().filter(|&family| {
         let config = Dims::small(family).config();
-        config.decoder.is_some() && config.stem.is_none()
+        config.decoder.is_some() && config.bins.is_none()
     })
 }
 

@@ -3,7 +3,7 @@
 
 use super::bits::of_session;
 use super::support::{OwnedExample, limits, pairs};
-use simdformer::config::{Config, ConvFrontend, Side};
+use simdformer::config::{Config, Side};
 use simdformer::kernels::Isa;
 use simdformer::train::{DropoutRates, Smoothing, TrainLimits, Trainer};
 use std::collections::{BTreeMap, BTreeSet};
@@ -70,12 +70,12 @@ fn sentences(config: &Config) -> Vec<OwnedExample> {
         .into_iter()
         .enumerate()
         .map(|(id, (source, target))| OwnedExample {
-            source: match config.stem {
+            source: match config.bins {
                 Some(_) => Vec::new(),
                 None => ids(source, config.source_vocab),
             },
             // The last frame is odd or even.
-            features: config.stem.map(|ConvFrontend { bins }| {
+            features: config.bins.map(|bins| {
                 let numbers = (2 * source - id % 2) * bins;
                 ((0..numbers).map(|_| 2.0 * random(&mut noise)).collect(), bins)
             }),

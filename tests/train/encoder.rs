@@ -2,9 +2,7 @@
 
 use simdformer::Error;
 use simdformer::checkpoint::TensorId;
-use simdformer::config::{
-    Config, Dimensions, EmbeddingNorm, NormPlacement, Positions, Stack, TiedWeights,
-};
+use simdformer::config::{Config, Dimensions, NormPlacement, Positions, Stack, TiedWeights};
 use simdformer::train::{Example, REDUCTION_CHUNK, Smoothing, StepOptions, TrainLimits, Trainer};
 use std::collections::BTreeMap;
 
@@ -12,7 +10,7 @@ type Weights = BTreeMap<String, Vec<f32>>;
 
 /// As BERT is built: learned positions, token types, a norm after the embeddings. Or as the decoder of
 /// Blenderbot-small: with the positions after the norm.
-fn config(norm: NormPlacement, embedding: EmbeddingNorm) -> Config {
+fn config(norm: NormPlacement, embedding: NormPlacement) -> Config {
     let small = Dimensions { d_model: 12, heads: 3, layers: 2, ffn_dim: 20, vocabulary: 23 };
     let paper = Config::transformer(small);
     Config {
@@ -91,7 +89,7 @@ fn sources(lengths: &[usize]) -> Vec<Vec<u32>> {
 /// and in two.
 #[test]
 fn the_gradient_is_the_derivative_of_the_callers_loss() {
-    let (before, after) = (EmbeddingNorm::BeforePositions, EmbeddingNorm::AfterPositions);
+    let (before, after) = (NormPlacement::Pre, NormPlacement::Post);
     for (norm, embedding) in
         [(NormPlacement::Pre, after), (NormPlacement::Post, after), (NormPlacement::Post, before)]
     {
@@ -134,7 +132,7 @@ fn the_gradient_is_the_derivative_of_the_callers_loss() {
 /// Training works, and calls that need a target or a decoder are errors.
 #[test]
 fn an_encoder_trains_and_rejects_targets() {
-    let mut learner = trainer(config(NormPlacement::Post, EmbeddingNorm::AfterPositions), None);
+    let mut learner = trainer(config(NormPlacement::Post, NormPlacement::Post), None);
     let sources = sources(&[5, 1, 9, 2]);
     let first = learn(&mut learner, &sources);
     let mut options = StepOptions::default();

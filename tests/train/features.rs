@@ -2,7 +2,7 @@
 //! sources longer than the parts in which they are computed, and the errors.
 
 use super::support::{OwnedExample, pairs};
-use simdformer::config::{Config, ConvFrontend, Dimensions, NormPlacement, Positions, TiedWeights};
+use simdformer::config::{Config, Dimensions, NormPlacement, Positions, TiedWeights};
 use simdformer::train::{Example, SavedActivations, Smoothing, StepOptions, TrainLimits, Trainer};
 use simdformer::{Features, Threads};
 use std::collections::BTreeMap;
@@ -31,7 +31,7 @@ fn sounds() -> Vec<OwnedExample> {
 fn config() -> Config {
     let small = Dimensions { d_model: D, heads: 2, layers: 1, ffn_dim: 13, vocabulary: 19 };
     let mut config = Config {
-        stem: Some(ConvFrontend { bins: BINS }),
+        bins: Some(BINS),
         source_vocab: 0,
         norm: NormPlacement::Pre,
         ties: TiedWeights { source_target: false, target_output: true },

@@ -259,7 +259,7 @@ mod tests {
     /// A configuration is valid if and only if its family has names for all its parts.
     #[test]
     fn a_configuration_is_valid_if_all_its_parts_have_names() {
-        use crate::config::{ConvFrontend, Dimensions, EmbeddingNorm, Positions, Stack};
+        use crate::config::{Dimensions, NormPlacement, Positions, Stack};
 
         let small = Dimensions { d_model: 4, heads: 2, layers: 2, ffn_dim: 3, vocabulary: 5 };
         let mut refused = 0;
@@ -267,7 +267,7 @@ mod tests {
             for parts in 0..512 {
                 let part = |bit: usize| parts >> bit & 1 == 1;
                 let mut config = Config { family, ..Config::transformer(small) };
-                let norm = |wanted: bool| wanted.then_some(EmbeddingNorm::AfterPositions);
+                let norm = |wanted: bool| wanted.then_some(NormPlacement::Post);
                 config.encoder.embedding_norm = norm(part(0));
                 config.encoder.final_norm = part(2);
                 config.decoder = part(7).then_some(Stack {
@@ -283,7 +283,7 @@ mod tests {
                 config.ties.target_output = part(5);
                 config.token_types = usize::from(part(6));
                 if part(8) {
-                    config.stem = Some(ConvFrontend { bins: 3 });
+                    config.bins = Some(3);
                     (config.source_vocab, config.token_types) = (0, 0);
                     config.ties.source_target = false;
                 }

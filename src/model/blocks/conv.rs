@@ -8,7 +8,7 @@
 
 use super::ExecContext;
 use super::embedding::{norm_and_positions, position_rows};
-use crate::config::{Config, ConvFrontend, Side};
+use crate::config::{Config, Side};
 use crate::error::Error;
 use crate::input_features::Features;
 use crate::model::forward::{BlockId, BlockOps, ForwardMode};
@@ -32,7 +32,7 @@ pub(crate) const fn reach(positions: usize) -> (usize, usize) {
 /// Floats of [`Workspace::frames`] for sources of up to `positions`; `None` on overflow, 0 if the encoder reads
 /// ids.
 pub(crate) fn conv_floats(config: &Config, positions: usize) -> Option<usize> {
-    let Some(ConvFrontend { bins }) = config.stem else { return Some(0) };
+    let Some(bins) = config.bins else { return Some(0) };
     let (rows, frames) = reach(positions.min(CONV_ROWS));
     rows.checked_mul(config.d_model)?.checked_add(frames.checked_mul(bins)?)
 }

@@ -2,7 +2,7 @@
 //! the paper).
 
 use super::ExecContext;
-use crate::config::{EmbeddingNorm, Side};
+use crate::config::{NormPlacement, Side};
 use crate::error::Error;
 use crate::model::forward::{BlockId, BlockOps, ForwardMode};
 use crate::model::pass_input::{Tokens, Workspace};
@@ -42,7 +42,7 @@ pub(crate) fn embed<M: ForwardMode>(
 /// Whether positions are added after the norm.
 pub(crate) fn positions_after_norm(run: &ExecContext<'_>, side: Side) -> bool {
     let stack = run.config.stack(side);
-    stack.is_some_and(|stack| stack.embedding_norm == Some(EmbeddingNorm::BeforePositions))
+    stack.is_some_and(|stack| stack.embedding_norm == Some(NormPlacement::Pre))
 }
 
 /// The table of positions if they are added before the norm; `None` if there is no table or if it is added after

@@ -29,7 +29,7 @@ use super::weight_dtypes::WEIGHTS;
 use crate::checkpoint::Checkpoint;
 use crate::config::Config;
 use crate::error::Error;
-use crate::memory::{Buffer, SharedMemory};
+use crate::memory::{Buffer, SharedBytes};
 use crate::network::{TensorId, visitor};
 use core::ops::Range;
 use layout::Layout;
@@ -68,7 +68,7 @@ impl Placement {
     /// not start on a cache line.
     pub(crate) fn share(
         self,
-        memory: SharedMemory,
+        memory: SharedBytes,
         start: usize,
     ) -> Result<(Weights, Network), Box<Self>> {
         match Buffer::shared(memory, start, self.floats) {

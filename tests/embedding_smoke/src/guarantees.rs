@@ -191,7 +191,7 @@ pub(crate) fn a_missing_tensor_is_an_error() {
 pub(crate) fn defaults_are_listed() {
     let config = marian("");
     let listed = |config: &Config| -> Vec<String> {
-        config.defaults.iter().map(|default| default.to_string()).collect()
+        config.defaults.iter().map(|(key, value)| format!("{key} = {value}")).collect()
     };
     assert!(listed(&config).contains(&"encoder_attention_heads = 16".to_owned()));
     let tensors = tensors(&config);

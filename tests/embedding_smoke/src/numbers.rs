@@ -1,7 +1,7 @@
 //! Pseudorandom numbers, and a small model made of them.
 
 use simdformer::Model;
-use simdformer::checkpoint::{Checkpoint, Dtype, TensorId, TensorRef};
+use simdformer::checkpoint::{Checkpoint, Dtype, TensorId};
 use simdformer::config::{Config, Dimensions, SpecialTokens};
 use simdformer_kernels::{Executor, Isa, ThreadPool};
 use std::collections::BTreeMap;
@@ -102,7 +102,7 @@ pub(crate) fn checkpoint<'t>(
 ) -> Result<Checkpoint<'t>, simdformer::Error> {
     Checkpoint::from_tensors(config.clone(), &|name| {
         let (shape, data) = tensors.get(name)?;
-        Some(TensorRef { dtype: Dtype::F32, shape: shape.clone(), data })
+        Some((Dtype::F32, shape.clone(), data))
     })
 }
 

@@ -7,7 +7,7 @@
 
 use super::journal::{Identity, Journal, Record};
 use crate::error::{Error, path_text};
-use simdformer::atomic_file::{self, Destination};
+use simdformer::atomic_file;
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, Seek, SeekFrom, Write};
@@ -58,21 +58,17 @@ impl CompleteOutput {
 impl DurableOutput {
     /// The output, its part and its journal; none if the output is a device or a pipe.
     pub(super) fn files(path: &Path) -> io::Result<Vec<PathBuf>> {
-        let Destination { path, is_direct } = Destination::of(path)?;
-        if is_direct {
-            return Ok(Vec::new());
-        }
+        let Some(path) = atomic_file::replaced_file(path)? else { return Ok(Vec::new()) };
         let beside = [with_suffix(&path, ".part"), with_suffix(&path, ".journal")];
         Ok([path].into_iter().chain(beside).collect())
     }
 
     /// Locks and opens the files of `path`.
     pub(super) fn open(path: &Path, resume: bool, identity: &Identity) -> Result<Opened, Error> {
-        let Destination { path: real, is_direct } = Destination::of(path).map_err(about(path))?;
-        if is_direct {
+        let Some(real) = atomic_file::replaced_file(path).map_err(about(path))? else {
             let reason = "expected a file, found a device or a pipe, which is a stream";
             return Err(about(path)(io::Error::new(io::ErrorKind::InvalidInput, reason)));
-        }
+        };
         let path = &real;
         let part = with_suffix(path, ".part");
         let journal = with_suffix(path, ".journal");

@@ -2,7 +2,7 @@
 
 use crate::Failure;
 use crate::arguments::UsageError;
-use simdformer::atomic_file::{self, Destination};
+use simdformer::atomic_file;
 use simdformer_text::model_files;
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
@@ -82,7 +82,8 @@ pub(crate) fn refuse_inputs(
 
 /// The path of a file that there may not be yet.
 fn place(path: &Path) -> Result<PathBuf, Failure> {
-    let found = Destination::of(path).map_err(cannot_write(path))?.path;
+    let found = atomic_file::replaced_file(path).map_err(cannot_write(path))?;
+    let found = found.unwrap_or_else(|| path.to_owned());
     let folder = found.parent().map(|folder| match folder.as_os_str().is_empty() {
         true => Path::new("."),
         false => folder,

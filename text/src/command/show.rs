@@ -48,8 +48,8 @@ pub(crate) fn loaded(
         Some(most) => writeln!(out, ", at most {most} tokens")?,
         None => writeln!(out)?,
     }
-    for default in model.defaults() {
-        writeln!(out, "not in config.json: {}, taken as {}", default.key, default.value)?;
+    for (key, value) in model.defaults() {
+        writeln!(out, "not in config.json: {key}, taken as {value}")?;
     }
     // Models with only an encoder have no search.
     if model.config().decoder.is_some() {

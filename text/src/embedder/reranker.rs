@@ -14,7 +14,7 @@ use serde_json::Value;
 use simdformer::checkpoint::Checkpoint;
 use simdformer::config::Side;
 use simdformer::kernels::{Activation, reference};
-use simdformer::task_heads::{Classifier, TransformerSettings};
+use simdformer::task_heads::Classifier;
 use simdformer::{Cancel, Engine, Threads};
 use std::path::Path;
 use std::sync::Arc;
@@ -131,7 +131,7 @@ impl RerankerSetup {
             let expected = "a classifier of one score to sort by";
             return Err(Error::unsupported("", expected, head.labels()));
         }
-        let transformer = TransformerSettings::of_classifier(directory)?;
+        let head = head.with_settings(directory)?;
         let config = SentenceTransformersConfig::read(directory)?;
         let activation = if options.raw {
             ScoreActivation::Identity
@@ -139,9 +139,9 @@ impl RerankerSetup {
             ScoreActivation::of(directory, config.settings.as_ref())?
         };
         let positions = checkpoint.config().max_positions(Side::Encoder);
-        let limits = [tokenizer.max_tokens(), transformer.max_tokens(), positions];
+        let limits = [tokenizer.max_tokens(), head.max_tokens(), positions];
         let mut tokenizer = tokenizer.with_max_tokens(limits.into_iter().flatten().min());
-        if transformer.lower_case() {
+        if head.lower_case() {
             tokenizer = tokenizer.with_lower_case()?;
         }
         let (prompt, truncate) = (config.prompt(&options.prompt)?, options.truncate);

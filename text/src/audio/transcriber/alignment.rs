@@ -51,7 +51,7 @@ const PUBLISHED: [Published; 11] = [
 /// of the layers, as in OpenAI's `whisper`.
 pub(super) fn alignment_heads(config: &Config) -> Result<Vec<(usize, usize)>, Error> {
     let stack = config.decoder.ok_or(simdformer::Error::NO_DECODER)?;
-    let bins = config.stem.map_or(0, |stem| stem.bins);
+    let bins = config.bins.unwrap_or(0);
     let given = &config.transcription.alignment_heads;
     let outside = |&&(layer, head): &&(usize, usize)| layer >= stack.layers || head >= stack.heads;
     if let Some((layer, head)) = given.iter().find(outside) {

@@ -88,15 +88,15 @@ impl Transcriber {
         if config.decoder.is_none() {
             return Err(simdformer::Error::NO_DECODER.into());
         }
-        let Some(stem) = config.stem else {
+        let Some(bins) = config.bins else {
             return Err(Error::unsupported(
                 "model",
                 "an encoder that reads features",
                 "one that reads text",
             ));
         };
-        if stem.bins != extractor.bins() {
-            let expected = format!("the {} mel bins of the model", stem.bins);
+        if bins != extractor.bins() {
+            let expected = format!("the {bins} mel bins of the model");
             return Err(Error::corrupt("feature_size", expected, extractor.bins()));
         }
         let positions = extractor.frames().div_ceil(2);

@@ -156,7 +156,7 @@ impl Generate {
                 "--beams 1, or one sample a line",
             )?;
         }
-        match (&self.features, config.stem) {
+        match (&self.features, config.bins) {
             (None, Some(_)) => Err(UsageError("--features is missing".to_owned())),
             (Some(_), None) => needs(&[("--features", true)], "a model that reads features"),
             _ => Ok(()),

@@ -54,7 +54,7 @@ pub(crate) fn run(arguments: &Generate, streams: &mut Streams<'_>) -> Result<u8,
         Some(path) => frames::read(path, Some(requests.len()))?,
         None => Vec::new(),
     };
-    let sources = match config.stem {
+    let sources = match config.bins {
         Some(_) => {
             Sources::Features(features.iter().map(|(x, bins)| Features::new(x, *bins)).collect())
         }
@@ -89,7 +89,7 @@ pub(crate) fn run(arguments: &Generate, streams: &mut Streams<'_>) -> Result<u8,
         peak_rss_bytes: peak_rss_bytes(),
         isa: isa.name(),
         threads: arguments.model.thread_count(),
-        defaults: model.defaults().iter().map(|d| (d.key, d.value.clone())).collect(),
+        defaults: model.defaults().iter().cloned().collect(),
         unsupported: config.unsupported.clone(),
     };
     writeln!(streams.notes, "{}", serde_json::to_string(&statistics)?)?;

@@ -103,7 +103,7 @@ pub(crate) fn parse(text: &str, config: &Config, score: bool) -> Result<Vec<Requ
     for (index, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
         let error = |problem| LineError { line: index + 1, problem };
         let request: Request = serde_json::from_str(line).map_err(|e| error(Problem::Json(e)))?;
-        match (&request.input_ids, config.stem) {
+        match (&request.input_ids, config.bins) {
             (Some(_), Some(_)) => return Err(error(Problem::Ids)),
             (None, None) => return Err(error(Problem::Missing)),
             (Some(ids), None) if ids.is_empty() => return Err(error(Problem::Empty)),

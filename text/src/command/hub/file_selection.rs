@@ -3,11 +3,11 @@
 use crate::hub::error::HubError;
 use crate::hub::model_name::{ModelName, is_relative};
 use serde_json::Value;
-use simdformer::task_heads::TransformerSettings;
+use simdformer::task_heads::SETTINGS_FILES;
 use std::collections::BTreeSet;
 
 /// Files that are needed if the model has them, in its directory and in the folders of its modules; also the first that
-/// exists of [`TransformerSettings::FILE_NAMES`].
+/// exists of [`SETTINGS_FILES`].
 const NEEDED: [&str; 16] = [
     "config.json",
     "generation_config.json",
@@ -78,8 +78,7 @@ pub(crate) fn select(
     for folder in &folders {
         let names = NEEDED.iter().map(|needed| format!("{folder}{needed}"));
         selected.extend(names.filter(|path| files.contains(path)));
-        let mut settings =
-            TransformerSettings::FILE_NAMES.iter().map(|name| format!("{folder}{name}"));
+        let mut settings = SETTINGS_FILES.iter().map(|name| format!("{folder}{name}"));
         selected.extend(settings.find(|path| files.contains(path)));
         weights.extend(weights_of(folder, files, read, &wrong)?);
     }
