@@ -114,7 +114,6 @@
 //! The engine, the model, the plan, the session and the drafters are at the root of the crate.
 
 pub mod atomic_file;
-mod blake2b;
 mod cancel;
 pub mod checkpoint;
 pub mod config;
@@ -150,8 +149,8 @@ pub use input_features::Features;
 pub use kv::{HypothesisId, SourceId};
 pub use memory::SharedBytes;
 pub use model::{
-    BITS_VERSION, Fingerprint, IntoControlFlow, LoadOptions, Loading, Model, Parameter,
-    Requirements, Storage, WeightDtype, WeightDtypes,
+    BITS_VERSION, IntoControlFlow, LoadOptions, Loading, Model, Parameter, Requirements, Storage,
+    WeightDtype, WeightDtypes,
 };
 pub use session::{
     DraftRow, Limits, ModelRef, OnLogits, Plan, Session, StepRow, Threads, TokenSelector, Verified,

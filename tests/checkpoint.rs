@@ -250,7 +250,7 @@ fn torch_ties_are_set_by_the_configuration() {
             Some((Dtype::F32, shape, tensor.data()))
         };
         let config = Config { ties, ..config.clone() };
-        let checkpoint = Checkpoint::from_tensors(config, &find).map_err(|e| e.to_string())?;
+        let checkpoint = Checkpoint::from_tensors(config, find).map_err(|e| e.to_string())?;
         Ok::<_, String>(checkpoint.config().ties)
     };
     let ties = |source_target, target_output| TiedWeights { source_target, target_output };

@@ -591,7 +591,7 @@ fn weights() {
             let data = (!name.contains("layers.1")).then_some(&bytes[..len])?;
             Some((Dtype::F32, shape.to_vec(), data))
         };
-        Checkpoint::from_tensors(config, &held).map(drop)
+        Checkpoint::from_tensors(config, held).map(drop)
     };
     said.of(
         find(&[20, 8], 639),

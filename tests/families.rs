@@ -525,7 +525,7 @@ fn the_embedding_of_a_t5_may_have_any_of_its_names() {
             let shape = tensor.shape().to_vec();
             Some((Dtype::F32, shape, tensor.data()))
         };
-        let checkpoint = Checkpoint::from_tensors(config.clone(), &find).expect("a checkpoint");
+        let checkpoint = Checkpoint::from_tensors(config.clone(), find).expect("a checkpoint");
         assert_eq!(checkpoint.config().ties, both, "{names:?}");
     }
     let untied = Checkpoint::open(folder("t5_v1_1")).expect("a checkpoint");

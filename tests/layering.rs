@@ -9,12 +9,11 @@ use std::fs;
 use std::path::Path;
 
 /// The modules of `src`. A module may import from those before it.
-const MODULES: [&str; 21] = [
+const MODULES: [&str; 20] = [
     "cancel",
     "fixed_thread_count",
     "json_object",
     "atomic_file",
-    "blake2b",
     "printable_text",
     "memory",
     "error",

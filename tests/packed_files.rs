@@ -50,7 +50,7 @@ fn refusal(path: &Path) -> String {
 }
 
 /// The length of the text before the weights.
-const FIRST_LINE: usize = "simdformer packed 4 00000000 0123456789abcdef\n".len();
+const FIRST_LINE: usize = "simdformer packed 5 00000000 0123456789abcdef\n".len();
 
 /// The offset of the weights in a valid file.
 fn begin(file: &[u8]) -> usize {
@@ -243,12 +243,13 @@ fn other_formats_are_errors() {
         ("simdformer packed 1 00001234\nisa avx2\nforms stored\n", "1"),
         ("simdformer packed 2 00001234 0123456789abcdef\nchecksum", "2"),
         ("simdformer packed 3 00001234 0123456789abcdef\nchecksum", "3"),
-        ("simdformer packed 5 something else", "5"),
+        ("simdformer packed 4 00001234 0123456789abcdef\nchecksum", "4"),
+        ("simdformer packed 6 something else", "6"),
         ("simdformer packed 12345678901234567890 ", "12345678901234567890"),
     ] {
         fs::write(&file, begins).expect("written");
         let expected = format!(
-            "{}: expected packed weights of format 4, found format {found}: save it again from the checkpoint",
+            "{}: expected packed weights of format 5, found format {found}: save it again from the checkpoint",
             file.display()
         );
         assert_eq!(refusal(&file), expected);
@@ -269,7 +270,7 @@ fn a_file_of_another_program_is_quoted_once() {
     ] {
         fs::write(&file, begins).expect("written");
         let expected = format!(
-            "{}: expected a file that begins as \"simdformer packed 4 \", found {shown}",
+            "{}: expected a file that begins as \"simdformer packed 5 \", found {shown}",
             file.display()
         );
         assert_eq!(refusal(&file), expected);

@@ -196,12 +196,12 @@ fn tensors_that_contradict_a_tie_are_an_error() {
         let (dtype, shape) = (Dtype::F32, tensor.shape().to_vec());
         Some((dtype, shape, tensor.data()))
     };
-    assert!(Checkpoint::from_tensors(config, &find).is_ok());
+    assert!(Checkpoint::from_tensors(config, find).is_ok());
     let tied = || Config::transformer(small);
     // In a file, the numbers decide.
     let file = Checkpoint::from_bytes(tied(), &bytes).expect("a file");
     assert!(!file.config().ties.source_target);
-    let error = Checkpoint::from_tensors(tied(), &find).expect_err("a tie");
+    let error = Checkpoint::from_tensors(tied(), find).expect_err("a tie");
     assert_eq!(
         error.to_string(),
         "encoder.embedding.weight and output.weight: expected the same numbers, because the configuration ties them, found different ones"

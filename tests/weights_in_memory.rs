@@ -181,7 +181,7 @@ fn plain_names_are_enough_for_every_architecture() {
         let (_, shape, data) = tensors.iter().find(|(known, ..)| known == name)?;
         Some((Dtype::F32, shape.clone(), &data[..]))
     };
-    let checkpoint = Checkpoint::from_tensors(config.clone(), &find).expect("a checkpoint");
+    let checkpoint = Checkpoint::from_tensors(config.clone(), find).expect("a checkpoint");
     assert_eq!(checkpoint.names().collect::<HashSet<_>>(), names);
     let loaded = Model::load(&checkpoint, Isa::best()).expect("a model");
     let written = Model::from_fn_with(config, Isa::best(), |role, _, out| {
@@ -217,7 +217,7 @@ fn borrowed_tensors_give_the_bits_of_the_file() {
                 let dtype = Dtype::from_name(&tensor.dtype().to_string())?;
                 Some((dtype, tensor.shape().to_vec(), tensor.data()))
             };
-            let borrowed = Checkpoint::from_tensors(config.clone(), &find).expect("a checkpoint");
+            let borrowed = Checkpoint::from_tensors(config.clone(), find).expect("a checkpoint");
             assert!(borrowed.names().eq(opened.names()), "{name}");
             assert_eq!(borrowed.config().ties, opened.config().ties, "{name}");
             let model = Model::load(&borrowed, Isa::best()).expect("a model");
@@ -240,7 +240,7 @@ fn borrowed_tensors_that_do_not_fit_are_errors() {
             let mut tensor = (Dtype::F32, shape.clone(), &data[..]);
             (wanted != name || change(&mut tensor)).then_some(tensor)
         };
-        Checkpoint::from_tensors(config(), &find).map(|_| ()).map_err(|error| error.to_string())
+        Checkpoint::from_tensors(config(), find).map(|_| ()).map_err(|error| error.to_string())
     };
     let refused = |name, change: Change<'_>, words: &str| {
         let error = open(name, change).expect_err("an error");
@@ -297,10 +297,10 @@ fn borrowed_tensors_that_do_not_fit_are_errors() {
         };
         Some((Dtype::F32, shape.clone(), &data[..]))
     };
-    let error = Checkpoint::from_tensors(config(), &find).expect_err("a layer more");
+    let error = Checkpoint::from_tensors(config(), find).expect_err("a layer more");
     assert!(matches!(error, Error::Corrupt { .. }), "{error}");
     let wrong = Config { d_model: 0, ..config() };
-    let error = Checkpoint::from_tensors(wrong, &find).expect_err("no width").to_string();
+    let error = Checkpoint::from_tensors(wrong, find).expect_err("no width").to_string();
     assert_eq!(error, "memory: d_model: expected at least 1, found 0");
 }
 

@@ -3,10 +3,10 @@
 
 use crate::random_model::{Dims, families};
 use safetensors::{Dtype, SafeTensors, tensor::TensorView};
+use simdformer::Model;
 use simdformer::checkpoint::{Checkpoint, TensorId};
 use simdformer::config::Family;
 use simdformer::kernels::Isa;
-use simdformer::{Fingerprint, Model};
 use std::collections::BTreeMap;
 
 type Named = BTreeMap<String, (Vec<usize>, Vec<u8>)>;
@@ -30,7 +30,7 @@ fn open(dims: &Dims, tensors: &Named) -> Result<Checkpoint<'static>, simdformer:
     Checkpoint::from_bytes(dims.config(), write(tensors))
 }
 
-fn fingerprint(checkpoint: &Checkpoint<'_>) -> Fingerprint {
+fn fingerprint(checkpoint: &Checkpoint<'_>) -> u128 {
     Model::load(checkpoint, Isa::SCALAR).expect("a model").fingerprint()
 }
 

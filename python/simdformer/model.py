@@ -74,7 +74,7 @@ class Model:
 
     @property
     def fingerprint(self) -> str:
-        """64 hexadecimal digits: models with the same fingerprint give the same bits."""
+        """32 hexadecimal digits: models with the same fingerprint give the same bits."""
         return self._native.fingerprint()
 
     @property

@@ -38,7 +38,7 @@ impl Loaded {
                 return Err(Failure::new("CheckpointError", message));
             }
         }
-        Ok(found.to_string())
+        Ok(format!("{found:032x}"))
     }
 
     /// The tokenizer of the directory.

@@ -472,7 +472,7 @@ impl Translator {
             .collect())
     }
 
-    /// The identity of the model, 64 hexadecimal digits.
+    /// The identity of the model, 32 hexadecimal digits.
     fn model_fingerprint(&self, py: Python<'_>) -> PyResult<String> {
         Ok(py.detach(|| self.shared.loaded.fingerprint())?)
     }

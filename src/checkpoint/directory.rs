@@ -161,16 +161,14 @@ const MAX_MODULES: u64 = 1 << 16;
 object! {
     /// An entry of the `modules.json` of a sentence-transformers directory.
     struct Module {
-        path: String = "path",
+        path: String = "path" or String::new(),
         kind: String = "type",
     }
 }
 
-/// The folder of the transformer in a sentence-transformers directory, if it is not the directory itself.
-pub(super) fn transformer_folder(directory: &Path) -> Result<Option<PathBuf>, Error> {
-    if directory.join("config.json").exists() {
-        return Ok(None);
-    }
+/// The folders of the `modules.json` of a sentence-transformers directory and their types, paths of Python classes; `None`
+/// if it has no such file.
+pub(crate) fn read_modules(directory: &Path) -> Result<Option<Vec<(String, String)>>, Error> {
     let file = directory.join("modules.json");
     let Some(text) = read_json(&file, MAX_MODULES)? else { return Ok(None) };
     let modules: Vec<Module> = serde_json::from_str(&text).map_err(|error| {
@@ -178,8 +176,17 @@ pub(super) fn transformer_folder(directory: &Path) -> Result<Option<PathBuf>, Er
         let file = file.display().to_string();
         Error::corrupt(file, "a list of modules", format!("something else: {message}"))
     })?;
-    let found = modules.into_iter().find(|module| module.kind.ends_with(".Transformer"));
-    let path = found.map(|module| module.path).filter(|path| shards::is_plain(path));
+    Ok(Some(modules.into_iter().map(|module| (module.path, module.kind)).collect()))
+}
+
+/// The folder of the transformer in a sentence-transformers directory, if it is not the directory itself.
+pub(super) fn transformer_folder(directory: &Path) -> Result<Option<PathBuf>, Error> {
+    if directory.join("config.json").exists() {
+        return Ok(None);
+    }
+    let modules = read_modules(directory)?.unwrap_or_default();
+    let found = modules.into_iter().find(|(_, kind)| kind.ends_with(".Transformer"));
+    let path = found.map(|(path, _)| path).filter(|path| shards::is_plain(path));
     Ok(path.map(|path| directory.join(path)))
 }
 

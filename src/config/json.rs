@@ -41,7 +41,7 @@ fn values(json: &str) -> usize {
 
 /// A JSON object whose keys are distinct.
 #[derive(Debug, Default)]
-pub(super) struct Fields(BTreeMap<String, Value>);
+pub(crate) struct Fields(BTreeMap<String, Value>);
 
 /// Collects the object and records the first duplicate key.
 struct Collect<'a> {
@@ -77,7 +77,7 @@ impl<'de> DeserializeSeed<'de> for Collect<'_> {
 }
 
 impl Fields {
-    pub(super) fn parse(json: &str) -> Result<Self, Error> {
+    pub(crate) fn parse(json: &str) -> Result<Self, Error> {
         if values(json) > MAX_VALUES {
             let expected = format!("at most {MAX_VALUES} values, as in every real file");
             return Err(Error::corrupt("", expected, "more"));
@@ -104,25 +104,25 @@ impl Fields {
         }
     }
 
-    pub(super) fn get(&self, key: &str) -> Option<&Value> {
+    pub(crate) fn get(&self, key: &str) -> Option<&Value> {
         self.0.get(key)
     }
 
     /// The value of `key` if it exists and is not `null`.
-    pub(super) fn present(&self, key: &str) -> Option<&Value> {
+    pub(crate) fn present(&self, key: &str) -> Option<&Value> {
         self.get(key).filter(|value| !value.is_null())
     }
 
-    pub(super) fn size(&self, key: &'static str, default: usize) -> Result<usize, Error> {
+    pub(crate) fn size(&self, key: &'static str, default: usize) -> Result<usize, Error> {
         self.get(key).map_or(Ok(default), |value| size(key, value))
     }
 
     /// A missing key and `null` both give `None`.
-    pub(super) fn optional_size(&self, key: &'static str) -> Result<Option<usize>, Error> {
+    pub(crate) fn optional_size(&self, key: &'static str) -> Result<Option<usize>, Error> {
         self.present(key).map(|value| size(key, value)).transpose()
     }
 
-    pub(super) fn flag(&self, key: &'static str, default: bool) -> Result<bool, Error> {
+    pub(crate) fn flag(&self, key: &'static str, default: bool) -> Result<bool, Error> {
         match self.get(key) {
             None => Ok(default),
             Some(&Value::Bool(flag)) => Ok(flag),
@@ -131,21 +131,21 @@ impl Fields {
     }
 
     /// As [`Self::flag`], but `null` also gives the default.
-    pub(super) fn flag_or_null(&self, key: &'static str, default: bool) -> Result<bool, Error> {
+    pub(crate) fn flag_or_null(&self, key: &'static str, default: bool) -> Result<bool, Error> {
         if self.present(key).is_none() { Ok(default) } else { self.flag(key, default) }
     }
 
     /// A missing key and `null` both give `None`.
-    pub(super) fn optional_number(&self, key: &'static str) -> Result<Option<f32>, Error> {
+    pub(crate) fn optional_number(&self, key: &'static str) -> Result<Option<f32>, Error> {
         self.present(key).map(|value| number(key, value)).transpose()
     }
 
     /// A missing key and `null` both give the default.
-    pub(super) fn number_or_null(&self, key: &'static str, default: f32) -> Result<f32, Error> {
+    pub(crate) fn number_or_null(&self, key: &'static str, default: f32) -> Result<f32, Error> {
         Ok(self.optional_number(key)?.unwrap_or(default))
     }
 
-    pub(super) fn text(&self, key: &'static str) -> Result<Option<&str>, Error> {
+    pub(crate) fn text(&self, key: &'static str) -> Result<Option<&str>, Error> {
         match self.get(key) {
             None => Ok(None),
             Some(Value::String(text)) => Ok(Some(text)),
@@ -153,8 +153,13 @@ impl Fields {
         }
     }
 
+    /// A missing key and `null` both give `None`.
+    pub(crate) fn optional_text(&self, key: &'static str) -> Result<Option<&str>, Error> {
+        if self.present(key).is_none() { Ok(None) } else { self.text(key) }
+    }
+
     /// `null` gives `None`; a missing key gives `default`.
-    pub(super) fn id(&self, key: &'static str, default: Option<u32>) -> Result<Option<u32>, Error> {
+    pub(crate) fn id(&self, key: &'static str, default: Option<u32>) -> Result<Option<u32>, Error> {
         match self.get(key) {
             None => Ok(default),
             Some(Value::Null) => Ok(None),
@@ -163,7 +168,7 @@ impl Fields {
     }
 
     /// One id, a list of ids, or `null` for none; a missing key gives `default`.
-    pub(super) fn ids(&self, key: &'static str, default: &[u32]) -> Result<Vec<u32>, Error> {
+    pub(crate) fn ids(&self, key: &'static str, default: &[u32]) -> Result<Vec<u32>, Error> {
         const EXPECTED: &str = "a token id, a list of them or null";
         match self.get(key) {
             None => Ok(default.to_vec()),
@@ -176,7 +181,7 @@ impl Fields {
     }
 
     /// A list; a missing key and `null` give an empty one.
-    pub(super) fn list(
+    pub(crate) fn list(
         &self,
         key: &'static str,
         expected: &'static str,

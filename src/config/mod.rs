@@ -32,6 +32,7 @@ pub use arch::{
     SpecialTokens, Stack, TiedWeights,
 };
 pub(crate) use faults::MODEL_TYPE;
+pub(crate) use json::Fields;
 #[cfg(feature = "train")]
 pub(crate) use json::first_size;
 /// The function between the two matrices of the feed-forward block.
@@ -41,6 +42,7 @@ pub use transcription::Transcription;
 use crate::error::Error;
 use arch::Part;
 use faults::{ids_inside, not_in_family};
+use std::borrow::Cow;
 
 /// Maximum `d_model`, feed-forward width or position count. Published models stay below a hundredth of it;
 /// beyond it products of dimensions could overflow.
@@ -219,34 +221,20 @@ impl Config {
         dimension("target vocabulary", self.target_vocab, MAX_VOCABULARY)?;
         for side in [Side::Encoder, Side::Decoder] {
             let Some(stack) = self.stack(side) else { continue };
-            let [layers, heads, head_dim, ffn_dim, positions] = match side {
-                Side::Encoder => [
-                    "encoder layers",
-                    "encoder heads",
-                    "encoder head width",
-                    "encoder feed-forward width",
-                    "max positions of the encoder",
-                ],
-                Side::Decoder => [
-                    "decoder layers",
-                    "decoder heads",
-                    "decoder head width",
-                    "decoder feed-forward width",
-                    "max positions of the decoder",
-                ],
-            };
-            dimension(layers, stack.layers, MAX_LAYERS)?;
-            dimension(heads, stack.heads, MAX_DIMENSION)?;
-            dimension(ffn_dim, stack.ffn_dim, MAX_DIMENSION)?;
+            let of_side = |what| format!("{} {what}", side.name());
+            dimension(of_side("layers"), stack.layers, MAX_LAYERS)?;
+            dimension(of_side("heads"), stack.heads, MAX_DIMENSION)?;
+            dimension(of_side("feed-forward width"), stack.ffn_dim, MAX_DIMENSION)?;
             if let Some(width) = stack.head_dim {
-                dimension(head_dim, width, MAX_DIMENSION)?;
-                at_most(head_dim, stack.heads.saturating_mul(width), MAX_DIMENSION)?;
+                dimension(of_side("head width"), width, MAX_DIMENSION)?;
+                at_most(of_side("head width"), stack.heads.saturating_mul(width), MAX_DIMENSION)?;
             } else if !self.d_model.is_multiple_of(stack.heads) {
                 let expected = format!("a multiple of the {} {} heads", stack.heads, side.name());
                 return Err(Error::invalid_option("d_model", expected, self.d_model.to_string()));
             }
             if let Some(n) = stack.max_positions {
-                dimension(positions, n, MAX_DIMENSION)?;
+                let what = format!("max positions of the {}", side.name());
+                dimension(what, n, MAX_DIMENSION)?;
             }
             if let Some(bias) = stack.relative_bias {
                 bias.of(side)?;
@@ -369,14 +357,14 @@ impl Config {
     }
 }
 
-fn at_most(what: &'static str, found: usize, limit: usize) -> Result<(), Error> {
+fn at_most(what: impl Into<Cow<'static, str>>, found: usize, limit: usize) -> Result<(), Error> {
     if found > limit {
         return Err(Error::invalid_option(what, format!("at most {limit}"), found.to_string()));
     }
     Ok(())
 }
 
-fn dimension(what: &'static str, found: usize, limit: usize) -> Result<(), Error> {
+fn dimension(what: impl Into<Cow<'static, str>>, found: usize, limit: usize) -> Result<(), Error> {
     if found == 0 {
         return Err(Error::invalid_option(what, "at least 1", "0"));
     }

@@ -31,6 +31,23 @@ impl Config {
     }
 }
 
+macro_rules! stack_keys {
+    ($side:literal) => {
+        [
+            concat!($side, "_layers"),
+            concat!($side, "_attention_heads"),
+            concat!($side, "_head_dim"),
+            concat!($side, "_ffn_dim"),
+            concat!($side, "_embedding_norm"),
+            concat!($side, "_final_norm"),
+            concat!($side, "_max_positions"),
+            concat!($side, "_relative_buckets"),
+            concat!($side, "_relative_max_distance"),
+            concat!($side, "_relative_per_layer"),
+        ]
+    };
+}
+
 pub(super) fn keys(keys: &mut Keys<'_>, config: &mut Config) -> Result<(), Error> {
     keys.required("d_model", &mut config.d_model)?;
     keys.required("source_vocab_size", &mut config.source_vocab)?;
@@ -99,31 +116,8 @@ pub(super) fn keys(keys: &mut Keys<'_>, config: &mut Config) -> Result<(), Error
 /// The keys of a stack, in the order of [`stack`].
 type StackKeys = [&'static str; 10];
 
-const ENCODER: StackKeys = [
-    "encoder_layers",
-    "encoder_attention_heads",
-    "encoder_head_dim",
-    "encoder_ffn_dim",
-    "encoder_embedding_norm",
-    "encoder_final_norm",
-    "encoder_max_positions",
-    "encoder_relative_buckets",
-    "encoder_relative_max_distance",
-    "encoder_relative_per_layer",
-];
-
-const DECODER: StackKeys = [
-    "decoder_layers",
-    "decoder_attention_heads",
-    "decoder_head_dim",
-    "decoder_ffn_dim",
-    "decoder_embedding_norm",
-    "decoder_final_norm",
-    "decoder_max_positions",
-    "decoder_relative_buckets",
-    "decoder_relative_max_distance",
-    "decoder_relative_per_layer",
-];
+const ENCODER: StackKeys = stack_keys!("encoder");
+const DECODER: StackKeys = stack_keys!("decoder");
 
 fn stack(keys: &mut Keys<'_>, names: &StackKeys, stack: &mut Stack) -> Result<(), Error> {
     let &[

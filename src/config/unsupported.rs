@@ -27,33 +27,9 @@ pub(super) fn reason(model_type: &str) -> Option<&'static str> {
         (&["encoder-decoder"], FOREIGN),
         (&["vision-encoder-decoder", "speech-encoder-decoder", "speech_to_text"], SOUND),
     ];
-    const DECODERS: [&str; 24] = [
-        "gpt2",
-        "gpt_neo",
-        "gpt_neox",
-        "gptj",
-        "gpt_oss",
-        "opt",
-        "bloom",
-        "falcon",
-        "llama",
-        "llama4",
-        "mistral",
-        "mixtral",
-        "qwen2",
-        "qwen3",
-        "qwen2_moe",
-        "qwen3_moe",
-        "gemma",
-        "gemma2",
-        "gemma3",
-        "gemma3_text",
-        "phi",
-        "phi3",
-        "mamba",
-        "xglm",
-    ];
-    if DECODERS.contains(&model_type) {
+    const DECODERS: &str = "gpt2 gpt_neo gpt_neox gptj gpt_oss opt bloom falcon llama llama4 mistral mixtral qwen2 qwen3 \
+        qwen2_moe qwen3_moe gemma gemma2 gemma3 gemma3_text phi phi3 mamba xglm";
+    if DECODERS.split(' ').any(|known| known == model_type) {
         return Some(DECODER);
     }
     let found = REFUSED.iter().find(|(names, _)| names.contains(&model_type));

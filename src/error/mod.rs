@@ -186,44 +186,32 @@ type CallerError = Arc<dyn core::error::Error + Send + Sync>;
 /// An error is passed on by many calls, so it stays small.
 const _: () = assert!(size_of::<Error>() <= 112);
 
+/// Functions that make the errors about files, which no running session makes.
+macro_rules! errors_of_files {
+    ($($name:ident: $kind:ident,)*) => {
+        impl Error {
+            $(pub(crate) fn $name(
+                operand: impl Into<Box<str>>,
+                expected: impl Into<Box<str>>,
+                found: impl Into<Box<str>>,
+            ) -> Self {
+                let texts: [Box<str>; 3] = [operand.into(), expected.into(), found.into()];
+                let [operand, expected, found] = texts.map(|text| String::from(text).into());
+                Self::$kind { operand, expected, found }
+            })*
+        }
+    };
+}
+
+errors_of_files! {
+    not_found: NotFound,
+    unsupported: Unsupported,
+    corrupt: Corrupt,
+    conflict: Conflict,
+}
+
 /// Where an error is made, in an order that reads as its text does.
 impl Error {
-    pub(crate) fn not_found(
-        operand: impl Into<Box<str>>,
-        expected: impl Into<Box<str>>,
-        found: impl Into<Box<str>>,
-    ) -> Self {
-        let [operand, expected, found] = owned([operand.into(), expected.into(), found.into()]);
-        Self::NotFound { operand, expected, found }
-    }
-
-    pub(crate) fn unsupported(
-        operand: impl Into<Box<str>>,
-        expected: impl Into<Box<str>>,
-        found: impl Into<Box<str>>,
-    ) -> Self {
-        let [operand, expected, found] = owned([operand.into(), expected.into(), found.into()]);
-        Self::Unsupported { operand, expected, found }
-    }
-
-    pub(crate) fn corrupt(
-        operand: impl Into<Box<str>>,
-        expected: impl Into<Box<str>>,
-        found: impl Into<Box<str>>,
-    ) -> Self {
-        let [operand, expected, found] = owned([operand.into(), expected.into(), found.into()]);
-        Self::Corrupt { operand, expected, found }
-    }
-
-    pub(crate) fn conflict(
-        operand: impl Into<Box<str>>,
-        expected: impl Into<Box<str>>,
-        found: impl Into<Box<str>>,
-    ) -> Self {
-        let [operand, expected, found] = owned([operand.into(), expected.into(), found.into()]);
-        Self::Conflict { operand, expected, found }
-    }
-
     pub(crate) fn invalid_option(
         operand: impl Into<Cow<'static, str>>,
         expected: impl Into<ErrorValue>,
@@ -393,11 +381,6 @@ impl Error {
             other => other,
         }
     }
-}
-
-/// Texts of errors about files, which no running session makes.
-fn owned(texts: [Box<str>; 3]) -> [Cow<'static, str>; 3] {
-    texts.map(|text| String::from(text).into())
 }
 
 /// The operand of errors of planned memory.

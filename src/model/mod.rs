@@ -26,7 +26,7 @@ mod summary;
 mod weight_dtypes;
 pub(crate) mod weights;
 
-pub use fingerprint::{BITS_VERSION, Fingerprint};
+pub use fingerprint::BITS_VERSION;
 pub use load_options::{IntoControlFlow, LoadOptions, Loading};
 pub use memory_requirements::Requirements;
 pub use weight_dtypes::{WeightDtype, WeightDtypes};
@@ -61,7 +61,7 @@ pub struct Model {
     weights: Weights,
     network: Network,
     /// The fingerprint of the weights: computed by the first call of [`Model::fingerprint`], or read from a file.
-    digest: Mutex<Option<Fingerprint>>,
+    digest: Mutex<Option<u128>>,
     notes: Vec<String>,
 }
 
@@ -278,7 +278,7 @@ impl Model {
     }
 
     /// Sets the fingerprint of the weights, which a file contains.
-    fn with_digest(self, digest: Fingerprint) -> Self {
+    fn with_digest(self, digest: u128) -> Self {
         Self { digest: Mutex::new(Some(digest)), ..self }
     }
 
@@ -343,7 +343,7 @@ impl Model {
     /// The identity of this model: models with the same fingerprint give the same bits for the same call, in any
     /// process, on any machine and instruction set, from a checkpoint or from packed weights.
     ///
-    /// It is the BLAKE2b hash of [`BITS_VERSION`], of the configuration with its generation settings, of the table of
+    /// It is the XXH3 hash, with 128 bits, of [`BITS_VERSION`], of the configuration with its generation settings, of the table of
     /// tensors with their dtypes, and of all weights as they are multiplied, so after their rounding to these dtypes. The
     /// instruction set is no part of it, because all of them give the same bits. Nor are a tokenizer, the options of a
     /// call, and the dtype of a session's KV cache: a program that stores results adds those that it sets.
@@ -353,7 +353,8 @@ impl Model {
     ///
     /// The first call reads all weights, 0.2 s for a Transformer-base in int8; later calls return the same value.
     /// A file of packed weights contains it ([`Model::save_packed`]), so models that were read from one know it. It
-    /// identifies a model. It does not prove who wrote a file: a forged file may name any fingerprint.
+    /// identifies a model. It is no cryptographic hash and does not prove who wrote a file: a forged file may name any
+    /// fingerprint.
     ///
     /// ```
     /// use simdformer::{Model, Quantization, WeightDtypes};
@@ -363,22 +364,22 @@ impl Model {
     /// let int8 = Model::open_with("models/fr-en", WeightDtypes::all(Quantization::W8A8))?;
     /// assert_ne!(model.fingerprint(), int8.fingerprint());
     /// assert_eq!(model.fingerprint(), Model::open("models/fr-en")?.fingerprint());
-    /// println!("{}", model.fingerprint()); // 64 hexadecimal digits
+    /// println!("{:032x}", model.fingerprint());
     /// # Ok::<(), simdformer::Error>(())
     /// ```
-    pub fn fingerprint(&self) -> Fingerprint {
-        Fingerprint::of_model(&self.config, self.digest())
+    pub fn fingerprint(&self) -> u128 {
+        fingerprint::of_model(&self.config, self.digest())
     }
 
     /// The fingerprint of the weights. Never waits for the lock: when the process forks, a thread of the parent may hold
     /// it.
-    fn digest(&self) -> Fingerprint {
+    fn digest(&self) -> u128 {
         if let Ok(digest) = self.digest.try_lock()
             && let Some(digest) = *digest
         {
             return digest;
         }
-        let computed = Fingerprint::of_weights(&self.weights);
+        let computed = fingerprint::of_weights(&self.weights);
         if let Ok(mut digest) = self.digest.try_lock() {
             *digest = Some(computed);
         }

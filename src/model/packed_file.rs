@@ -1,7 +1,7 @@
 //! Packed weights in a file. A model is packed once. It is read back at the speed of the disk, or mapped, so that all
 //! processes of a machine share one copy.
 //!
-//! A file of format 4 contains:
+//! A file of format 5 contains:
 //!
 //! 1. a line of fixed length: the format number, the length of the header in bytes, and the checksum of the
 //!    header;

@@ -1,6 +1,5 @@
 //! The text at the beginning of a file of packed weights.
 
-use super::fingerprint::Fingerprint;
 use super::load_options::{LoadOptions, Reason, select_isa};
 use super::weight_dtypes::WeightDtypes;
 use super::weights::{Parameter, Placement, ResolvedDtypes, Weights};
@@ -16,11 +15,11 @@ use std::path::Path;
 use xxhash_rust::xxh3::xxh3_64;
 
 /// The format that this version writes and reads. Format 1 had no checksums, format 2 no digest, format 3 other
-/// checksums.
-const FORMAT: u32 = 4;
+/// checksums, format 4 another digest.
+const FORMAT: u32 = 5;
 
 /// The first bytes of a file, including the format number.
-const MAGIC: &str = "simdformer packed 4 ";
+const MAGIC: &str = "simdformer packed 5 ";
 
 /// Number of characters of a file that an error shows.
 const SHOWN: usize = 120;
@@ -28,8 +27,9 @@ const SHOWN: usize = 120;
 /// Digits of the header length.
 const DIGITS: usize = 8;
 
-/// Digits of a checksum.
+/// Digits of a checksum, and of the digest of the weights.
 const HEX: usize = 16;
+const DIGEST: usize = 32;
 
 /// Bytes of the first line.
 const FIRST_LINE: usize = MAGIC.len() + DIGITS + 1 + HEX + 1;
@@ -59,7 +59,7 @@ pub(super) struct Described {
     /// The checksum of the weights.
     pub(super) checksum: u64,
     /// The digest of the weights, a part of the fingerprint.
-    pub(super) digest: Fingerprint,
+    pub(super) digest: u128,
     /// Bytes before the weights.
     pub(super) begin: usize,
 }
@@ -70,7 +70,7 @@ impl Header {
         config: &Config,
         weights: &Weights,
         checksum: u64,
-        digest: Fingerprint,
+        digest: u128,
     ) -> Vec<u8> {
         let ResolvedDtypes { requested, stored } = weights.dtypes();
         let mut sixteen: Vec<String> =
@@ -79,7 +79,7 @@ impl Header {
         let TiedWeights { source_target, target_output } = config.ties;
         let mut lines = vec![
             format!("checksum {checksum:0HEX$x}"),
-            format!("digest {digest}"),
+            format!("digest {digest:0DIGEST$x}"),
             format!("isa {}", weights.isa()),
             format!("forms {requested}"),
             format!("source_target {source_target}"),
@@ -148,9 +148,10 @@ impl Header {
             line.strip_prefix(key).map(str::trim).ok_or_else(|| differs(key, line))
         };
         let checksum = field("checksum ")?;
-        let checksum = hexadecimal(checksum).ok_or_else(|| differs("checksum", checksum))?;
+        let checksum =
+            hexadecimal(checksum, HEX).ok_or_else(|| differs("checksum", checksum))? as u64;
         let digest = field("digest ")?;
-        let digest = digest.parse().map_err(|_| differs("digest", digest))?;
+        let digest = hexadecimal(digest, DIGEST).ok_or_else(|| differs("digest", digest))?;
         let isa = select(field("isa ")?)?;
         let requested: WeightDtypes = field("forms")?.parse()?;
         if *wanted != WeightDtypes::as_stored() && *wanted != requested {
@@ -295,17 +296,17 @@ impl<'f> FirstLine<'f> {
         let rest = rest.and_then(|(length, checksum)| {
             let digits = length.len() == DIGITS && length.bytes().all(|byte| byte.is_ascii_digit());
             let length = length.parse().ok().filter(|&length| digits && length <= MAX_HEADER)?;
-            Some((length, hexadecimal(checksum)?))
+            Some((length, hexadecimal(checksum, HEX)? as u64))
         });
         number.then_some(Self { format, rest })
     }
 }
 
-/// Parses a checksum with all its digits, in lower case.
-fn hexadecimal(text: &str) -> Option<u64> {
+/// Parses a number with all its digits, in lower case.
+fn hexadecimal(text: &str, count: usize) -> Option<u128> {
     let digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
-    let digits = text.len() == HEX && text.bytes().all(digit);
-    u64::from_str_radix(text, 16).ok().filter(|_| digits)
+    let digits = text.len() == count && text.bytes().all(digit);
+    u128::from_str_radix(text, 16).ok().filter(|_| digits)
 }
 
 fn table(parameters: &[Parameter]) -> Vec<String> {

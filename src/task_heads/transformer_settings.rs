@@ -1,9 +1,8 @@
 //! Settings of a transformer's folder in a sentence-transformers directory: `sentence_bert_config.json`.
 
-use super::modules::{self, Module, json, sanitized};
+use super::modules::{self, Module, read_settings, sanitized};
+use crate::config::Fields;
 use crate::error::Error;
-use crate::json_object::object;
-use serde_json::Value;
 use std::path::Path;
 
 /// How a text is tokenized, as a sentence-transformers directory declares it. The default is that of a directory that
@@ -51,17 +50,6 @@ impl Task {
     }
 }
 
-object! {
-    struct Config {
-        max_seq_length: Option<usize> = "max_seq_length" or None,
-        do_lower_case: Option<bool> = "do_lower_case" or None,
-        transformer_task: Option<String> = "transformer_task" or None,
-        modality_config: Option<Value> = "modality_config" or None,
-        processing_kwargs: Option<Value> = "processing_kwargs" or None,
-        tokenizer: Option<String> = "tokenizer_name_or_path" or None,
-    }
-}
-
 impl TransformerSettings {
     /// The settings of a cross-encoder's directory.
     pub(super) fn of_classifier(directory: &Path) -> Result<Self, Error> {
@@ -81,42 +69,45 @@ impl TransformerSettings {
     pub(super) fn read(folder: &Path, task: Task) -> Result<Self, Error> {
         for name in SETTINGS_FILES {
             let file = folder.join(name);
-            if let Some(config) = json::<Config>(&file)? {
-                config.check(&file, task)?;
-                let lower_case = config.do_lower_case.unwrap_or(false);
-                return Ok(Self { max_tokens: config.max_seq_length, lower_case });
+            let settings = read_settings(&file, |fields| {
+                check(fields, task)?;
+                let max_tokens = fields.optional_size("max_seq_length")?;
+                Ok(Self { max_tokens, lower_case: fields.flag_or_null("do_lower_case", false)? })
+            })?;
+            if let Some(settings) = settings {
+                return Ok(settings);
             }
         }
         Ok(Self::default())
     }
 }
 
-impl Config {
-    /// Rejects settings that change the result and that this crate does not apply.
-    fn check(&self, file: &Path, task: Task) -> Result<(), Error> {
-        let wrong = |key: &str, expected: &str, found: &str| {
-            let operand = format!("{}: {key}", file.display());
-            Err(Error::unsupported(operand, expected, sanitized(found)))
-        };
-        if let Some(found) = self.transformer_task.as_deref().filter(|&name| name != task.name()) {
-            return wrong("transformer_task", task.name(), found);
-        }
-        if let Some(modalities) = &self.modality_config {
-            let text = &modalities["text"];
-            let plain = text["method"] == "forward" && text["method_output_name"] == task.output();
-            // With a message format, sentence-transformers puts every text into a chat template.
-            if !plain || !modalities["message"].is_null() {
-                let expected = format!("a text, read by forward, for {}", task.output());
-                return wrong("modality_config", &expected, &modalities.to_string());
-            }
-        }
-        let set = |value: &&Value| value.as_object().is_none_or(|keys| !keys.is_empty());
-        if let Some(found) = self.processing_kwargs.as_ref().filter(set) {
-            return wrong("processing_kwargs", "none", &found.to_string());
-        }
-        if let Some(found) = &self.tokenizer {
-            return wrong("tokenizer_name_or_path", "the tokenizer of the directory", found);
-        }
-        Ok(())
+/// Rejects settings that change the result and that this crate does not apply.
+fn check(fields: &Fields, task: Task) -> Result<(), Error> {
+    let wrong = |key: &str, expected: &str, found: &str| {
+        Err(Error::unsupported(key, expected, sanitized(found)))
+    };
+    if let Some(found) =
+        fields.optional_text("transformer_task")?.filter(|&name| name != task.name())
+    {
+        return wrong("transformer_task", task.name(), found);
     }
+    if let Some(modalities) = fields.present("modality_config") {
+        let text = &modalities["text"];
+        let plain = text["method"] == "forward" && text["method_output_name"] == task.output();
+        // With a message format, sentence-transformers puts every text into a chat template.
+        if !plain || !modalities["message"].is_null() {
+            let expected = format!("a text, read by forward, for {}", task.output());
+            return wrong("modality_config", &expected, &modalities.to_string());
+        }
+    }
+    if let Some(found) = fields.present("processing_kwargs")
+        && found.as_object().is_none_or(|keys| !keys.is_empty())
+    {
+        return wrong("processing_kwargs", "none", &found.to_string());
+    }
+    if let Some(found) = fields.optional_text("tokenizer_name_or_path")? {
+        return wrong("tokenizer_name_or_path", "the tokenizer of the directory", found);
+    }
+    Ok(())
 }

@@ -100,9 +100,9 @@ pub(crate) fn checkpoint<'t>(
     config: &Config,
     tensors: &'t Tensors,
 ) -> Result<Checkpoint<'t>, simdformer::Error> {
-    Checkpoint::from_tensors(config.clone(), &|name| {
+    Checkpoint::from_tensors(config.clone(), |name| {
         let (shape, data) = tensors.get(name)?;
-        Some((Dtype::F32, shape.clone(), data))
+        Some((Dtype::F32, shape.clone(), &data[..]))
     })
 }
 

@@ -12,6 +12,6 @@ pub(crate) fn run(arguments: &Pack, streams: &mut Streams<'_>) -> Result<u8, Fai
     for PackedPart { path, bytes, .. } in &written.parts {
         writeln!(streams.out, "{}: {bytes} bytes", path.display())?;
     }
-    writeln!(streams.out, "fingerprint: {}", written.fingerprint)?;
+    writeln!(streams.out, "fingerprint: {:032x}", written.fingerprint)?;
     Ok(0)
 }

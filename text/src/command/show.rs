@@ -31,7 +31,7 @@ pub(crate) fn model(path: &Path, streams: &mut Streams<'_>) -> Result<u8, Failur
     for note in model.notes() {
         writeln!(streams.out, "note: {note}")?;
     }
-    writeln!(streams.out, "fingerprint: {}", model.fingerprint())?;
+    writeln!(streams.out, "fingerprint: {:032x}", model.fingerprint())?;
     Ok(0)
 }
 

@@ -8,7 +8,7 @@ use simdformer::atomic_file;
 use simdformer::checkpoint::Checkpoint;
 use simdformer::kernels::Isa;
 use simdformer::task_heads::Classifier;
-use simdformer::{Fingerprint, LoadOptions, Model, WeightDtypes};
+use simdformer::{LoadOptions, Model, WeightDtypes};
 use std::fs::{self, File};
 use std::io;
 use std::path::{Component, Path, PathBuf};
@@ -36,7 +36,7 @@ pub struct PackOptions {
 #[derive(Clone, Debug)]
 pub struct Packed {
     /// The identity of the model, the same for all instruction sets.
-    pub fingerprint: Fingerprint,
+    pub fingerprint: u128,
     /// The files of the weights.
     pub parts: Vec<PackedPart>,
 }
