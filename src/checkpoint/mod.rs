@@ -166,18 +166,7 @@ impl Checkpoint<'static> {
             let packed = packed_directory::packed_files(directory);
             if !packed.is_empty() {
                 let (sources, tensors) = packed_directory::heads(directory)?;
-                let (claimed, locations) = (config.ties, HashMap::new());
-                let (unlisted, copies) = (Vec::new(), Vec::new());
-                return Ok(Self {
-                    config,
-                    claimed,
-                    sources,
-                    tensors,
-                    locations,
-                    packed,
-                    unlisted,
-                    copies,
-                });
+                return Ok(Self { packed, ..Self::unchecked(config, sources, tensors) });
             }
         }
         let Opened { sources, tensors, unlisted } = open_weights(directory)?;
@@ -310,13 +299,15 @@ impl<'c> Checkpoint<'c> {
         }
     }
 
-    fn checked(config: Config, sources: Vec<Source<'c>>, tensors: Tensors) -> Result<Self, Error> {
-        let claimed = config.ties;
-        let tensors = wrapped_names::unwrapped(tensors)?;
-        let locations = HashMap::new();
+    fn unchecked(config: Config, sources: Vec<Source<'c>>, tensors: Tensors) -> Self {
+        let (claimed, locations) = (config.ties, HashMap::new());
         let (packed, unlisted, copies) = (Vec::new(), Vec::new(), Vec::new());
-        let mut checkpoint =
-            Self { config, claimed, sources, tensors, locations, packed, unlisted, copies };
+        Self { config, claimed, sources, tensors, locations, packed, unlisted, copies }
+    }
+
+    fn checked(config: Config, sources: Vec<Source<'c>>, tensors: Tensors) -> Result<Self, Error> {
+        let tensors = wrapped_names::unwrapped(tensors)?;
+        let mut checkpoint = Self::unchecked(config, sources, tensors);
         // Stops at the first missing tensor, so a huge number of layers costs no time.
         let mut locations = HashMap::new();
         each_tensor(&checkpoint.config, |Tensor { role, shape }| {

@@ -7,6 +7,7 @@
 //! This module does not need the `safetensors` crate, which has ten dependencies; only tests and the feature
 //! `train` depend on it.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::fmt;
 
@@ -66,35 +67,23 @@ const TYPES: [(&str, usize); 22] = [
 
 /// A dtype as the file spells it.
 #[derive(Clone, Debug)]
-pub(super) enum Stored {
-    /// One of [`TYPES`].
-    Known { name: &'static str, bits: usize },
-    /// An unknown dtype, with a shortened name.
-    Unknown(String),
+pub(super) struct Stored {
+    /// One of [`TYPES`], or a shortened name.
+    name: Cow<'static, str>,
+    /// Bits of an element; `None` for an unknown dtype.
+    pub(super) bits: Option<usize>,
 }
 
 impl Stored {
-    /// Bits of an element; `None` for an unknown dtype.
-    #[cfg(feature = "train")]
-    pub(super) fn bits(&self) -> Option<usize> {
-        match self {
-            Self::Known { bits, .. } => Some(*bits),
-            Self::Unknown(_) => None,
-        }
-    }
-
     /// The dtype, if weights can be read from it.
     pub(super) fn float(&self) -> Option<Dtype> {
-        match self {
-            Self::Known { name, .. } => Dtype::from_name(name),
-            Self::Unknown(_) => None,
-        }
+        self.bits.and_then(|_| Dtype::from_name(&self.name))
     }
 
     pub(super) fn of(name: &str) -> Self {
         match TYPES.into_iter().find(|(known, _)| *known == name) {
-            Some((name, bits)) => Self::Known { name, bits },
-            None => Self::Unknown(sanitized(name, 24)),
+            Some((name, bits)) => Self { name: name.into(), bits: Some(bits) },
+            None => Self { name: sanitized(name, 24).into(), bits: None },
         }
     }
 }
@@ -119,10 +108,7 @@ impl<'de> Deserialize<'de> for Stored {
 
 impl fmt::Display for Stored {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Known { name, .. } => f.write_str(name),
-            Self::Unknown(name) => f.write_str(name),
-        }
+        f.write_str(&self.name)
     }
 }
 
@@ -297,18 +283,12 @@ fn check_tensor(
     }
     // Count a size of zero as one, so that the other sizes are still checked for overflow.
     let count = |dims: &[usize]| dims.iter().try_fold(1usize, |n, &dim| n.checked_mul(dim.max(1)));
-    let bits = match &info.dtype {
-        Stored::Known { bits, .. } => *bits,
-        Stored::Unknown(_) => 1,
-    };
-    let fits = count(&info.shape.0).and_then(|n| n.checked_mul(bits));
+    let fits = count(&info.shape.0).and_then(|n| n.checked_mul(info.dtype.bits.unwrap_or(1)));
     if fits.is_none() {
         let expected = "a size that fits the address space".to_owned();
         return wrong(expected, format!("shape {:?}, whose size overflows", info.shape.0));
     }
-    if let Stored::Unknown(_) = info.dtype {
-        return Ok(());
-    }
+    let Some(bits) = info.dtype.bits else { return Ok(()) };
     let expected = (info.shape.0.iter().product::<usize>() * bits).div_ceil(8);
     if expected != end - begin {
         let expected = format!("{expected} bytes for its shape and type");
@@ -408,7 +388,7 @@ mod tests {
         let error = serde_json::from_str::<safetensors::Dtype>("\"F99\"").unwrap_err().to_string();
         assert_eq!(error.matches('`').count(), 2 * (TYPES.len() + 1), "{error}");
         for name in ["F99", "f32", "", "F32 "] {
-            assert!(matches!(Stored::of(name), Stored::Unknown(_)), "{name}");
+            assert!(Stored::of(name).bits.is_none(), "{name}");
         }
     }
 }

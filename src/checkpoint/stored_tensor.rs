@@ -43,7 +43,7 @@ impl Checkpoint<'_> {
             return Err(no_such_tensor(name, &[]));
         };
         let source = &self.sources[*source];
-        match entry.dtype.bits() {
+        match entry.dtype.bits {
             Some(bits) if !entry.strides.is_empty() => {
                 let size = bits / 8;
                 let Entry { offset: begin, shape, strides, .. } = entry;

@@ -15,7 +15,7 @@
 
 use super::Model;
 use super::load_options::{LoadOptions, Reason};
-use super::packed_header::{Described, FileName, Header, damaged, describe, open_file};
+use super::packed_header::{Described, FileName, Header, damaged, open_file};
 use super::weights::{FiniteCheck, NotFinite, Parameter, Weights};
 use crate::atomic_file;
 use crate::checkpoint::packed_name;
@@ -122,7 +122,7 @@ impl Model {
             return Self::shared(config, map(&file).map_err(unreadable)?, &options, &name);
         }
         let header = Header::read(&mut file, length, &name)?;
-        let (described, why) = describe(&header, config, length, &options, &name)?;
+        let (described, why) = header.described(config, length, &options, &name)?;
         Self::copied(described, &mut file, why, &name)
     }
 
@@ -176,7 +176,7 @@ impl Model {
         let length = content.len() as u64;
         let mut rest = content;
         let header = Header::read(&mut rest, length, name)?;
-        let (described, why) = describe(&header, config, length, options, name)?;
+        let (described, why) = header.described(config, length, options, name)?;
         if cfg!(target_endian = "big") {
             return Self::copied(described, &mut rest, why, name);
         }

@@ -107,8 +107,7 @@ impl Header {
             Error::unsupported(name(), format!("a file that begins as {MAGIC:?}"), found)
         };
         let first = read_at_most(file, FIRST_LINE).map_err(unreadable)?;
-        let FirstLine { format, rest } =
-            FirstLine::of(&first).ok_or_else(|| unsupported(&first))?;
+        let (format, rest) = first_line(&first).ok_or_else(|| unsupported(&first))?;
         if format != FORMAT.to_string() {
             let found = format!("format {format}: save it again from the checkpoint");
             let expected = format!("packed weights of format {FORMAT}");
@@ -128,16 +127,17 @@ impl Header {
     }
 
     /// Checks the header against `config`, the table of parameters that this crate computes for it, `length`, the bytes
-    /// of the file, and `requested`, the dtypes that the caller wants ([`WeightDtypes::as_stored`] for any).
-    /// `select` accepts or rejects the instruction set with the name in the file.
+    /// of the file, and the options. Any instruction set of this machine is accepted unless the caller or the environment
+    /// names one, and any dtypes unless the caller names some.
     pub(super) fn described(
         &self,
         mut config: Config,
         length: u64,
-        wanted: &WeightDtypes,
-        select: &dyn Fn(&str) -> Result<Isa, Error>,
+        options: &LoadOptions<'_>,
         name: FileName<'_>,
-    ) -> Result<Described, Error> {
+    ) -> Result<(Described, Reason), Error> {
+        let (selected, why) = select_isa(options.isa)?;
+        let wanted = &options.dtypes;
         let mut lines = self.text.trim_end().lines();
         let differs = |expected: &str, found: &str| {
             let found = format!("{}: the file holds another model", quoted(found, SHOWN));
@@ -152,7 +152,10 @@ impl Header {
             hexadecimal(checksum, HEX).ok_or_else(|| differs("checksum", checksum))? as u64;
         let digest = field("digest ")?;
         let digest = hexadecimal(digest, DIGEST).ok_or_else(|| differs("digest", digest))?;
-        let isa = select(field("isa ")?)?;
+        let found = field("isa ")?;
+        let isa = Isa::from_name(found).ok();
+        let isa = isa.filter(|isa| why == Reason::Best || isa.name() == selected.name());
+        let isa = isa.ok_or_else(|| other_isa(name(), selected, found))?;
         let requested: WeightDtypes = field("forms")?.parse()?;
         if *wanted != WeightDtypes::as_stored() && *wanted != requested {
             let [expected, found] =
@@ -182,7 +185,7 @@ impl Header {
         if length != expected {
             return Err(wrong_length(name, expected, length));
         }
-        Ok(Described { config, placed, checksum, digest, begin })
+        Ok((Described { config, placed, checksum, digest, begin }, why))
     }
 }
 
@@ -249,24 +252,7 @@ pub(super) fn describe_file(
     let unreadable = |error| Error::unreadable(name(), error);
     let (mut file, length) = open_file(path).map_err(unreadable)?;
     let header = Header::read(&mut file, length, &name)?;
-    Ok(describe(&header, checkpoint.config().clone(), length, options, &name)?.0)
-}
-
-/// Checks a header against the configuration and the options. Any instruction set of this machine is accepted unless the
-/// caller or the environment names one.
-pub(super) fn describe(
-    header: &Header,
-    config: Config,
-    length: u64,
-    options: &LoadOptions<'_>,
-    name: FileName<'_>,
-) -> Result<(Described, Reason), Error> {
-    let (selected, why) = select_isa(options.isa)?;
-    let select = |found: &str| match Isa::from_name(found) {
-        Ok(isa) if why == Reason::Best || isa.name() == selected.name() => Ok(isa),
-        _ => Err(other_isa(name(), selected, found)),
-    };
-    Ok((header.described(config, length, &options.dtypes, &select, name)?, why))
+    Ok(header.described(checkpoint.config().clone(), length, options, &name)?.0)
 }
 
 /// Reads the next `bytes` bytes of a file, fewer at its end.
@@ -276,30 +262,21 @@ fn read_at_most(file: &mut impl Read, bytes: usize) -> io::Result<Vec<u8>> {
     Ok(read)
 }
 
-/// The content of the first line of a file of packed weights.
-struct FirstLine<'f> {
-    /// The format number, with any number of digits.
-    format: &'f str,
-    /// In this format: the length of the header and its checksum.
-    rest: Option<(usize, u64)>,
-}
-
-impl<'f> FirstLine<'f> {
-    /// `None` if the line does not belong to any format of packed weights.
-    fn of(line: &'f [u8]) -> Option<Self> {
-        // All formats begin with this name.
-        let named = MAGIC.trim_end_matches(|c: char| c == ' ' || c.is_ascii_digit());
-        let valid = line.utf8_chunks().next()?.valid();
-        let (format, rest) = valid.strip_prefix(named)?.strip_prefix(' ')?.split_once(' ')?;
-        let number = !format.is_empty() && format.bytes().all(|byte| byte.is_ascii_digit());
-        let rest = rest.strip_suffix('\n').and_then(|rest| rest.split_once(' '));
-        let rest = rest.and_then(|(length, checksum)| {
-            let digits = length.len() == DIGITS && length.bytes().all(|byte| byte.is_ascii_digit());
-            let length = length.parse().ok().filter(|&length| digits && length <= MAX_HEADER)?;
-            Some((length, hexadecimal(checksum, HEX)? as u64))
-        });
-        number.then_some(Self { format, rest })
-    }
+/// The format number of the first line of a file, with any number of digits, and in this format the length of the header
+/// and its checksum. `None` if the line does not belong to any format of packed weights.
+fn first_line(line: &[u8]) -> Option<(&str, Option<(usize, u64)>)> {
+    // All formats begin with this name.
+    let named = MAGIC.trim_end_matches(|c: char| c == ' ' || c.is_ascii_digit());
+    let valid = line.utf8_chunks().next()?.valid();
+    let (format, rest) = valid.strip_prefix(named)?.strip_prefix(' ')?.split_once(' ')?;
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    let rest = rest.strip_suffix('\n').and_then(|rest| rest.split_once(' '));
+    let rest = rest.filter(|(length, _)| length.len() == DIGITS && is_number(length));
+    let rest = rest.and_then(|(length, checksum)| {
+        let length = length.parse().ok().filter(|&length| length <= MAX_HEADER)?;
+        Some((length, hexadecimal(checksum, HEX)? as u64))
+    });
+    is_number(format).then_some((format, rest))
 }
 
 /// Parses a number with all its digits, in lower case.

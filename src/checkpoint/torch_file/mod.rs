@@ -83,6 +83,7 @@ pub(super) fn read_header(source: &Source<'_>) -> Result<Vec<Entry>, Error> {
 }
 
 fn read_zip(source: &Source<'_>) -> Result<Vec<Entry>, Error> {
+    let wrong = |message: String| wrong_state_dict(source, message);
     let entries = read_directory(source)?;
     let folder = |entry: &ZipEntry| -> Option<String> {
         let folder = entry.name.strip_suffix("/data.pkl")?;
@@ -91,13 +92,10 @@ fn read_zip(source: &Source<'_>) -> Result<Vec<Entry>, Error> {
     let mut pickles = entries.iter().filter_map(|entry| Some((entry, folder(entry)?)));
     let (Some((pickle, folder)), None) = (pickles.next(), pickles.next()) else {
         let names: Vec<String> = entries.iter().take(8).map(|e| sanitized(&e.name, 40)).collect();
-        return Err(wrong_state_dict(
-            source,
-            format!(
-                "expected one entry NAME/data.pkl in a zip archive, found {}",
-                names.join(", ")
-            ),
-        ));
+        return Err(wrong(format!(
+            "expected one entry NAME/data.pkl in a zip archive, found {}",
+            names.join(", ")
+        )));
     };
     let find = |name: &str| {
         let name = format!("{folder}/{name}");
@@ -106,7 +104,7 @@ fn read_zip(source: &Source<'_>) -> Result<Vec<Entry>, Error> {
     };
     if find("constants.pkl").is_some() {
         let message = "expected a state dict, found a TorchScript program, which is not run";
-        return Err(wrong_state_dict(source, message.to_owned()));
+        return Err(wrong(message.to_owned()));
     }
     if let Some(entry) = find("byteorder") {
         let mut order = [0; 8];
@@ -114,10 +112,7 @@ fn read_zip(source: &Source<'_>) -> Result<Vec<Entry>, Error> {
         source.read_at(entry.begin, order)?;
         if order != b"little" {
             let found = quoted(&String::from_utf8_lossy(order), 8);
-            return Err(wrong_state_dict(
-                source,
-                format!("expected the byte order \"little\", found {found}"),
-            ));
+            return Err(wrong(format!("expected the byte order \"little\", found {found}")));
         }
     }
     let mut unpickler = Unpickler::new(source, pickle.begin..pickle.end)?;
@@ -145,38 +140,20 @@ fn read_zip(source: &Source<'_>) -> Result<Vec<Entry>, Error> {
 
 fn read_legacy(source: &Source<'_>) -> Result<Vec<Entry>, Error> {
     let mut unpickler = Unpickler::new(source, 0..source.len())?;
-    match unpickler.load()? {
-        Value::LongInt(span) if unpickler.string(span) == MAGIC => {}
-        other => {
-            return Err(unpickler.wrong(format_args!(
-                "expected the magic number of torch.save, found {}",
-                other.kind()
-            )));
-        }
+    let number = |value| if let Value::LongInt(span) = value { Some(span) } else { None };
+    let magic = unpickler.load_content("the magic number of torch.save", number)?;
+    if unpickler.string(magic) != MAGIC {
+        return Err(unpickler.wrong("expected the magic number of torch.save, found an int"));
     }
-    match unpickler.load()? {
-        Value::Int(LEGACY_VERSION) => {}
-        Value::Int(found) => {
-            return Err(unpickler.wrong(format_args!(
-                "expected version {LEGACY_VERSION} of the legacy format, found {found}"
-            )));
-        }
-        other => {
-            return Err(unpickler.wrong(format_args!(
-                "expected the version of the legacy format, found {}",
-                other.kind()
-            )));
-        }
+    let number = |value| if let Value::Int(number) = value { Some(number) } else { None };
+    let found = unpickler.load_content("the version of the legacy format", number)?;
+    if found != LEGACY_VERSION {
+        return Err(unpickler.wrong(format_args!(
+            "expected version {LEGACY_VERSION} of the legacy format, found {found}"
+        )));
     }
-    let system = match unpickler.load()? {
-        Value::Dict(system) => system,
-        other => {
-            return Err(unpickler.wrong(format_args!(
-                "expected a dict with the byte order, found {}",
-                other.kind()
-            )));
-        }
-    };
+    let dict = |value| if let Value::Dict(dict) = value { Some(dict) } else { None };
+    let system = unpickler.load_content("a dict with the byte order", dict)?;
     let is_order =
         |key: &Value| matches!(*key, Value::Text(key) if unpickler.string(key) == b"little_endian");
     let order = unpickler.values.dict(system).iter().rev().find(|(key, _)| is_order(key));
@@ -189,13 +166,8 @@ fn read_legacy(source: &Source<'_>) -> Result<Vec<Entry>, Error> {
     }
     let state_dict = unpickler.load()?;
     let tensors = checked(source, &mut unpickler, state_dict)?;
-    let keys = match unpickler.load()? {
-        Value::List(keys) => keys,
-        other => {
-            return Err(unpickler
-                .wrong(format_args!("expected the list of storages, found {}", other.kind())));
-        }
-    };
+    let list = |value| if let Value::List(list) = value { Some(list) } else { None };
+    let keys = unpickler.load_content("the list of storages", list)?;
     let located = legacy_storages(source, &unpickler, keys)?;
     located_entries(source, &unpickler, &tensors, &|key| located.get(key).cloned())
 }
@@ -206,6 +178,7 @@ fn legacy_storages(
     unpickler: &Unpickler<'_, '_>,
     keys: u32,
 ) -> Result<HashMap<Vec<u8>, Range<u64>>, Error> {
+    let wrong = |message: String| wrong_state_dict(source, message);
     let shown = |key: &[u8]| quoted(&String::from_utf8_lossy(key), SHOWN);
     // Lengths and bytes of an element. The first tensor of a storage decides its dtype.
     let mut expected: HashMap<&[u8], (u64, u64)> = HashMap::new();
@@ -229,45 +202,38 @@ fn legacy_storages(
         };
         let mut found = [0; LENGTH as usize];
         if source.len().saturating_sub(offset) < LENGTH {
-            return Err(wrong_state_dict(
-                source,
-                format!(
-                    "expected the length of storage {} at byte {offset}, found the end: truncated?",
-                    shown(key)
-                ),
-            ));
+            return Err(wrong(format!(
+                "expected the length of storage {} at byte {offset}, found the end: truncated?",
+                shown(key)
+            )));
         }
         source.read_at(offset, &mut found)?;
         let found = u64::from_le_bytes(found);
         if found != len {
-            return Err(wrong_state_dict(
-                source,
-                format!("storage {}: expected {len} elements, found {found}", shown(key)),
-            ));
+            return Err(wrong(format!(
+                "storage {}: expected {len} elements, found {found}",
+                shown(key)
+            )));
         }
         offset += LENGTH;
         let end = len.checked_mul(size).and_then(|bytes| bytes.checked_add(offset));
         let Some(end) = end.filter(|&end| end <= source.len()) else {
-            return Err(wrong_state_dict(
-                source,
-                format!(
-                    "storage {}: expected {len} elements of {size} bytes at byte {offset}, found the end at byte {}: truncated?",
-                    shown(key),
-                    source.len()
-                ),
-            ));
+            return Err(wrong(format!(
+                "storage {}: expected {len} elements of {size} bytes at byte {offset}, found the end at byte {}: truncated?",
+                shown(key),
+                source.len()
+            )));
         };
         if located.insert(key.to_vec(), offset..end).is_some() {
-            return Err(wrong_state_dict(source, format!("storage {} is there twice", shown(key))));
+            return Err(wrong(format!("storage {} is there twice", shown(key))));
         }
         offset = end;
     }
     match source.len() - offset {
         0 => Ok(located),
-        more => Err(wrong_state_dict(
-            source,
-            format!("expected the end of the file at byte {offset}, found {more} more bytes"),
-        )),
+        more => Err(wrong(format!(
+            "expected the end of the file at byte {offset}, found {more} more bytes"
+        ))),
     }
 }
 
@@ -277,9 +243,10 @@ fn checked(
     unpickler: &mut Unpickler<'_, '_>,
     state_dict: Value,
 ) -> Result<Vec<(Span, u32)>, Error> {
+    let wrong = |message: String| wrong_state_dict(source, message);
     let Value::Dict(state_dict) = state_dict else {
         let found = state_dict.kind();
-        return Err(wrong_state_dict(source, format!("expected a dict of tensors, found {found}")));
+        return Err(wrong(format!("expected a dict of tensors, found {found}")));
     };
     let count = unpickler.values.dict(state_dict).len();
     if count > MAX_TENSORS {
@@ -292,19 +259,13 @@ fn checked(
     for &(key, value) in unpickler.values.dict(state_dict) {
         let Value::Text(name) = key else {
             let found = key.kind();
-            return Err(wrong_state_dict(
-                source,
-                format!("expected the name of a tensor, found {found}"),
-            ));
+            return Err(wrong(format!("expected the name of a tensor, found {found}")));
         };
         let bytes = unpickler.string(name);
         let shown = || sanitized(&String::from_utf8_lossy(bytes), SHOWN);
         if core::str::from_utf8(bytes).is_err() {
             let found = shown();
-            return Err(wrong_state_dict(
-                source,
-                format!("expected the name of a tensor in UTF-8, found {found}"),
-            ));
+            return Err(wrong(format!("expected the name of a tensor in UTF-8, found {found}")));
         }
         let Value::Tensor(tensor) = value else {
             let inside = match value {
@@ -313,7 +274,7 @@ fn checked(
             };
             let (name, found) = (shown(), value.kind());
             let message = format!("expected a tensor for \"{name}\", found {found}{inside}");
-            return Err(wrong_state_dict(source, message));
+            return Err(wrong(message));
         };
         if !names.insert(bytes) {
             return Err(duplicate_tensor(source, &shown()));
@@ -344,32 +305,27 @@ fn entry(
     tensor: u32,
     locate: &dyn Fn(&[u8]) -> Option<Range<u64>>,
 ) -> Result<Entry, Error> {
+    let wrong = |message: String| wrong_state_dict(source, message);
     let values = &unpickler.values;
     let shown = || sanitized(name, SHOWN);
     let found =
         values.tensor(tensor).and_then(|tensor| Some((tensor, values.storage(tensor.storage)?)));
     let Some((tensor, storage)) = found else {
-        return Err(wrong_state_dict(source, format!("expected a tensor for {}", shown())));
+        return Err(wrong(format!("expected a tensor for {}", shown())));
     };
     let key = |span: Span| quoted(&String::from_utf8_lossy(unpickler.string(span)), SHOWN);
     let Some(bytes) = locate(unpickler.string(storage.key)) else {
         let key = key(storage.key);
-        return Err(wrong_state_dict(
-            source,
-            format!("expected a storage {key} of {}, found none", shown()),
-        ));
+        return Err(wrong(format!("expected a storage {key} of {}, found none", shown())));
     };
     let size = storage.of.map_or(1, |of| of.size() as u64);
     let found = bytes.end - bytes.start;
     if storage.len.checked_mul(size) != Some(found) {
         let (key, len) = (key(storage.key), storage.len);
-        return Err(wrong_state_dict(
-            source,
-            format!(
-                "storage {key} of {}: expected {len} elements of {size} bytes, found {found} bytes",
-                shown()
-            ),
-        ));
+        return Err(wrong(format!(
+            "storage {key} of {}: expected {len} elements of {size} bytes, found {found} bytes",
+            shown()
+        )));
     }
     let shape = values.sizes(tensor.shape);
     let mut strides = values.sizes(tensor.strides);

@@ -106,6 +106,17 @@ impl<'s, 'c> Unpickler<'s, 'c> {
         loaded
     }
 
+    /// Reads one pickle, of whose value `take` returns the content; `expected` is what it should be.
+    pub(super) fn load_content<T>(
+        &mut self,
+        expected: &str,
+        take: impl FnOnce(Value) -> Option<T>,
+    ) -> Result<T, Error> {
+        let value = self.load()?;
+        let found = || self.wrong(format_args!("expected {expected}, found {}", value.kind()));
+        take(value).ok_or_else(found)
+    }
+
     fn run(&mut self) -> Result<Value, Error> {
         loop {
             self.instructions += 1;
@@ -115,7 +126,7 @@ impl<'s, 'c> Unpickler<'s, 'c> {
                     "more than {most} instructions, which no real file of this size has"
                 )));
             }
-            let [opcode] = self.array()?;
+            let opcode = self.byte()?;
             if opcode == b'.' {
                 let value = self.pop()?;
                 return match self.stack.len() + self.marks.len() {
@@ -130,49 +141,20 @@ impl<'s, 'c> Unpickler<'s, 'c> {
     }
 
     fn execute(&mut self, opcode: u8) -> Result<(), Error> {
+        let operand = self.operand(opcode)?;
         match opcode {
-            b'\x80' => {
-                let [version] = self.array()?;
-                if !(2..=5).contains(&version) {
-                    return Err(self.wrong(format_args!(
-                        "expected version 2 to 5 of the pickle protocol, found {version}"
-                    )));
-                }
-                Ok(())
-            }
+            b'\x80' if !(2..=5).contains(&operand) => Err(self.wrong(format_args!(
+                "expected version 2 to 5 of the pickle protocol, found {operand}"
+            ))),
             // A frame only announces how many bytes follow.
-            b'\x95' => self.array::<8>().map(|_| ()),
+            b'\x80' | b'\x95' => Ok(()),
             b'N' => self.push(Value::None),
             b'\x88' | b'\x89' => self.push(Value::Bool(opcode == b'\x88')),
-            b'J' => {
-                let number = i32::from_le_bytes(self.array()?);
-                self.push(Value::Int(number.into()))
-            }
-            b'K' => {
-                let [number] = self.array()?;
-                self.push(Value::Int(number.into()))
-            }
-            b'M' => {
-                let number = u16::from_le_bytes(self.array()?);
-                self.push(Value::Int(number.into()))
-            }
-            b'\x8a' => self.long(),
-            b'G' => {
-                self.array::<8>()?;
-                self.push(Value::Float)
-            }
-            b'U' | b'\x8c' => {
-                let [len] = self.array()?;
-                self.push_text(len.into())
-            }
-            b'X' | b'T' => {
-                let len = u32::from_le_bytes(self.array()?);
-                self.push_text(len.into())
-            }
-            b'\x8d' => {
-                let len = u64::from_le_bytes(self.array()?);
-                self.push_text(len)
-            }
+            b'J' => self.push(Value::Int((operand as i32).into())),
+            b'K' | b'M' => self.push(Value::Int(operand as i64)),
+            b'\x8a' => self.long(operand),
+            b'G' => self.push(Value::Float),
+            b'U' | b'\x8c' | b'X' | b'T' | b'\x8d' => self.push_text(operand),
             b'(' => {
                 if self.marks.len() == MAX_MARKS {
                     return Err(self.wrong(format_args!(
@@ -206,23 +188,9 @@ impl<'s, 'c> Unpickler<'s, 'c> {
                 let count = if opcode == b's' { 2 } else { self.marked()? };
                 self.set_items(count)
             }
-            b'q' => {
-                let [index] = self.array()?;
-                self.memoize(index.into())
-            }
-            b'r' => {
-                let index = u32::from_le_bytes(self.array()?);
-                self.memoize(index as usize)
-            }
+            b'q' | b'r' => self.memoize(operand as usize),
             b'\x94' => self.memoize(self.memo.len()),
-            b'h' => {
-                let [index] = self.array()?;
-                self.recall(index.into())
-            }
-            b'j' => {
-                let index = u32::from_le_bytes(self.array()?);
-                self.recall(index as usize)
-            }
+            b'h' | b'j' => self.recall(operand as usize),
             b'c' => {
                 let (module, name) = (self.line()?, self.line()?);
                 self.global(module, name)
@@ -251,6 +219,19 @@ impl<'s, 'c> Unpickler<'s, 'c> {
                 None => format!("expected an instruction of a pickle, found byte {opcode:#04x}"),
             })),
         }
+    }
+
+    /// The number that follows an instruction, little-endian; 0 if none does.
+    fn operand(&mut self, opcode: u8) -> Result<u64, Error> {
+        let bytes = match opcode {
+            b'\x80' | b'K' | b'\x8a' | b'U' | b'\x8c' | b'q' | b'h' => 1,
+            b'M' => 2,
+            b'J' | b'X' | b'T' | b'r' | b'j' => 4,
+            b'\x95' | b'G' | b'\x8d' => 8,
+            _ => 0,
+        };
+        let range = self.take(bytes)?;
+        Ok(self.text[range].iter().rev().fold(0, |number, &byte| number << 8 | u64::from(byte)))
     }
 
     /// The next `len` bytes, as a range of the text.
@@ -284,16 +265,16 @@ impl<'s, 'c> Unpickler<'s, 'c> {
         self.source.read_at(self.begin + start as u64, &mut self.text[start..])
     }
 
-    fn array<const N: usize>(&mut self) -> Result<[u8; N], Error> {
-        let range = self.take(N as u64)?;
-        Ok(self.text[range].first_chunk().copied().unwrap_or([0; N]))
+    fn byte(&mut self) -> Result<u8, Error> {
+        let range = self.take(1)?;
+        Ok(self.text[range.start])
     }
 
     /// The bytes up to a newline, and behind it.
     fn line(&mut self) -> Result<Range<usize>, Error> {
         let start = self.at;
         while self.at - start <= MAX_NAME {
-            let [byte] = self.array()?;
+            let byte = self.byte()?;
             if byte == b'\n' {
                 return Ok(start..self.at - 1);
             }
@@ -303,9 +284,8 @@ impl<'s, 'c> Unpickler<'s, 'c> {
         )))
     }
 
-    fn long(&mut self) -> Result<(), Error> {
-        let [len] = self.array()?;
-        let range = self.take(len.into())?;
+    fn long(&mut self, len: u64) -> Result<(), Error> {
+        let range = self.take(len)?;
         let bytes = &self.text[range.clone()];
         let value = if bytes.len() <= 8 {
             // Two's complement: the last byte has the sign.

@@ -1,5 +1,6 @@
 //! Finds numbers in packed weights that no checkpoint may contain: NaN and infinities.
 
+use super::model_weights::Weights;
 use super::parameter::{Parameter, Place};
 use crate::model::weight_dtypes::WeightDtype;
 use crate::network::TensorId;
@@ -28,7 +29,7 @@ const F32: Words = Words { dtype: WeightDtype::Float(Dtype::F32), bans: false };
 /// Checks the memory of a model in consecutive pieces, starting at the first word.
 ///
 /// Padding between tensors, and zeros for maps without bias in a shared bias vector, are floats that kernels
-/// read, so they are checked, too. [`bad_scale`] checks the scales of int8 matrices. Pruning tables are not
+/// read, so they are checked, too. [`Weights::bad_scale`] checks the scales of int8 matrices. Pruning tables are not
 /// checked: they decide which outputs are computed, and contain no output value.
 pub(crate) struct FiniteCheck<'p> {
     parameters: &'p [Parameter],
@@ -159,22 +160,24 @@ fn value(dtype: Dtype, word: u32) -> f32 {
     }
 }
 
-/// The first scale of an int8 matrix that is not finite.
-pub(super) fn bad_scale(parameters: &[Parameter], memory: &[f32]) -> Option<NotFinite> {
-    for parameter in parameters {
-        let Place::Columns { matrix, first: 0 } = &parameter.place else { continue };
-        let Some((column, found)) = matrix.bad_scale(memory) else { continue };
-        // The map of this column, among the maps that share the matrix.
-        let mut role = parameter.role;
-        for other in parameters {
-            if let Place::Columns { matrix: same, first } = &other.place
-                && same.range == matrix.range
-                && *first <= column
-            {
-                role = other.role;
+impl Weights {
+    /// The first scale of an int8 matrix that is not finite. [`FiniteCheck`] checks all other numbers.
+    pub(crate) fn bad_scale(&self) -> Option<NotFinite> {
+        for parameter in &self.parameters {
+            let Place::Columns { matrix, first: 0 } = &parameter.place else { continue };
+            let Some((column, found)) = matrix.bad_scale(self.memory()) else { continue };
+            // The map of this column, among the maps that share the matrix.
+            let mut role = parameter.role;
+            for other in &self.parameters {
+                if let Place::Columns { matrix: same, first } = &other.place
+                    && same.range == matrix.range
+                    && *first <= column
+                {
+                    role = other.role;
+                }
             }
+            return Some(NotFinite { role, found });
         }
-        return Some(NotFinite { role, found });
+        None
     }
-    None
 }

@@ -1,9 +1,11 @@
 //! Packs every parameter of the table into its range of memory, from a checkpoint or from a function, and unpacks it.
 
-use super::layout::Table;
+use super::layout::{Placement, ResolvedDtypes};
+use super::model_weights::{Network, Weights};
 use super::packed_weight::{PackedWeight, Weight};
 use super::parameter::{Parameter, Place};
 use crate::checkpoint::{Checkpoint, TensorId, TensorView};
+use crate::config::Config;
 use crate::error::Error;
 use crate::memory::zeros;
 use crate::model::load_options::LoadOptions;
@@ -18,7 +20,7 @@ const ROWS_PER_READ: usize = 64;
 /// Numbers of an unpacked tensor that are read at a time: 4 MB, so that progress is reported often enough.
 const FLOATS_PER_READ: usize = 1 << 20;
 
-/// Floats that [`load`] needs in addition to the packed weights: the rows that are being packed.
+/// Floats that [`Weights::load`] needs in addition to the packed weights: the rows that are being packed.
 pub(crate) fn staged_floats(parameters: &[Parameter]) -> usize {
     let rows = parameters.iter().map(|parameter| match (&parameter.place, &parameter.shape[..]) {
         (Place::Columns { .. }, &[rows, ref of_row @ ..]) => {
@@ -93,54 +95,218 @@ fn transpose_taps(taps: &mut [f32], width: usize, row: &mut [f32]) {
     taps.copy_from_slice(row);
 }
 
-/// Fills `memory`, which holds zeros, from a checkpoint, and reports progress after every few rows.
-pub(crate) fn load(
-    checkpoint: &Checkpoint<'_>,
-    isa: Isa,
-    options: &mut LoadOptions<'_>,
-    parameters: &[Parameter],
-    memory: &mut [f32],
-) -> Result<(), Error> {
-    let tensors: Result<Vec<Option<TensorView<'_>>>, Error> =
-        parameters.iter().map(|parameter| tensor_of(checkpoint, parameter)).collect();
-    let tensors = tensors?;
-    let total = tensors.iter().flatten().map(TensorView::stored_bytes).sum();
-    let mut done = 0;
-    let mut progress = |rows: &TensorView<'_>| {
-        done += rows.stored_bytes();
-        options.report(rows.name(), done, total)
-    };
-    // A few rows of the current tensor.
-    let mut block = zeros(staged_floats(parameters)).map_err(Error::of_memory(WEIGHTS))?;
-    for (parameter, tensor) in parameters.iter().zip(tensors) {
-        match (&parameter.place, tensor) {
-            (Place::Rows { range, .. }, Some(tensor)) => {
-                let per_read = (FLOATS_PER_READ / tensor.row_len().max(1)).max(1);
-                let mut left = &mut memory[range.clone()];
-                for rows in blocks(&tensor, per_read) {
-                    let rows = tensor.rows(rows)?;
-                    let (now, later) = left.split_at_mut(rows.len());
-                    rows.read_into(now)?;
-                    left = later;
-                    progress(&rows)?;
+impl Weights {
+    /// Allocates and reads the weights of `checkpoint`, and reports progress after every few rows. Returns them and the
+    /// ranges of the network.
+    pub(crate) fn load(
+        checkpoint: &Checkpoint<'_>,
+        isa: Isa,
+        options: &mut LoadOptions<'_>,
+    ) -> Result<(Self, Network), Error> {
+        let dtypes = ResolvedDtypes::of(checkpoint, &options.dtypes)?;
+        // The memory holds zeros.
+        let (mut weights, network) =
+            Placement::new(checkpoint.config(), isa, dtypes)?.allocate()?;
+        let (parameters, memory) = weights.parts_mut();
+        let tensors: Result<Vec<Option<TensorView<'_>>>, Error> =
+            parameters.iter().map(|parameter| tensor_of(checkpoint, parameter)).collect();
+        let tensors = tensors?;
+        let total = tensors.iter().flatten().map(TensorView::stored_bytes).sum();
+        let mut done = 0;
+        let mut progress = |rows: &TensorView<'_>| {
+            done += rows.stored_bytes();
+            options.report(rows.name(), done, total)
+        };
+        // A few rows of the current tensor.
+        let mut block = zeros(staged_floats(parameters)).map_err(Error::of_memory(WEIGHTS))?;
+        for (parameter, tensor) in parameters.iter().zip(tensors) {
+            match (&parameter.place, tensor) {
+                (Place::Rows { range, .. }, Some(tensor)) => {
+                    let per_read = (FLOATS_PER_READ / tensor.row_len().max(1)).max(1);
+                    let mut left = &mut memory[range.clone()];
+                    for rows in blocks(&tensor, per_read) {
+                        let rows = tensor.rows(rows)?;
+                        let (now, later) = left.split_at_mut(rows.len());
+                        rows.read_into(now)?;
+                        left = later;
+                        progress(&rows)?;
+                    }
                 }
-            }
-            (Place::Columns { matrix, first }, Some(tensor)) => {
-                for rows in blocks(&tensor, ROWS_PER_READ) {
-                    let start = rows.start;
-                    let rows = tensor.rows(rows)?;
-                    let block = &mut block[..rows.len() + scratch_len(&parameter.shape)];
-                    rows.read_into(&mut block[..rows.len()])?;
-                    pack(matrix, isa, &parameter.shape, block, first + start, memory)?;
-                    progress(&rows)?;
+                (Place::Columns { matrix, first }, Some(tensor)) => {
+                    for rows in blocks(&tensor, ROWS_PER_READ) {
+                        let start = rows.start;
+                        let rows = tensor.rows(rows)?;
+                        let block = &mut block[..rows.len() + scratch_len(&parameter.shape)];
+                        rows.read_into(&mut block[..rows.len()])?;
+                        pack(matrix, isa, &parameter.shape, block, first + start, memory)?;
+                        progress(&rows)?;
+                    }
                 }
+                (Place::PruningTable(table), _) => table.fill(isa, memory)?,
+                // A missing tensor is zero, and the memory holds zeros.
+                (Place::Rows { .. } | Place::Columns { .. } | Place::Shared(_), _) => {}
             }
-            (Place::PruningTable(table), _) => table.fill(isa, memory)?,
-            // A missing tensor is zero, and the memory holds zeros.
-            (Place::Rows { .. } | Place::Columns { .. } | Place::Shared(_), _) => {}
+        }
+        Ok((weights, network))
+    }
+
+    /// Allocates the weights of `config` and fills them with the output of `fill`: once for each tensor, except tensors
+    /// that are tied to another.
+    pub(crate) fn from_fn(
+        config: &Config,
+        isa: Isa,
+        options: &mut LoadOptions<'_>,
+        fill: &mut Fill<'_>,
+    ) -> Result<(Self, Network), Error> {
+        let dtypes =
+            ResolvedDtypes { requested: options.dtypes.clone(), ..ResolvedDtypes::default() };
+        // The memory holds zeros.
+        let (mut weights, network) = Placement::new(config, isa, dtypes)?.allocate()?;
+        // The table that is also the output matrix.
+        let tied = network.decoder.as_ref().filter(|_| config.ties.target_output);
+        let tied = tied.map(|decoder| &decoder.table);
+        let (parameters, memory) = weights.parts_mut();
+        let is_tied = |parameter: &&Parameter| tied.is_some() && parameter.role == TensorId::Output;
+        let own = || parameters.iter().filter(|parameter| !is_tied(parameter));
+        let total = own().map(stored_bytes).sum();
+        let mut done = 0;
+        let mut write = |parameter: &Parameter, out: &mut [f32]| {
+            fill(parameter.role, &parameter.shape, out)?;
+            finite(parameter.role, out)?;
+            done += stored_bytes(parameter);
+            options.report(&parameter.role.to_string(), done, total)
+        };
+        // The staging buffer for tensors whose layout in memory differs from their shape. It is allocated for the
+        // largest tensor before the first call of `fill`.
+        let floats = own().map(written).max().unwrap_or(0);
+        let mut whole = zeros(floats).map_err(Error::of_memory(WEIGHTS))?;
+        // Length of the prefix of `whole` that may hold numbers other than zero.
+        let mut used = 0;
+        for parameter in parameters {
+            let Parameter { role, shape, place, .. } = parameter;
+            let len = written(parameter) - scratch_len(shape);
+            let mut staged = |whole: &mut [f32]| {
+                whole[..used.min(len)].fill(0.0);
+                used = used.max(len + scratch_len(shape));
+                write(parameter, &mut whole[..len])
+            };
+            match (place, tied) {
+                (Place::Rows { range, skip: 0 }, _) => {
+                    write(parameter, &mut memory[range.clone()])?
+                }
+                (Place::Rows { range, skip }, _) => {
+                    staged(&mut whole)?;
+                    let columns: usize = shape.iter().skip(1).product();
+                    memory[range.clone()].copy_from_slice(&whole[skip * columns..len]);
+                }
+                (Place::Columns { matrix, .. }, Some(table)) if *role == TensorId::Output => {
+                    // The planner returns disjoint ranges.
+                    let parts =
+                        memory.get_disjoint_mut([table.range.clone(), matrix.range.clone()]);
+                    let [rows, panels] = parts.map_err(|_| Error::too_large(WEIGHTS))?;
+                    pack_rows(matrix, isa, rows, 0, panels, Parallelism::Serial)?;
+                }
+                (Place::Columns { matrix, first }, _) => {
+                    staged(&mut whole)?;
+                    pack(
+                        matrix,
+                        isa,
+                        shape,
+                        &mut whole[..len + scratch_len(shape)],
+                        *first,
+                        memory,
+                    )?;
+                }
+                (Place::PruningTable(table), _) => table.fill(isa, memory)?,
+                (Place::Shared(_), _) => {}
+            }
+        }
+        Ok((weights, network))
+    }
+
+    /// Appends the numbers of a tensor in the order of a checkpoint to `out`. Rows of a table that the model does not use
+    /// are zero.
+    pub(crate) fn unpack(&self, role: TensorId, out: &mut Vec<f32>) -> Result<(), Error> {
+        let (isa, parameters, memory) = (self.isa, &self.parameters, self.memory());
+        // A pruning table comes after the matrix of the same role.
+        let found = parameters.iter().find(|parameter| parameter.role == role);
+        let Some(Parameter { shape, place, .. }) = found else { return Ok(()) };
+        match place {
+            Place::Shared(role) => self.unpack(*role, out),
+            Place::Rows { range, skip } => {
+                out.resize(skip * shape.iter().skip(1).product::<usize>(), 0.0);
+                out.extend_from_slice(memory.get(range.clone()).unwrap_or(&[]));
+                Ok(())
+            }
+            Place::Columns { matrix, first } => {
+                let Weight::Floats(packed) = matrix.read(isa, memory)? else {
+                    let (operand, found) =
+                        (format!("the weights of {role}"), matrix.dtype.to_string());
+                    return Err(Error::unsupported(
+                        operand,
+                        "f32, bf16 or f16, to be saved",
+                        found,
+                    ));
+                };
+                let columns = *first..first + shape.first().copied().unwrap_or(0);
+                let start = out.len();
+                out.resize(start + columns.len() * matrix.depth, 0.0);
+                let mut row = vec![0.0; matrix.columns];
+                for k in 0..matrix.depth {
+                    packed.unpack_row(k, &mut row)?;
+                    let out = out[start..].chunks_exact_mut(matrix.depth);
+                    out.zip(&row[columns.clone()]).for_each(|(out, &x)| out[k] = x);
+                }
+                if let &[_, inputs, width] = &shape[..] {
+                    // The inverse of the order in which a convolution is packed.
+                    let mut row = vec![0.0; inputs * width];
+                    out.chunks_exact_mut(row.len())
+                        .for_each(|taps| transpose_taps(taps, inputs, &mut row));
+                }
+                Ok(())
+            }
+            Place::PruningTable(_) => Ok(()),
         }
     }
-    Ok(())
+
+    /// Replaces the weights. `rows_of` returns the numbers of each role, row-major; `scratch` has
+    /// [`refresh_floats`] elements. Allocates nothing.
+    #[cfg(feature = "train")]
+    pub(crate) fn refresh<'r>(
+        &mut self,
+        rows_of: &(dyn Fn(TensorId) -> &'r [f32] + Sync),
+        scratch: &mut [f32],
+        parallelism: Parallelism<'_>,
+    ) -> Result<(), Error> {
+        let isa = self.isa;
+        let (parameters, memory) = self.parts_mut();
+        for Parameter { role, shape, place, .. } in parameters {
+            match place {
+                Place::Columns { matrix, first } if scratch_len(shape) > 0 => {
+                    let per_block = ROWS_PER_READ * scratch_len(shape);
+                    for (index, rows) in rows_of(*role).chunks(per_block).enumerate() {
+                        let block = scratch.get_mut(..rows.len() + scratch_len(shape));
+                        let block = block.ok_or(Error::too_large(WEIGHTS))?;
+                        block[..rows.len()].copy_from_slice(rows);
+                        pack(matrix, isa, shape, block, first + index * ROWS_PER_READ, memory)?;
+                    }
+                }
+                Place::Rows { range, skip } => {
+                    let columns: usize = shape.iter().skip(1).product();
+                    let rows =
+                        rows_of(*role).get(skip * columns..).ok_or(Error::too_large(WEIGHTS))?;
+                    memory[range.clone()].copy_from_slice(rows);
+                }
+                Place::Columns { matrix, first } => {
+                    let panels = &mut memory[matrix.range.clone()];
+                    pack_rows(matrix, isa, rows_of(*role), *first, panels, parallelism)?;
+                }
+                Place::PruningTable(table) => table.fill(isa, memory)?,
+                Place::Shared(_) => {}
+            }
+        }
+        Ok(())
+    }
 }
 
 /// The tensor to read for a parameter, if any.
@@ -186,65 +352,7 @@ fn written(parameter: &Parameter) -> usize {
     }
 }
 
-/// Fills `memory`, which holds zeros, with the output of `fill`. Calls `fill` once for each tensor, except
-/// tensors that are tied to another; `tied` is the table that is also the output matrix.
-pub(crate) fn fill(
-    fill: &mut Fill<'_>,
-    isa: Isa,
-    options: &mut LoadOptions<'_>,
-    parameters: &[Parameter],
-    tied: Option<&Table>,
-    memory: &mut [f32],
-) -> Result<(), Error> {
-    let is_tied = |parameter: &&Parameter| tied.is_some() && parameter.role == TensorId::Output;
-    let own = || parameters.iter().filter(|parameter| !is_tied(parameter));
-    let total = own().map(stored_bytes).sum();
-    let mut done = 0;
-    let mut write = |parameter: &Parameter, out: &mut [f32]| {
-        fill(parameter.role, &parameter.shape, out)?;
-        finite(parameter.role, out)?;
-        done += stored_bytes(parameter);
-        options.report(&parameter.role.to_string(), done, total)
-    };
-    // The staging buffer for tensors whose layout in memory differs from their shape. It is allocated for the
-    // largest tensor before the first call of `fill`.
-    let floats = own().map(written).max().unwrap_or(0);
-    let mut whole = zeros(floats).map_err(Error::of_memory(WEIGHTS))?;
-    // Length of the prefix of `whole` that may hold numbers other than zero.
-    let mut used = 0;
-    for parameter in parameters {
-        let Parameter { role, shape, place, .. } = parameter;
-        let len = written(parameter) - scratch_len(shape);
-        let mut staged = |whole: &mut [f32]| {
-            whole[..used.min(len)].fill(0.0);
-            used = used.max(len + scratch_len(shape));
-            write(parameter, &mut whole[..len])
-        };
-        match (place, tied) {
-            (Place::Rows { range, skip: 0 }, _) => write(parameter, &mut memory[range.clone()])?,
-            (Place::Rows { range, skip }, _) => {
-                staged(&mut whole)?;
-                let columns: usize = shape.iter().skip(1).product();
-                memory[range.clone()].copy_from_slice(&whole[skip * columns..len]);
-            }
-            (Place::Columns { matrix, .. }, Some(table)) if *role == TensorId::Output => {
-                // The planner returns disjoint ranges.
-                let parts = memory.get_disjoint_mut([table.range.clone(), matrix.range.clone()]);
-                let [rows, panels] = parts.map_err(|_| Error::too_large(WEIGHTS))?;
-                pack_rows(matrix, isa, rows, 0, panels, Parallelism::Serial)?;
-            }
-            (Place::Columns { matrix, first }, _) => {
-                staged(&mut whole)?;
-                pack(matrix, isa, shape, &mut whole[..len + scratch_len(shape)], *first, memory)?;
-            }
-            (Place::PruningTable(table), _) => table.fill(isa, memory)?,
-            (Place::Shared(_), _) => {}
-        }
-    }
-    Ok(())
-}
-
-/// Bytes of the numbers that [`fill`] writes for a parameter.
+/// Bytes of the numbers that [`Weights::from_fn`] writes for a parameter.
 fn stored_bytes(parameter: &Parameter) -> u64 {
     match parameter.place {
         Place::Rows { .. } | Place::Columns { .. } => {
@@ -252,51 +360,6 @@ fn stored_bytes(parameter: &Parameter) -> u64 {
             (floats * size_of::<f32>()) as u64
         }
         Place::PruningTable(_) | Place::Shared(_) => 0,
-    }
-}
-
-/// Appends the numbers of a tensor in the order of a checkpoint to `out`. Rows of a table that the model does not use
-/// are zero.
-pub(crate) fn unpack(
-    isa: Isa,
-    parameters: &[Parameter],
-    role: TensorId,
-    memory: &[f32],
-    out: &mut Vec<f32>,
-) -> Result<(), Error> {
-    // A pruning table comes after the matrix of the same role.
-    let found = parameters.iter().find(|parameter| parameter.role == role);
-    let Some(Parameter { shape, place, .. }) = found else { return Ok(()) };
-    match place {
-        Place::Shared(role) => unpack(isa, parameters, *role, memory, out),
-        Place::Rows { range, skip } => {
-            out.resize(skip * shape.iter().skip(1).product::<usize>(), 0.0);
-            out.extend_from_slice(memory.get(range.clone()).unwrap_or(&[]));
-            Ok(())
-        }
-        Place::Columns { matrix, first } => {
-            let Weight::Floats(packed) = matrix.read(isa, memory)? else {
-                let (operand, found) = (format!("the weights of {role}"), matrix.dtype.to_string());
-                return Err(Error::unsupported(operand, "f32, bf16 or f16, to be saved", found));
-            };
-            let columns = *first..first + shape.first().copied().unwrap_or(0);
-            let start = out.len();
-            out.resize(start + columns.len() * matrix.depth, 0.0);
-            let mut row = vec![0.0; matrix.columns];
-            for k in 0..matrix.depth {
-                packed.unpack_row(k, &mut row)?;
-                let out = out[start..].chunks_exact_mut(matrix.depth);
-                out.zip(&row[columns.clone()]).for_each(|(out, &x)| out[k] = x);
-            }
-            if let &[_, inputs, width] = &shape[..] {
-                // The inverse of the order in which a convolution is packed.
-                let mut row = vec![0.0; inputs * width];
-                out.chunks_exact_mut(row.len())
-                    .for_each(|taps| transpose_taps(taps, inputs, &mut row));
-            }
-            Ok(())
-        }
-        Place::PruningTable(_) => Ok(()),
     }
 }
 
@@ -312,7 +375,7 @@ fn finite(role: TensorId, numbers: &[f32]) -> Result<(), Error> {
     }
 }
 
-/// Floats of the buffer in which [`refresh`] transposes rows of convolutions.
+/// Floats of the buffer in which [`Weights::refresh`] transposes rows of convolutions.
 #[cfg(feature = "train")]
 pub(crate) fn refresh_floats<'s>(shapes: impl Iterator<Item = &'s [usize]>) -> usize {
     let floats = shapes.map(|shape| match *shape {
@@ -320,42 +383,4 @@ pub(crate) fn refresh_floats<'s>(shapes: impl Iterator<Item = &'s [usize]>) -> u
         [] => 0,
     });
     floats.max().unwrap_or(0)
-}
-
-/// Replaces the weights. `rows_of` returns the numbers of each role, row-major; `scratch` has
-/// [`refresh_floats`] elements. Allocates nothing.
-#[cfg(feature = "train")]
-pub(crate) fn refresh<'r>(
-    isa: Isa,
-    parameters: &[Parameter],
-    memory: &mut [f32],
-    rows_of: &(dyn Fn(TensorId) -> &'r [f32] + Sync),
-    scratch: &mut [f32],
-    parallelism: Parallelism<'_>,
-) -> Result<(), Error> {
-    for Parameter { role, shape, place, .. } in parameters {
-        match place {
-            Place::Columns { matrix, first } if scratch_len(shape) > 0 => {
-                let per_block = ROWS_PER_READ * scratch_len(shape);
-                for (index, rows) in rows_of(*role).chunks(per_block).enumerate() {
-                    let block = scratch.get_mut(..rows.len() + scratch_len(shape));
-                    let block = block.ok_or(Error::too_large(WEIGHTS))?;
-                    block[..rows.len()].copy_from_slice(rows);
-                    pack(matrix, isa, shape, block, first + index * ROWS_PER_READ, memory)?;
-                }
-            }
-            Place::Rows { range, skip } => {
-                let columns: usize = shape.iter().skip(1).product();
-                let rows = rows_of(*role).get(skip * columns..).ok_or(Error::too_large(WEIGHTS))?;
-                memory[range.clone()].copy_from_slice(rows);
-            }
-            Place::Columns { matrix, first } => {
-                let panels = &mut memory[matrix.range.clone()];
-                pack_rows(matrix, isa, rows_of(*role), *first, panels, parallelism)?;
-            }
-            Place::PruningTable(table) => table.fill(isa, memory)?,
-            Place::Shared(_) => {}
-        }
-    }
-    Ok(())
 }
