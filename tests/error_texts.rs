@@ -24,8 +24,8 @@ use simdformer::kernels::{
     MatrixMut, Parallelism, Qkv, SlotTable, attention_decode, gemm_unpacked, gemm_unpacked_scratch,
 };
 use simdformer::search::{
-    BeamOptions, Context, Finish, Hooks, LogitsProcessor, Request, SampleOptions, Search,
-    SearchLimits, SearchOptions, Strategy, TopP, score_targets, words,
+    BeamOptions, Finish, Hooks, Request, SampleOptions, Search, SearchLimits, SearchOptions,
+    Strategy, score_targets, words,
 };
 use simdformer::trace::{Probe, View};
 use simdformer::{Limits, Model, Session, SourceId};
@@ -437,10 +437,6 @@ fn searches() {
         score_targets(&[0.0; 18], 9, &[1, 9], &mut out),
         "targets: expected a token id below 9, the size of the vocabulary, found 9",
     );
-    let context =
-        Context { sentence: 0, source: &[], history: &[1, 2, 1], prompt_len: 1, max_length: 9 };
-    let short = TopP { p: 0.5, keep: 1 }.process(&context, &mut [0.0; 9], &mut [0; 4]);
-    said.of(short, "processor scratch: expected 18 words, found 4");
     said.check("every word: searches");
 }
 

@@ -6,8 +6,7 @@ use simdformer::Error;
 use simdformer::config::Family;
 use simdformer::kernels::Isa;
 use simdformer::search::{
-    AllowedTokens, BeamOptions, Context, Finish, Hooks, LogitsProcessor, SampleOptions,
-    SearchOptions, Strategy,
+    BeamOptions, Context, Finish, Hooks, LogitsProcessor, SampleOptions, SearchOptions, Strategy,
 };
 use simdformer::trace::{Probe, Stage, View};
 use simdformer::{
@@ -348,24 +347,11 @@ fn a_traced_search_finds_the_same_hypotheses() {
     assert_eq!(probe.rows, 2);
 }
 
-/// The same rules as types instead of closures.
-struct Even(Vec<u32>);
-
-impl AllowedTokens for Even {
-    fn allowed(&mut self, _: &Context<'_>, allow: &mut dyn FnMut(&[u32])) {
-        allow(&self.0);
-    }
-}
-
+/// The same rule as a type instead of a closure.
 struct Falling;
 
 impl LogitsProcessor for Falling {
-    fn process(
-        &mut self,
-        context: &Context<'_>,
-        scores: &mut [f32],
-        _: &mut [u32],
-    ) -> Result<(), Error> {
+    fn process(&mut self, context: &Context<'_>, scores: &mut [f32]) -> Result<(), Error> {
         scores[context.history.len()] -= 3.0;
         Ok(())
     }
@@ -381,7 +367,7 @@ fn closures_are_rules() {
     for options in searches(&model) {
         let mut results: Vec<Vec<Vec<Vec<u32>>>> = Vec::new();
         let mut asked = 0;
-        let mut closure = |context: &Context<'_>, scores: &mut [f32], _: &mut [u32]| {
+        let mut closure = |context: &Context<'_>, scores: &mut [f32]| {
             asked += 1;
             scores[context.history.len()] -= 3.0;
             Ok(())
@@ -389,9 +375,10 @@ fn closures_are_rules() {
         let mut allow = |_: &Context<'_>, allow: &mut dyn FnMut(&[u32])| {
             even.chunks(10).for_each(&mut *allow);
         };
-        let (mut falling, mut types) = (Falling, Even(even.clone()));
-        let rules: [(&mut dyn LogitsProcessor, &mut dyn AllowedTokens); 2] =
-            [(&mut closure, &mut allow), (&mut falling, &mut types)];
+        let mut all = |_: &Context<'_>, allow: &mut dyn FnMut(&[u32])| allow(&even);
+        type Allowed<'a> = &'a mut dyn FnMut(&Context<'_>, &mut dyn FnMut(&[u32]));
+        let rules: [(&mut dyn LogitsProcessor, Allowed<'_>); 2] =
+            [(&mut closure, &mut allow), (&mut Falling, &mut all)];
         for (processor, allowed) in rules {
             let mut processors: [&mut dyn LogitsProcessor; 1] = [&mut *processor];
             let mut hooks = Hooks {

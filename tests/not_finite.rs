@@ -211,66 +211,6 @@ fn tokens_chosen_before_an_overflow_stay() {
     }
 }
 
-fn process(mut rule: impl LogitsProcessor, history: &[u32], scores: &mut [f32]) {
-    let context = Context { sentence: 0, source: &[], history, prompt_len: 1, max_length: 99 };
-    rule.process(&context, scores, &mut [0; 64]).expect("processed");
-}
-
-#[test]
-fn a_temperature_makes_no_infinity_and_changes_no_ordinary_bit() {
-    let hidden = f32::NEG_INFINITY;
-    for temperature in [1e-45, 1e-38, 1e-30, 0.3, 0.7, 1.0, 1.3, 1e30, f32::MAX] {
-        for scale in [f32::MIN_POSITIVE, 1e-3, 1.0, 30.0, 1e9, f32::MAX] {
-            for row in [[0.25, -1.0, 0.5, hidden], [-0.5, -0.25, -1.0, hidden], [0.0; 4]] {
-                let before = row.map(|x| x * scale);
-                let mut scores = before;
-                process(Temperature { temperature }, &[0], &mut scores);
-                let case = (temperature, before, scores);
-                assert!(scores.iter().all(|x| *x < f32::INFINITY), "{case:?}");
-                let plain = before.map(|x| x / temperature);
-                let best = before.iter().fold(hidden, |best, x| best.max(*x));
-                let ordinary = temperature >= 1.0 || (best / temperature).abs() <= 1e30;
-                if ordinary {
-                    assert_eq!(scores.map(f32::to_bits), plain.map(f32::to_bits), "{case:?}");
-                    continue;
-                }
-                for (after, before) in scores.iter().zip(before) {
-                    assert!((*after == 0.0) == (before == best), "{case:?}");
-                }
-            }
-        }
-    }
-    // Values that were not finite before stay as they are.
-    let mut scores = [f32::NAN, f32::INFINITY, 1.0];
-    process(Temperature { temperature: 1e-38 }, &[0], &mut scores);
-    assert!(scores[0].is_nan() && scores[1] == f32::INFINITY, "{scores:?}");
-}
-
-#[test]
-fn penalties_and_biases_saturate() {
-    let (most, least, hidden) = (f32::MAX, f32::MIN, f32::NEG_INFINITY);
-    let mut scores = [0.0, 2.0, -2.0, hidden, most];
-    process(ExponentialDecay { start: 0, factor: 1e300, eos: &[0, 1, 2, 3] }, &[9; 5], &mut scores);
-    assert_eq!(scores, [0.0, most, most, hidden, most]);
-    let mut scores = [most, least, 1.0];
-    process(ExponentialDecay { start: 0, factor: 0.5, eos: &[0, 1] }, &[9; 9], &mut scores);
-    assert!(scores[0] >= 0.0 && scores[1] == least, "{scores:?}");
-    for penalty in [1e-38, 1e38] {
-        let mut scores = [most, least, hidden, 0.0, 3.0];
-        process(RepetitionPenalty { penalty }, &[0, 1, 2, 3], &mut scores);
-        assert!(scores[0].is_finite() && scores[1].is_finite(), "{scores:?}");
-        assert_eq!(scores[2..], [hidden, 0.0, 3.0]);
-    }
-    let entries = [(vec![0], most), (vec![1], least), (vec![2], hidden), (vec![3], most)];
-    let mut scores = [most, least, most, hidden];
-    process(SequenceBias { entries: &entries }, &[9], &mut scores);
-    assert_eq!(scores, [most, least, hidden, hidden]);
-    // Values that were not finite before do not become finite.
-    let mut scores = [f32::NAN, f32::INFINITY];
-    process(SequenceBias { entries: &entries[..2] }, &[9], &mut scores);
-    assert!(scores[0].is_nan() && scores[1] == f32::INFINITY, "{scores:?}");
-}
-
 /// Settings at the ends of their ranges, with scores of any size, end no sentence.
 #[test]
 fn valid_options_keep_finite_scores_finite() {

@@ -298,7 +298,6 @@ fn drive(
             search.advance(&mut logits, &mut hooks, Some(&mut on_token)).expect("advanced");
             continue;
         }
-        let bans = search.bans();
         let best: Vec<u32> = logits
             .chunks_mut(toy.vocabulary)
             .enumerate()
@@ -306,7 +305,7 @@ fn drive(
                 if !all && row % 2 == 1 {
                     return UNDECIDED;
                 }
-                let allowed = (0u32..).zip(&*logits).filter(|&(id, _)| !bans.banned(row, id));
+                let allowed = (0u32..).zip(&*logits).filter(|&(id, _)| !search.banned(row, id));
                 let best = allowed.reduce(|a, b| if b.1 > a.1 { b } else { a });
                 let best = best.map_or(UNDECIDED, |(id, _)| id);
                 if best != UNDECIDED {
@@ -333,9 +332,8 @@ fn nothing_is_banned_after_the_last_row() {
     let mut memory = vec![u32::MAX; words(&limits).expect("small")];
     let mut search = Search::new(&options, &limits, &mut memory).expect("a search");
     search.admit(&Request::default()).expect("admitted");
-    let bans = search.bans();
-    assert!(bans.banned(0, 3) && !bans.banned(0, 4));
-    assert!([1, 2, usize::MAX].into_iter().all(|row| !bans.banned(row, 3)));
+    assert!(search.banned(0, 3) && !search.banned(0, 4));
+    assert!([1, 2, usize::MAX].into_iter().all(|row| !search.banned(row, 3)));
 }
 
 #[test]
@@ -362,7 +360,7 @@ fn advance_argmax_rejects_wrong_arguments() {
     // A processor of the caller may read any score, so the argmax is not enough.
     struct NoChange;
     impl LogitsProcessor for NoChange {
-        fn process(&mut self, _: &Context<'_>, _: &mut [f32], _: &mut [u32]) -> Result<(), Error> {
+        fn process(&mut self, _: &Context<'_>, _: &mut [f32]) -> Result<(), Error> {
             Ok(())
         }
     }

@@ -378,7 +378,6 @@ fn an_error_of_a_processor_has_the_number_of_its_request() {
             &mut self,
             context: &Context<'_>,
             _: &mut [f32],
-            _: &mut [u32],
         ) -> core::result::Result<(), Error> {
             if context.history.get(1) == Some(&self.0) {
                 return Err(Error::processor("a test"));
@@ -416,7 +415,6 @@ fn an_error_of_a_processor_ends_the_call() {
             &mut self,
             context: &Context<'_>,
             _: &mut [f32],
-            _: &mut [u32],
         ) -> core::result::Result<(), Error> {
             // The third sentence is in slot 2, because no other ends so early.
             if context.sentence == 2 && context.history.len() > 2 {

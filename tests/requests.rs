@@ -208,12 +208,7 @@ struct FailsAt {
 }
 
 impl LogitsProcessor for FailsAt {
-    fn process(
-        &mut self,
-        context: &Context<'_>,
-        scores: &mut [f32],
-        _: &mut [u32],
-    ) -> Result<(), Error> {
+    fn process(&mut self, context: &Context<'_>, scores: &mut [f32]) -> Result<(), Error> {
         if context.history == self.history {
             scores[3] = f32::NAN;
             return self.error.clone().map_or(Ok(()), Err);

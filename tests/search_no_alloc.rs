@@ -11,18 +11,10 @@ use toy::Toy;
 #[global_allocator]
 static ALLOCATOR: counting::CountingAllocator = counting::CountingAllocator;
 
-struct Even(Vec<u32>);
-
-impl AllowedTokens for Even {
-    fn allowed(&mut self, _: &Context<'_>, allow: &mut dyn FnMut(&[u32])) {
-        allow(&self.0);
-    }
-}
-
 struct Halve;
 
 impl LogitsProcessor for Halve {
-    fn process(&mut self, _: &Context<'_>, scores: &mut [f32], _: &mut [u32]) -> Result<(), Error> {
+    fn process(&mut self, _: &Context<'_>, scores: &mut [f32]) -> Result<(), Error> {
         scores.iter_mut().for_each(|x| *x *= 0.5);
         Ok(())
     }
@@ -92,7 +84,8 @@ fn main() {
     };
     let mut memory = vec![u32::MAX; words(&limits).unwrap()];
     let mut logits = vec![f32::NAN; 12 * vocabulary];
-    let mut even = Even((0..vocabulary as u32).filter(|t| t % 2 == 0 || *t < 4).collect());
+    let even: Vec<u32> = (0..vocabulary as u32).filter(|t| t % 2 == 0 || *t < 4).collect();
+    let mut even = |_: &Context<'_>, allow: &mut dyn FnMut(&[u32])| allow(&even);
     let toy = Toy { seed: 3, vocabulary, scale: 1.5, end: 1.0, nan_from: usize::MAX };
     for options in &strategies {
         let mut streamed = 0usize;

@@ -10,8 +10,7 @@ use crate::rejections::{Seen, error_text, has_enough};
 use simdformer::config::Family;
 use simdformer::kernels::Isa;
 use simdformer::search::{
-    AllowedTokens, BeamOptions, Context, Hooks, LogitsProcessor, SampleOptions, SearchOptions,
-    Strategy,
+    BeamOptions, Context, Hooks, LogitsProcessor, SampleOptions, SearchOptions, Strategy,
 };
 use simdformer::{
     DraftRow, Error, Event, HypothesisId, Limits, Model, Session, Source, SourceId, StepRow,
@@ -319,16 +318,8 @@ fn not_finite(position: usize) -> Error {
 struct Fails(Error);
 
 impl LogitsProcessor for Fails {
-    fn process(&mut self, _: &Context<'_>, _: &mut [f32], _: &mut [u32]) -> Result<(), Error> {
+    fn process(&mut self, _: &Context<'_>, _: &mut [f32]) -> Result<(), Error> {
         Err(self.0.clone())
-    }
-}
-
-struct NoToken;
-
-impl AllowedTokens for NoToken {
-    fn allowed(&mut self, _: &Context<'_>, allow: &mut dyn FnMut(&[u32])) {
-        allow(&[]);
     }
 }
 
@@ -400,7 +391,7 @@ fn wrong_calls_are_errors_and_change_nothing() {
         seen.check(mistake, message, parts);
         assert_eq!(healthy(&mut session), expected, "after {mistake}");
     }
-    let mut nothing = NoToken;
+    let mut nothing = |_: &Context<'_>, allow: &mut dyn FnMut(&[u32])| allow(&[]);
     let mut hooks = Hooks { allowed: Some(&mut nothing), ..Hooks::default() };
     let message = generate(&mut session, Source::new(&[5, 0]), &base, &mut hooks);
     seen.check(

@@ -57,7 +57,7 @@ fn names_and_rules_are_those_of_the_search() {
         assert!(setting.name.is_none_or(|name| names.insert(name)), "{field}: its name twice");
         assert_eq!(setting.name.is_some(), !setting.help.is_empty(), "{field}: its help");
         if let Some(rule) = setting.processor {
-            assert!(order.contains(&format!("row.apply(\"{rule}\"")), "{field}: {rule}");
+            assert!(order.contains(&format!("\"{rule}\",")), "{field}: {rule}");
         }
     }
     assert!(fields.len() > 25, "{} settings", fields.len());

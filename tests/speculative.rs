@@ -144,7 +144,7 @@ fn stateful_processors_see_the_same_calls() {
         let mut tokens = Vec::new();
         // A stateful processor: it lowers the score of a token each time the token was the best.
         let mut counts = [0.0; 131];
-        let mut rule = |context: &Context<'_>, scores: &mut [f32], _: &mut [u32]| {
+        let mut rule = |context: &Context<'_>, scores: &mut [f32]| {
             let words = context.history.iter().copied();
             let words: Vec<u32> = words.chain(scores.iter().map(|score| score.to_bits())).collect();
             seen.push(toy::hash(&words));

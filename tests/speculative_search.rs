@@ -118,11 +118,10 @@ fn drive(
         }
         let mut hooks = Hooks::default();
         if search.needs_argmax_only(&hooks) {
-            let bans = search.bans();
             let best = (0..).zip(&mut logits).map(|(row, logits)| {
                 let mut best = (UNDECIDED, f32::NEG_INFINITY);
                 for (token, &logit) in (0..).zip(&*logits) {
-                    if !bans.banned(row, token) && logit > best.1 {
+                    if !search.banned(row, token) && logit > best.1 {
                         best = (token, logit);
                     }
                 }
@@ -133,7 +132,7 @@ fn drive(
                 best.0
             });
             let best: Vec<u32> = best.collect();
-            assert!(!bans.banned(best.len(), 3), "no such row");
+            assert!(!search.banned(best.len(), 3), "no such row");
             let mut logits = logits.concat();
             search.advance_argmax(&best, &mut logits, &mut hooks, None).expect("advanced");
         } else {

@@ -7,8 +7,8 @@ use crate::tensor::{self, Tensor};
 use serde_json::Value;
 use simdformer::kernels::softmax::FullyMasked;
 use simdformer::search::{
-    BeamOptions, Context, Hooks, LogitsProcessor, RepetitionPenalty, Request, SampleOptions,
-    Search, SearchLimits, SearchOptions, Strategy, Temperature, TopK, TopP, scratch_words, words,
+    BeamOptions, Hooks, Observation, Request, SampleOptions, Search, SearchLimits, SearchOptions,
+    Strategy, words,
 };
 
 /// The slide's table: the probabilities of four words at four steps, a row for each step. The slide has a column for
@@ -253,21 +253,37 @@ fn draws(table: &Table, step: usize, sample: SampleOptions) -> Result<Vec<usize>
     Ok(tokens)
 }
 
-/// A processor applied to scores, with a history.
-fn processed(
-    processor: &mut dyn LogitsProcessor,
-    scores: &Tensor,
-    history: &[u32],
-) -> Result<Tensor, Failure> {
+/// What the rules of `options` leave of scores after the tokens `history`.
+fn processed(options: SearchOptions, scores: &Tensor, history: &[u32]) -> Result<Tensor, Failure> {
+    let (&start, prefix) = history.split_first().ok_or("no decoder start")?;
+    let options = SearchOptions { start, max_new_tokens: Some(1), ..options };
+    let limits = SearchLimits {
+        sentences: 1,
+        sequences: 1,
+        max_target_length: 5,
+        vocabulary: scores.columns(),
+        end_tokens: 0,
+        source_tokens: 0,
+    };
+    let mut memory = vec![0; words(&limits)?];
+    let mut search = Search::new(&options, &limits, &mut memory)?;
+    let sentence = search.admit(&Request { prefix, ..Request::default() })?;
+    search.skip_prompt(sentence)?;
     let mut out = scores.clone();
-    let mut scratch = vec![0; scratch_words(scores.columns(), 5)];
-    let context = Context { history, ..context() };
-    processor.process(&context, &mut out.data, &mut scratch)?;
+    let mut observe = |observation: Observation<'_>| {
+        if let Observation::Scores { scores, .. } = observation {
+            out.data.copy_from_slice(scores);
+        }
+    };
+    let mut hooks = Hooks { observer: Some(&mut observe), ..Hooks::default() };
+    search.advance(&mut scores.data.clone(), &mut hooks, None)?;
     Ok(out)
 }
 
-fn context() -> Context<'static> {
-    Context { history: &[], source: &[], prompt_len: 1, sentence: 0, max_length: 5 }
+/// Scores after the filters of sampling.
+fn filtered(sample: SampleOptions, scores: &Tensor) -> Result<Tensor, Failure> {
+    let strategy = Strategy::Sample(sample);
+    processed(SearchOptions { strategy, ..SearchOptions::default() }, scores, &[0])
 }
 
 pub(crate) fn filters(page: &mut Page, data: &Value) -> Result<(), Failure> {
@@ -285,7 +301,7 @@ pub(crate) fn filters(page: &mut Page, data: &Value) -> Result<(), Failure> {
             let sum: f64 = powers.iter().sum();
             Tensor::new(&[1, 4], powers.iter().map(|p| (p / sum) as f32).collect())
         };
-        let scores = processed(&mut Temperature { temperature: t as f32 }, &logits, &[])?;
+        let scores = filtered(SampleOptions { temperature: t, ..Default::default() }, &logits)?;
         let ours = softmax_rows(&scores, None, FullyMasked::Zeros)?;
         page.compare(
             &format!("A B C <eos> at t = {t}"),
@@ -301,35 +317,27 @@ pub(crate) fn filters(page: &mut Page, data: &Value) -> Result<(), Failure> {
         "At step 2, where A B C <eos> have 0.1 0.4 0.3 0.2. What is kept is divided by its sum.",
     );
     let second = Tensor::new(&[1, 4], table.row(1).iter().map(|p| p.ln()).collect());
-    let cut = |mut filters: Vec<&mut dyn LogitsProcessor>| -> Result<Tensor, Failure> {
-        let mut scores = second.clone();
-        for filter in &mut filters {
-            scores = processed(*filter, &scores, &[])?;
-        }
-        softmax_rows(&scores, None, FullyMasked::Zeros)
-    };
     let two = [0.0, 0.4 / 0.7, 0.3 / 0.7, 0.0];
     let sample = SampleOptions::default();
-    for (name, by, ours, sample) in [
+    for (name, by, sample) in [
         (
             "top-k with k = 2: 0.4 / 0.7 and 0.3 / 0.7",
             "TopK, softmax()",
-            cut(vec![&mut TopK { k: 2, keep: 1 }])?,
             SampleOptions { top_k: Some(2), ..sample.clone() },
         ),
         (
             "top-p with p = 0.7: 0.4 + 0.3 is enough",
             "TopP, softmax()",
-            cut(vec![&mut TopP { p: 0.7, keep: 1 }])?,
             SampleOptions { top_p: Some(0.7), ..sample.clone() },
         ),
         (
             "mixed: top-k 3 gives 0.4444 0.3333 0.2222, of which top-p 0.5 keeps two",
             "TopK, TopP, softmax()",
-            cut(vec![&mut TopK { k: 3, keep: 1 }, &mut TopP { p: 0.5, keep: 1 }])?,
             SampleOptions { top_k: Some(3), top_p: Some(0.5), ..sample.clone() },
         ),
     ] {
+        let left = filtered(sample.clone(), &second)?;
+        let ours = softmax_rows(&left, None, FullyMasked::Zeros)?;
         page.compare(
             name,
             Printed::by_hand(&Tensor::new(&[1, 4], two.to_vec()), 4),
@@ -360,7 +368,8 @@ fn control(page: &mut Page) -> Result<(), Failure> {
         Tensor::new(&[1, 4], scores.iter().map(|x| (x.exp() / sum) as f32).collect())
     };
     let penalized = |generated: &[u32]| -> Result<[Tensor; 2], Failure> {
-        let ours = processed(&mut RepetitionPenalty { penalty: theta as f32 }, &scores, generated)?;
+        let options = SearchOptions { repetition_penalty: theta, ..SearchOptions::default() };
+        let ours = processed(options, &scores, generated)?;
         let p = softmax_rows(&ours, None, FullyMasked::Zeros)?;
         Ok([ours, p])
     };

@@ -270,8 +270,7 @@ impl<'m> DecodeLoop<'_, '_, 'm> {
                 search.prepare(threads, logits, scratch);
             }
         };
-        let bans = search.bans();
-        let banned = |row, token| bans.banned(row, token);
+        let banned = |row, token| search.banned(row, token);
         let output = match scored {
             0 => Output::Argmax(&banned),
             all if all == search.lines() => Output::Logits(Some(&mut prepare)),

@@ -5,71 +5,19 @@
 //! a third of the time.
 
 use super::errors::wrong_length;
-use super::logits_processors::NoSourceNgram;
+use super::hooks::{Hooks, OnToken};
+use super::logits_processors::{completed_ngrams, is_ignored};
 use super::options::{SearchOptions, SettingFields as _, Strategy};
-use super::processor_order::{Hooks, OnToken};
 use super::search::{NONE, Progress, Search};
 use super::slot::Slot;
 use crate::error::Error;
-use core::fmt;
 
 /// `u32::MAX`: marks a row without a best token; the caller supplies its logits instead.
 pub const UNDECIDED: u32 = simdformer_kernels::pruned_argmax::UNDECIDED;
 
-/// The banned tokens in the rows of one step; see [`Search::bans`].
-#[derive(Clone, Copy)]
-pub struct TokenMask<'b, 'a> {
-    search: &'b Search<'a>,
-}
-
-impl fmt::Debug for TokenMask<'_, '_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TokenMask").finish_non_exhaustive()
-    }
-}
-
-impl TokenMask<'_, '_> {
-    /// Whether `token` is banned in row `row` of the logits. The rows are those of [`Search::rows`], each followed
-    /// by the rows of its [draft](Search::draft). Returns false in a row whose token is forced, and for a row that
-    /// does not exist.
-    #[must_use]
-    pub fn banned(&self, row: usize, token: u32) -> bool {
-        let m = &self.search.memory;
-        let Some((s, drafted)) = self.search.place(row) else { return false };
-        let slot = self.search.slot(s);
-        let (o, len) = (slot.options, m.len[s] + drafted);
-        // A forced row does not use its best token, so the answer does not matter.
-        if self.search.forced(slot, len).is_some() {
-            return false;
-        }
-        let history = self.search.history(slot, len);
-        let (at, len, prompt) = (len, history.len(), m.prompt_len[s] as usize);
-        let too_short = len < o.min_length || len.saturating_sub(prompt) < o.min_new_tokens;
-        (too_short && o.eos.contains(&token))
-            || self.search.suppressed(slot, at, token)
-            || o.bad_words.iter().any(|word| completes(history, word, token, &o.eos))
-            || o.no_repeat_ngram.is_some_and(|size| repeats(history, size, token))
-            || o.encoder_no_repeat_ngram.is_some_and(|size| {
-                let source = self.search.memory.source(&self.search.shape, s);
-                NoSourceNgram { size }.banned(source, history).any(|banned| banned == token)
-            })
-    }
-}
-
-/// Whether `token` after `history` would complete the forbidden sequence `word`.
-fn completes(history: &[u32], word: &[u32], token: u32, eos: &[u32]) -> bool {
-    match word {
-        [id] => *id == token && !eos.contains(id),
-        [rest @ .., last] => *last == token && history.ends_with(rest),
-        [] => false,
-    }
-}
-
-/// Whether `token` after `history` would complete an n-gram of `size` that `history` already contains.
-fn repeats(history: &[u32], size: usize, token: u32) -> bool {
-    let Some(start) = (history.len() + 1).checked_sub(size) else { return false };
-    let rest = &history[start..];
-    history.windows(size).any(|gram| gram.split_last() == Some((&token, rest)))
+/// Whether `token` after `history` would complete the sequence `word`.
+fn completes(history: &[u32], word: &[u32], token: u32) -> bool {
+    matches!(word, [rest @ .., last] if *last == token && history.ends_with(rest))
 }
 
 impl SearchOptions {
@@ -84,8 +32,8 @@ impl SearchOptions {
     }
 }
 
-impl<'a> Search<'a> {
-    /// Whether the next step needs only the best token of each row that [`Self::bans`] does not ban. This is the
+impl Search<'_> {
+    /// Whether the next step needs only the best token of each row that [`Self::banned`] does not ban. This is the
     /// case in greedy search without [scores](SearchOptions::scores), without rules of the caller, and without
     /// rules that change scores in other ways than banning or forcing tokens, for every sentence.
     #[must_use]
@@ -93,10 +41,33 @@ impl<'a> Search<'a> {
         self.lines_with_logits(hooks) == 0
     }
 
-    /// The banned tokens in the rows of this step, if [`Self::needs_argmax_only`].
+    /// Whether `token` is banned in row `row` of the logits of this step, if [`Self::needs_argmax_only`]. The rows are
+    /// those of [`Self::rows`], each followed by the rows of its [draft](Self::draft). Returns false in a row whose token
+    /// is forced, and for a row that does not exist.
     #[must_use]
-    pub fn bans(&self) -> TokenMask<'_, 'a> {
-        TokenMask { search: self }
+    pub fn banned(&self, row: usize, token: u32) -> bool {
+        let m = &self.memory;
+        let Some((s, drafted)) = self.place(row) else { return false };
+        let slot = self.slot(s);
+        let (o, len) = (slot.options, m.len[s] + drafted);
+        // A forced row does not use its best token, so the answer does not matter.
+        if self.forced(slot, len).is_some() {
+            return false;
+        }
+        let history = self.history(slot, len);
+        let prompt = m.prompt_len[s] as usize;
+        let too_short =
+            history.len() < o.min_length || history.len().saturating_sub(prompt) < o.min_new_tokens;
+        let completes_ngram = |size: Option<usize>, text| {
+            size.is_some_and(|size| completed_ngrams(size, text, history).any(|id| id == token))
+        };
+        (too_short && o.eos.contains(&token))
+            || self.suppressed(slot, len, token)
+            || o.bad_words
+                .iter()
+                .any(|word| completes(history, word, token) && !is_ignored(word, &o.eos))
+            || completes_ngram(o.no_repeat_ngram, history)
+            || completes_ngram(o.encoder_no_repeat_ngram, m.source(&self.shape, s))
     }
 
     /// [`Self::advance`] if [`Self::needs_argmax_only`]. `best`, `[rows]`, holds for each row of the logits the

@@ -23,9 +23,9 @@
 //! reference fills them with copies of score -1e9, which can become hypotheses if a rule allows almost no
 //! token.)
 
+use super::hooks::{Hooks, Observation, Observer, OnToken, Outcome, Token};
 use super::options::{BeamOptions, EarlyStopping};
 use super::parallel_rows::{Prepared, normalize, prepared};
-use super::processor_order::{Hooks, Observation, Observer, OnToken, Outcome, Token};
 use super::score_rows::{Shift, TopK, argmax, length_norm};
 use super::search::{ACTIVE, Finish, NONE, Search};
 use super::slot::Slot;
@@ -52,7 +52,7 @@ impl Search<'_> {
             }
             let count = match &beam.sample {
                 None => self.best_candidates(slot, group, rows),
-                Some(sample) => self.draw_candidates(slot, sample, rows)?,
+                Some(sample) => self.draw_candidates(slot, sample, rows),
             };
             let Some(count) = count else {
                 self.end(slot, Finish::NotFinite);

@@ -5,12 +5,10 @@
 //! all beams, in the order of beams and of ids; a drawn continuation leaves the distribution. Each draw
 //! therefore reads only the sums of the beams, part of one row, and that row again for its new sum.
 
-use super::logits_processors::first_words;
 use super::options::SampleOptions;
 use super::score_rows::{below_infinity, exp, maximum, sum_exp};
 use super::search::Search;
 use super::slot::Slot;
-use crate::error::Error;
 
 /// Scores whose mass is summed together while a draw searches for its position.
 const STRIDE: usize = 512;
@@ -24,7 +22,7 @@ impl Search<'_> {
         slot: Slot<'_>,
         sample: &SampleOptions,
         rows: &mut [f32],
-    ) -> Result<Option<usize>, Error> {
+    ) -> Option<usize> {
         let Slot { s, first, width, .. } = slot;
         let vocabulary = self.shape.vocabulary;
         let m = &mut self.memory;
@@ -41,14 +39,14 @@ impl Search<'_> {
         for b in live() {
             let scores = &rows[range(b)];
             if !below_infinity(scores) {
-                return Ok(None);
+                return None;
             }
             let most = maximum(scores);
             best = best.max(most + score[b]);
             exact_best = exact_best.max(f64::from(most) + f64::from(score[b]));
         }
         if best == f32::NEG_INFINITY {
-            return Ok(Some(0));
+            return Some(0);
         }
         // The sum of two finite f32 scores can overflow in f32, but not in f64.
         let shift = |b: usize| {
@@ -59,8 +57,7 @@ impl Search<'_> {
             }
         };
         // The masses of the beams, two words each.
-        let masses = first_words(self.scratch, 2 * beams)?;
-        let (masses, _) = masses.as_chunks_mut::<2>();
+        let (masses, _) = self.scratch[..2 * beams].as_chunks_mut::<2>();
         for b in live() {
             masses[b] = words(mass(&rows[range(b)], shift(b)));
         }
@@ -91,7 +88,7 @@ impl Search<'_> {
             scores[token] = f32::NEG_INFINITY;
             masses[b] = words(mass(scores, shift));
         }
-        Ok(Some(count))
+        Some(count)
     }
 
     /// Sorts the first `count` candidates by score, best first; with equal scores, the earlier draw comes first.

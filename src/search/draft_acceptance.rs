@@ -6,9 +6,9 @@
 //! scores as without drafts. The random number of a position depends on the position alone.
 
 use super::errors::wrong_state;
+use super::hooks::{Hooks, OnToken};
 use super::limits::tokens;
 use super::options::Strategy;
-use super::processor_order::{Hooks, OnToken};
 use super::search::{ACTIVE, Search};
 use super::slot::Slot;
 use crate::error::Error;

@@ -1,42 +1,38 @@
 //! Filters of sampling: they restrict the distribution from which a token is sampled.
 //!
-//! Each filter bans tokens (`-inf`) and does not change the other scores, except [`Temperature`], which divides
+//! Each filter bans tokens (`-inf`) and does not change the other scores, except the temperature, which divides
 //! them. At least `keep` tokens always remain. Masses are compared in f32 as in the reference; the sums are
-//! f64.
+//! f64. `scratch` has at least two words for each score.
 
-use crate::error::Error;
 use core::cmp::Ordering;
 
-use super::logits_processors::first_words;
 use super::score_rows::{
-    Shift, TopK as Best, argmax, exp, exp_f64, ln_f64, log_sum_exp, log_sum_exp_below, maximum,
-    sum_exp,
+    Shift, TopK, argmax, exp, exp_f64, ln_f64, log_sum_exp, log_sum_exp_below, maximum, sum_exp,
 };
-use super::{Context, LogitsProcessor};
 
 /// The two halves of the scratch of a filter of `n` scores, the first as f32.
-fn halves(scratch: &mut [u32], n: usize) -> Result<(&mut [f32], &mut [u32]), Error> {
-    let (first, second) = first_words(scratch, n.saturating_mul(2))?.split_at_mut(n);
-    Ok((bytemuck::cast_slice_mut(first), second))
+fn halves(scratch: &mut [u32], n: usize) -> (&mut [f32], &mut [u32]) {
+    let (first, second) = scratch[..2 * n].split_at_mut(n);
+    (bytemuck::cast_slice_mut(first), second)
 }
 
 /// The k-th largest score; the smallest one if there are fewer than k; `-inf` if no score remains.
-fn kth_largest(scores: &[f32], k: usize, scratch: &mut [u32]) -> Result<f32, Error> {
+fn kth_largest(scores: &[f32], k: usize, scratch: &mut [u32]) -> f32 {
     let k = k.min(scores.len());
     if k <= 1 {
-        return Ok(maximum(scores));
+        return maximum(scores);
     }
-    let (first, second) = halves(scratch, scores.len())?;
+    let (first, second) = halves(scratch, scores.len());
     // If k is larger than this part of the row, a selection moves fewer elements than a heap.
     if k > scores.len() / 16 && k > 64 {
         first.copy_from_slice(scores);
         let (_, kth, _) = first.select_nth_unstable_by(k - 1, |&a, &b| by_score(b, a));
-        return Ok(*kth);
+        return *kth;
     }
-    let mut best = Best::new(&mut first[..k], &mut second[..k]);
+    let mut best = TopK::new(&mut first[..k], &mut second[..k]);
     best.scan(scores, Shift::default(), 0);
     let found = best.sort();
-    Ok(if found < k { f32::NEG_INFINITY } else { first[k - 1] })
+    if found < k { f32::NEG_INFINITY } else { first[k - 1] }
 }
 
 /// A total order (NaN included) in which 0 equals -0.
@@ -61,268 +57,178 @@ fn ban_where(scores: &mut [f32], floor: f32, banned: impl Fn(f32) -> bool) {
     }
 }
 
-/// Divides the scores. If the magnitude of the largest score would exceed 1e30, the largest score is subtracted
+/// Divides the scores by a temperature: above 1 flattens the distribution, below 1 sharpens it. If the magnitude of the largest score would exceed 1e30, the largest score is subtracted
 /// from all scores before the division: the distribution is the same, the largest becomes 0, and no score
 /// becomes NaN or `+inf`. `TemperatureLogitsWarper` of transformers.
-#[derive(Clone, Copy, Debug)]
-pub struct Temperature {
-    /// Above 1 flattens the distribution, below 1 sharpens it. Above 0.
-    pub temperature: f32,
-}
-
-impl LogitsProcessor for Temperature {
-    fn process(&mut self, _: &Context<'_>, scores: &mut [f32], _: &mut [u32]) -> Result<(), Error> {
-        /// Far below the largest f32, because beam search adds as many scores as a target has tokens.
-        const LARGEST: f32 = 1e30;
-        let temperature = self.temperature;
-        if temperature < 1.0 {
-            let max = maximum(scores);
-            if max.is_finite() && (max / temperature).abs() > LARGEST {
-                for score in scores {
-                    *score = (*score - max) / temperature;
-                }
-                return Ok(());
+pub(super) fn divide(temperature: f32, scores: &mut [f32]) {
+    /// Far below the largest f32, because beam search adds as many scores as a target has tokens.
+    const LARGEST: f32 = 1e30;
+    if temperature < 1.0 {
+        let max = maximum(scores);
+        if max.is_finite() && (max / temperature).abs() > LARGEST {
+            for score in scores {
+                *score = (*score - max) / temperature;
             }
+            return;
         }
-        for score in scores {
-            *score /= temperature;
-        }
-        Ok(())
+    }
+    for score in scores {
+        *score /= temperature;
     }
 }
 
 /// Keeps the most probable of the hundred largest scores while their total entropy is at most a share of the
-/// entropy of the hundred; always keeps the largest (Potraghloo et al. 2025, top-H decoding). Entropy is the
+/// entropy of the hundred, in (0, 1]; always keeps the largest (Potraghloo et al. 2025, top-H decoding). Entropy is the
 /// sum of `-p ln p` over the softmax of the hundred; with equal scores the lower id comes first.
 /// `TopHLogitsWarper` of transformers.
-#[derive(Clone, Copy, Debug)]
-pub struct TopH {
-    /// The share, in (0, 1].
-    pub top_h: f64,
-}
-
-impl LogitsProcessor for TopH {
-    fn process(
-        &mut self,
-        _: &Context<'_>,
-        scores: &mut [f32],
-        scratch: &mut [u32],
-    ) -> Result<(), Error> {
-        const MOST: usize = 100;
-        let most = MOST.min(scores.len());
-        let (values, ids) = halves(scratch, scores.len())?;
-        let mut best = Best::new(&mut values[..most], &mut ids[..most]);
-        if !best.scan(scores, Shift::default(), 0) {
-            return Ok(());
-        }
-        let found = best.sort();
-        let values = &values[..found];
-        let log_sum = log_sum_exp(values);
-        if !(log_sum > f64::NEG_INFINITY) {
-            return Ok(());
-        }
-        let term = |score: f32| {
-            let log_p = f64::from(score) - log_sum;
-            -log_p * exp_f64(log_p)
-        };
-        let whole: f64 = values.iter().map(|&score| term(score)).sum();
-        let most = (whole * self.top_h) as f32;
-        let mut held = 0.0;
-        let within = values.iter().take_while(|&&score| {
-            held += term(score);
-            held as f32 <= most
-        });
-        let kept = within.count().max(1).min(found);
-        scores.fill(f32::NEG_INFINITY);
-        for (&id, &score) in ids[..kept].iter().zip(values) {
-            scores[id as usize] = score;
-        }
-        Ok(())
+pub(super) fn keep_top_h(top_h: f64, scores: &mut [f32], scratch: &mut [u32]) {
+    const MOST: usize = 100;
+    let most = MOST.min(scores.len());
+    let (values, ids) = halves(scratch, scores.len());
+    let mut best = TopK::new(&mut values[..most], &mut ids[..most]);
+    if !best.scan(scores, Shift::default(), 0) {
+        return;
+    }
+    let found = best.sort();
+    let values = &values[..found];
+    let log_sum = log_sum_exp(values);
+    if !(log_sum > f64::NEG_INFINITY) {
+        return;
+    }
+    let term = |score: f32| {
+        let log_p = f64::from(score) - log_sum;
+        -log_p * exp_f64(log_p)
+    };
+    let whole: f64 = values.iter().map(|&score| term(score)).sum();
+    let most = (whole * top_h) as f32;
+    let mut held = 0.0;
+    let within = values.iter().take_while(|&&score| {
+        held += term(score);
+        held as f32 <= most
+    });
+    let kept = within.count().max(1).min(found);
+    scores.fill(f32::NEG_INFINITY);
+    for (&id, &score) in ids[..kept].iter().zip(values) {
+        scores[id as usize] = score;
     }
 }
 
-/// Keeps the k largest scores and all scores equal to the k-th (Fan et al. 2018, section 5.2).
+/// Keeps the k largest scores and all scores equal to the k-th (Fan et al. 2018, section 5.2); 0 counts as 1.
 /// `TopKLogitsWarper` of transformers.
-#[derive(Clone, Copy, Debug)]
-pub struct TopK {
-    /// The number of scores to keep; 0 counts as 1.
-    pub k: usize,
-    /// Minimum of `k`.
-    pub keep: usize,
+pub(super) fn keep_top_k(k: usize, scores: &mut [f32], scratch: &mut [u32]) {
+    let kth = kth_largest(scores, k, scratch);
+    ban_where(scores, kth, |_| true);
 }
 
-impl LogitsProcessor for TopK {
-    fn process(
-        &mut self,
-        _: &Context<'_>,
-        scores: &mut [f32],
-        scratch: &mut [u32],
-    ) -> Result<(), Error> {
-        let kth = kth_largest(scores, self.k.max(self.keep), scratch)?;
-        ban_where(scores, kth, |_| true);
-        Ok(())
+/// Bans the least probable tokens whose total mass is at most `1 - p` (Holtzman et al. 2020, nucleus sampling). A `p`
+/// above 1 and NaN count as 1. With equal scores, lower ids are banned first. `TopPLogitsWarper` of transformers.
+pub(super) fn keep_top_p((p, keep): (f64, usize), scores: &mut [f32], scratch: &mut [u32]) {
+    let max = maximum(scores);
+    let total = sum_exp(scores, max);
+    if !(total > 0.0) {
+        return;
     }
-}
-
-/// Bans the least probable tokens whose total mass is at most `1 - p` (Holtzman et al. 2020, nucleus sampling).
-/// With equal scores, lower ids are banned first. `TopPLogitsWarper` of transformers.
-#[derive(Clone, Copy, Debug)]
-pub struct TopP {
-    /// The mass to keep, in (0, 1]. Values above 1 and NaN count as 1.
-    pub p: f64,
-    /// Minimum number of tokens that remain.
-    pub keep: usize,
-}
-
-impl LogitsProcessor for TopP {
-    fn process(
-        &mut self,
-        _: &Context<'_>,
-        scores: &mut [f32],
-        scratch: &mut [u32],
-    ) -> Result<(), Error> {
-        let max = maximum(scores);
-        let total = sum_exp(scores, max);
-        if !(total > 0.0) {
-            return Ok(());
+    // Clamp to 0: with a negative or NaN mass the loop below would not end.
+    let removable = ((1.0 - p) as f32).max(0.0);
+    let (probabilities, ids) = halves(scratch, scores.len());
+    for (p, &score) in probabilities.iter_mut().zip(scores.iter()) {
+        *p = (f64::from(exp(score - max)) / total) as f32;
+    }
+    // Sort only the most probable tokens: lower the cutoff until all tokens below it can be banned together.
+    let mut cutoff = (1.0 / total) as f32;
+    let mut tail;
+    loop {
+        cutoff /= 64.0;
+        let below = probabilities.iter().filter(|&&p| p < cutoff);
+        tail = below.map(|&p| f64::from(p)).sum::<f64>();
+        if tail as f32 <= removable {
+            break;
         }
-        // Clamp to 0: with a negative or NaN mass the loop below would not end.
-        let removable = ((1.0 - self.p) as f32).max(0.0);
-        let (probabilities, ids) = halves(scratch, scores.len())?;
-        for (p, &score) in probabilities.iter_mut().zip(scores.iter()) {
-            *p = (f64::from(exp(score - max)) / total) as f32;
+    }
+    let mut head = 0;
+    let mut removable_count = 0;
+    for (id, &p) in (0..).zip(probabilities.iter()) {
+        if p >= cutoff && scores[id as usize] > f32::NEG_INFINITY {
+            ids[head] = id;
+            head += 1;
         }
-        // Sort only the most probable tokens: lower the cutoff until all tokens below it can be banned together.
-        let mut cutoff = (1.0 / total) as f32;
-        let mut tail;
-        loop {
-            cutoff /= 64.0;
-            let below = probabilities.iter().filter(|&&p| p < cutoff);
-            tail = below.map(|&p| f64::from(p)).sum::<f64>();
-            if tail as f32 <= removable {
-                break;
-            }
-        }
-        let mut head = 0;
-        let mut removable_count = 0;
-        for (id, &p) in (0..).zip(probabilities.iter()) {
-            if p >= cutoff && scores[id as usize] > f32::NEG_INFINITY {
+    }
+    // If fewer than `keep` tokens reach the cutoff, sort all tokens.
+    if head < keep {
+        (head, tail) = (0, 0.0);
+        for (id, &score) in (0..).zip(scores.iter()) {
+            if score > f32::NEG_INFINITY {
                 ids[head] = id;
                 head += 1;
             }
         }
-        // If fewer than `keep` tokens reach the cutoff, sort all tokens.
-        if head < self.keep {
-            (head, tail) = (0, 0.0);
-            for (id, &score) in (0..).zip(scores.iter()) {
-                if score > f32::NEG_INFINITY {
-                    ids[head] = id;
-                    head += 1;
-                }
-            }
-            cutoff = 0.0;
+        cutoff = 0.0;
+    }
+    let head = &mut ids[..head];
+    sort_by_number(head, scores);
+    let mut mass = tail;
+    for &id in &*head {
+        mass += f64::from(probabilities[id as usize]);
+        if mass as f32 > removable {
+            break;
         }
-        let head = &mut ids[..head];
-        sort_by_number(head, scores);
-        let mut mass = tail;
-        for &id in &*head {
-            mass += f64::from(probabilities[id as usize]);
-            if mass as f32 > removable {
-                break;
-            }
-            removable_count += 1;
+        removable_count += 1;
+    }
+    let removed = removable_count.min(head.len().saturating_sub(keep.max(1)));
+    for (score, &p) in scores.iter_mut().zip(probabilities.iter()) {
+        if p < cutoff {
+            *score = f32::NEG_INFINITY;
         }
-        let removed = removable_count.min(head.len().saturating_sub(self.keep.max(1)));
-        for (score, &p) in scores.iter_mut().zip(probabilities.iter()) {
-            if p < cutoff {
-                *score = f32::NEG_INFINITY;
-            }
-        }
-        for &id in &head[..removed] {
-            scores[id as usize] = f32::NEG_INFINITY;
-        }
-        Ok(())
+    }
+    for &id in &head[..removed] {
+        scores[id as usize] = f32::NEG_INFINITY;
     }
 }
 
 /// Bans tokens whose probability is below a fraction of the largest probability (Nguyen et al. 2024).
 /// `MinPLogitsWarper` of transformers.
-#[derive(Clone, Copy, Debug)]
-pub struct MinP {
-    /// The fraction, in [0, 1].
-    pub min_p: f64,
-    /// Minimum number of tokens that remain.
-    pub keep: usize,
-}
-
-impl LogitsProcessor for MinP {
-    fn process(
-        &mut self,
-        _: &Context<'_>,
-        scores: &mut [f32],
-        scratch: &mut [u32],
-    ) -> Result<(), Error> {
-        let max = maximum(scores);
-        let total = sum_exp(scores, max);
-        let floor = kth_largest(scores, self.keep, scratch)?;
-        let threshold = self.min_p as f32 * (1.0 / total) as f32;
-        ban_where(scores, floor, |score| {
-            ((f64::from(exp(score - max)) / total) as f32) < threshold
-        });
-        Ok(())
-    }
+pub(super) fn keep_min_p((min_p, keep): (f64, usize), scores: &mut [f32], scratch: &mut [u32]) {
+    let max = maximum(scores);
+    let total = sum_exp(scores, max);
+    let floor = kth_largest(scores, keep, scratch);
+    let threshold = min_p as f32 * (1.0 / total) as f32;
+    ban_where(scores, floor, |score| ((f64::from(exp(score - max)) / total) as f32) < threshold);
 }
 
 /// Keeps the tokens whose surprise `-ln p` is closest to the entropy, up to a total mass (Meister et al. 2022,
 /// locally typical sampling). Both use natural logarithms. `TypicalLogitsWarper` of transformers.
-#[derive(Clone, Copy, Debug)]
-pub struct Typical {
-    /// The mass, in (0, 1].
-    pub mass: f64,
-    /// Minimum number of tokens that remain.
-    pub keep: usize,
-}
-
-impl LogitsProcessor for Typical {
-    fn process(
-        &mut self,
-        _: &Context<'_>,
-        scores: &mut [f32],
-        scratch: &mut [u32],
-    ) -> Result<(), Error> {
-        let log_sum = log_sum_exp(scores);
-        if !(log_sum > f64::NEG_INFINITY) {
-            return Ok(());
+pub(super) fn keep_typical((mass, keep): (f64, usize), scores: &mut [f32], scratch: &mut [u32]) {
+    let log_sum = log_sum_exp(scores);
+    if !(log_sum > f64::NEG_INFINITY) {
+        return;
+    }
+    let (distances, ids) = halves(scratch, scores.len());
+    let log_probability = |score: f32| (f64::from(score) - log_sum) as f32;
+    let entropy = entropy(scores, log_sum) as f32;
+    let mut finite = 0;
+    for ((id, distance), &score) in (0..).zip(distances.iter_mut()).zip(scores.iter()) {
+        *distance = (-log_probability(score) - entropy).abs();
+        if score > f32::NEG_INFINITY {
+            ids[finite] = id;
+            finite += 1;
         }
-        let (distances, ids) = halves(scratch, scores.len())?;
-        let log_probability = |score: f32| (f64::from(score) - log_sum) as f32;
-        let entropy = entropy(scores, log_sum) as f32;
-        let mut finite = 0;
-        for ((id, distance), &score) in (0..).zip(distances.iter_mut()).zip(scores.iter()) {
-            *distance = (-log_probability(score) - entropy).abs();
-            if score > f32::NEG_INFINITY {
-                ids[finite] = id;
-                finite += 1;
-            }
+    }
+    let order = &mut ids[..finite];
+    sort_by_number(order, distances);
+    let (mut reached, mut last) = (0.0, finite.saturating_sub(1));
+    for (rank, &id) in order.iter().enumerate() {
+        reached += f64::from(exp(log_probability(scores[id as usize])));
+        if !((reached as f32) < mass as f32) {
+            last = rank;
+            break;
         }
-        let order = &mut ids[..finite];
-        sort_by_number(order, distances);
-        let (mut mass, mut last) = (0.0, finite.saturating_sub(1));
-        for (rank, &id) in order.iter().enumerate() {
-            mass += f64::from(exp(log_probability(scores[id as usize])));
-            if !((mass as f32) < self.mass as f32) {
-                last = rank;
-                break;
-            }
+    }
+    // `last` counts the tokens whose total is below the mass; it is the index of the token that reaches it.
+    let threshold = order.get(last).map_or(f32::INFINITY, |&id| distances[id as usize]);
+    for &id in order.iter().skip(keep) {
+        if distances[id as usize] > threshold {
+            scores[id as usize] = f32::NEG_INFINITY;
         }
-        // `last` counts the tokens whose total is below the mass; it is the index of the token that reaches it.
-        let threshold = order.get(last).map_or(f32::INFINITY, |&id| distances[id as usize]);
-        for &id in order.iter().skip(self.keep) {
-            if distances[id as usize] > threshold {
-                scores[id as usize] = f32::NEG_INFINITY;
-            }
-        }
-        Ok(())
     }
 }
 
@@ -337,60 +243,20 @@ fn entropy(scores: &[f32], log_sum: f64) -> f64 {
     entropy
 }
 
-fn probability_cutoff(
-    scores: &mut [f32],
-    scratch: &mut [u32],
-    cutoff: f32,
-    keep: usize,
-) -> Result<(), Error> {
-    let log_sum = log_sum_exp(scores);
-    let floor = kth_largest(scores, keep, scratch)?;
-    ban_where(scores, floor, |score| exp((f64::from(score) - log_sum) as f32) < cutoff);
-    Ok(())
-}
-
 /// Bans tokens less probable than a cutoff (Hewitt et al. 2022, epsilon sampling).
 /// `EpsilonLogitsWarper` of transformers.
-#[derive(Clone, Copy, Debug)]
-pub struct Epsilon {
-    /// The cutoff, in (0, 1).
-    pub epsilon: f64,
-    /// Minimum number of tokens that remain.
-    pub keep: usize,
-}
-
-impl LogitsProcessor for Epsilon {
-    fn process(
-        &mut self,
-        _: &Context<'_>,
-        scores: &mut [f32],
-        scratch: &mut [u32],
-    ) -> Result<(), Error> {
-        probability_cutoff(scores, scratch, self.epsilon as f32, self.keep)
-    }
+pub(super) fn keep_epsilon((cutoff, keep): (f64, usize), scores: &mut [f32], scratch: &mut [u32]) {
+    let log_sum = log_sum_exp(scores);
+    let floor = kth_largest(scores, keep, scratch);
+    ban_where(scores, floor, |score| exp((f64::from(score) - log_sum) as f32) < cutoff as f32);
 }
 
 /// Bans tokens less probable than `min(epsilon, sqrt(epsilon) e^-entropy)`, where the entropy uses natural
 /// logarithms (Hewitt et al. 2022, eta sampling). `EtaLogitsWarper` of transformers.
-#[derive(Clone, Copy, Debug)]
-pub struct Eta {
-    /// Epsilon, in (0, 1).
-    pub eta: f64,
-    /// Minimum number of tokens that remain.
-    pub keep: usize,
-}
-
-impl LogitsProcessor for Eta {
-    fn process(
-        &mut self,
-        _: &Context<'_>,
-        scores: &mut [f32],
-        scratch: &mut [u32],
-    ) -> Result<(), Error> {
-        let entropy = entropy(scores, log_sum_exp(scores));
-        let cutoff = self.eta.min(self.eta.sqrt() * exp_f64(-entropy));
-        probability_cutoff(scores, scratch, cutoff as f32, self.keep)
-    }
+pub(super) fn keep_eta((eta, keep): (f64, usize), scores: &mut [f32], scratch: &mut [u32]) {
+    let entropy = entropy(scores, log_sum_exp(scores));
+    let cutoff = eta.min(eta.sqrt() * exp_f64(-entropy));
+    keep_epsilon((cutoff, keep), scores, scratch);
 }
 
 /// The most probable token, the first if several are equal, and its log-probability under the softmax of
@@ -405,16 +271,12 @@ pub(super) fn most_probable(scores: &[f32]) -> Option<(usize, f32)> {
 /// the cumulative mass exceeds `uniform` times the total. `None` if every score is `-inf`.
 ///
 /// `scratch` has at least one word per score.
-pub(super) fn draw(
-    scores: &[f32],
-    uniform: f64,
-    scratch: &mut [u32],
-) -> Result<Option<(usize, f32)>, Error> {
+pub(super) fn draw(scores: &[f32], uniform: f64, scratch: &mut [u32]) -> Option<(usize, f32)> {
     let max = maximum(scores);
     if max == f32::NEG_INFINITY {
-        return Ok(None);
+        return None;
     }
-    let weights: &mut [f32] = bytemuck::cast_slice_mut(first_words(scratch, scores.len())?);
+    let weights: &mut [f32] = bytemuck::cast_slice_mut(&mut scratch[..scores.len()]);
     for (weight, &score) in weights.iter_mut().zip(scores) {
         *weight = exp(score - max);
     }
@@ -431,8 +293,72 @@ pub(super) fn draw(
             }
         }
     }
-    Ok(chosen.map(|token| {
+    chosen.map(|token| {
         let log_p = f64::from(scores[token]) - f64::from(max) - ln_f64(total);
         (token, log_p as f32)
-    }))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NO: f32 = f32::NEG_INFINITY;
+
+    /// A `top_p` of 1 or more, or NaN, removes nothing.
+    #[test]
+    fn top_p_ends_whatever_the_mass_is() {
+        let given = [1.0, NO, -3.0, 2.0];
+        for p in [1.0, 1.5, f64::INFINITY, f64::NAN] {
+            let mut scores = given;
+            keep_top_p((p, 1), &mut scores, &mut [0; 8]);
+            assert_eq!(scores, given, "{p}");
+        }
+    }
+
+    /// Tokens whose mass is exactly `1 - p` are removed, because the reference compares with `<=`.
+    #[test]
+    fn top_p_removes_a_mass_of_exactly_the_rest() {
+        let mut scores = [0.0; 4];
+        keep_top_p((0.75, 1), &mut scores, &mut [0; 8]);
+        assert_eq!(scores, [NO, 0.0, 0.0, 0.0]);
+    }
+
+    /// A token whose probability is exactly `min_p` times the largest remains, because the reference compares with `<`.
+    #[test]
+    fn min_p_keeps_a_token_at_the_threshold() {
+        let half = -core::f32::consts::LN_2;
+        let mut scores = [0.0, half, -3.0];
+        keep_min_p((0.5, 1), &mut scores, &mut [0; 6]);
+        assert_eq!(scores, [0.0, half, NO]);
+    }
+
+    #[test]
+    fn a_temperature_makes_no_infinity_and_changes_no_ordinary_bit() {
+        for temperature in [1e-45, 1e-38, 1e-30, 0.3, 0.7, 1.0, 1.3, 1e30, f32::MAX] {
+            for scale in [f32::MIN_POSITIVE, 1e-3, 1.0, 30.0, 1e9, f32::MAX] {
+                for row in [[0.25, -1.0, 0.5, NO], [-0.5, -0.25, -1.0, NO], [0.0; 4]] {
+                    let before = row.map(|x| x * scale);
+                    let mut scores = before;
+                    divide(temperature, &mut scores);
+                    let case = (temperature, before, scores);
+                    assert!(scores.iter().all(|x| *x < f32::INFINITY), "{case:?}");
+                    let plain = before.map(|x| x / temperature);
+                    let best = before.iter().fold(NO, |best, x| best.max(*x));
+                    let ordinary = temperature >= 1.0 || (best / temperature).abs() <= 1e30;
+                    if ordinary {
+                        assert_eq!(scores.map(f32::to_bits), plain.map(f32::to_bits), "{case:?}");
+                        continue;
+                    }
+                    for (after, before) in scores.iter().zip(before) {
+                        assert!((*after == 0.0) == (before == best), "{case:?}");
+                    }
+                }
+            }
+        }
+        // Values that were not finite before stay as they are.
+        let mut scores = [f32::NAN, f32::INFINITY, 1.0];
+        divide(1e-38, &mut scores);
+        assert!(scores[0].is_nan() && scores[1] == f32::INFINITY, "{scores:?}");
+    }
 }

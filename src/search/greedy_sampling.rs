@@ -1,8 +1,8 @@
 //! Greedy search and sampling: the sequences of a sentence are independent.
 
 use super::argmax::UNDECIDED;
+use super::hooks::{Hooks, OnToken, Token};
 use super::parallel_rows::{Prepared, prepared};
-use super::processor_order::{Hooks, OnToken, Token};
 use super::score_rows::{argmax, below_infinity};
 use super::search::{Finish, NONE, Search};
 use super::slot::Slot;
@@ -57,7 +57,7 @@ impl Search<'_> {
                         processed = row;
                     }
                     let (view, scratch) = self.split(slot);
-                    view.choose(sequence, scores, scratch)?
+                    view.choose(sequence, scores, scratch)
                 }
             };
             let Some((token, log_p)) = chosen else {

@@ -1,6 +1,7 @@
 //! The limits of a search, and the check of its options against them, once, before the first step.
 
 use super::errors::beyond;
+use super::logits_processors::is_ignored;
 use super::options::{BeamOptions, SearchOptions, SettingFields as _, Strategy};
 use crate::error::{Error, ErrorValue};
 
@@ -186,10 +187,7 @@ fn all_banned(options: &SearchOptions, vocabulary: usize) -> bool {
     /// Tokens that are checked in one pass over the rules.
     const BLOCK: usize = 4096;
     let biased = options.sequence_bias.iter().filter(|entry| entry.1 == f32::NEG_INFINITY);
-    let bad = options
-        .bad_words
-        .iter()
-        .filter(|word| !matches!(word[..], [id] if options.eos.contains(&id)));
+    let bad = options.bad_words.iter().filter(|word| !is_ignored(word, &options.eos));
     let sequences = biased.map(|entry| &entry.0).chain(bad);
     let single = sequences.filter(|sequence| sequence.len() == 1).flatten();
     let banned = single.chain(&options.suppress);

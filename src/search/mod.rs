@@ -87,11 +87,11 @@ mod draft_acceptance;
 mod errors;
 mod filters;
 mod greedy_sampling;
+mod hooks;
 mod limits;
 mod logits_processors;
 mod options;
 mod parallel_rows;
-mod position_logits_processors;
 mod processor_order;
 mod random;
 mod score_rows;
@@ -103,15 +103,13 @@ mod state;
 mod teacher_forcing;
 mod timestamps;
 
-pub use argmax::{TokenMask, UNDECIDED};
-pub use filters::*;
+pub use argmax::UNDECIDED;
+pub(crate) use hooks::OnToken;
+pub use hooks::{Context, Hooks, LogitsProcessor, Observation, Outcome, Token};
 pub use limits::SearchLimits;
-pub use logits_processors::*;
 pub use options::{
     BeamOptions, EarlyStopping, SampleOptions, SearchOptions, Setting, Settings, Strategy,
 };
-pub use position_logits_processors::*;
-pub use processor_order::{Hooks, Observation, Observer, OnToken, Outcome, Token};
 pub use search::{Finish, Hypothesis, Progress, Request, RowInput, Rows, Search, words};
 pub(crate) use setting_field::decimal;
 pub(crate) use slot::SlotMemory;

@@ -71,38 +71,38 @@ settings! {
         pub seed: u64 = 0
             => Setting::NEW
             .called("seed", "N", "Samples: the seed of the random numbers; source i of the input draws from random stream i");
-        /// Scores are divided by this number before the other filters ([`Temperature`](super::Temperature)). Finite and
+        /// Scores are divided by this number before the other filters. Finite and
         /// above 0, also as f32. With the lowest values only the best token remains, or all tokens with the best score.
         pub temperature: f64 = 1.0
             => key("temperature").within(Range::TEMPERATURE).rule("Temperature")
             .option("X", "Samples: divide the logits by X");
         /// Keeps the most probable of the hundred best tokens, while their entropy is at most this share of the entropy
-        /// of the hundred ([`TopH`](super::TopH)). In (0, 1].
+        /// of the hundred. In (0, 1].
         pub top_h: Option<f64> = None
             => key("top_h").within(Range::MASS).rule("TopH")
             .option("X", "Samples: keep the most probable tokens, while their entropy is at most X times that of the best hundred");
-        /// Keeps the k best scores, including ties of the k-th ([`TopK`](super::TopK)). At least 1.
+        /// Keeps the k best scores, including ties of the k-th. At least 1.
         pub top_k: Option<usize> = None
             => key("top_k").off(0.0).within(Range::AT_LEAST_ONE).rule("TopK")
             .option("N", "Samples: keep the N most probable tokens; 0 keeps all");
-        /// Keeps the most probable tokens whose total probability is this mass ([`TopP`](super::TopP)). In (0, 1].
+        /// Keeps the most probable tokens whose total probability is this mass. In (0, 1].
         pub top_p: Option<f64> = None
             => key("top_p").off(1.0).within(Range::MASS).rule("TopP")
             .option("X", "Samples: keep the most probable tokens, up to the sum X of their probabilities");
-        /// Keeps tokens with at least this fraction of the best token's probability ([`MinP`](super::MinP)). In [0, 1].
+        /// Keeps tokens with at least this fraction of the best token's probability. In [0, 1].
         pub min_p: Option<f64> = None
             => key("min_p").within(Range::SHARE).rule("MinP")
             .option("X", "Samples: keep tokens with at least X times the largest probability");
         /// Keeps the tokens whose surprise `-ln p` is closest to the entropy, up to this total mass
-        /// ([`Typical`](super::Typical)). In (0, 1].
+        ///. In (0, 1].
         pub typical: Option<f64> = None
             => key("typical_p").off(1.0).within(Range::MASS).rule("Typical")
             .option("X", "Samples: keep the tokens whose surprise is closest to the entropy, up to the sum X of their probabilities");
-        /// Keeps tokens with at least this probability ([`Epsilon`](super::Epsilon)). In (0, 1).
+        /// Keeps tokens with at least this probability. In (0, 1).
         pub epsilon: Option<f64> = None
             => key("epsilon_cutoff").off(0.0).within(Range::CUTOFF).rule("Epsilon")
             .option("X", "Samples: keep tokens with at least the probability X; 0 keeps all");
-        /// Keeps tokens above an entropy-dependent cutoff ([`Eta`](super::Eta)). In (0, 1).
+        /// Keeps tokens above an entropy-dependent cutoff. In (0, 1).
         pub eta: Option<f64> = None
             => key("eta_cutoff").off(0.0).within(Range::CUTOFF).rule("Eta")
             .option("X", "Samples: keep tokens above a cutoff that depends on X and on the entropy; 0 keeps all");
@@ -323,7 +323,7 @@ pub struct Setting {
     pub value_name: &'static str,
     /// What it does.
     pub help: &'static str,
-    /// The rule that applies it, a type of [`search`](crate::search).
+    /// The name of the rule that applies it, as in [`Hooks`](super::Hooks).
     pub processor: Option<&'static str>,
     /// The name of the setting without which it has no effect: `beams` or `sample`.
     pub needs: Option<&'static str>,
@@ -385,7 +385,7 @@ impl Setting {
         Self { processor: Some(processor), changes_scores: true, ..self }
     }
 
-    /// The rule only bans tokens: [`TokenMask::banned`](super::TokenMask::banned) knows it.
+    /// The rule only bans tokens: [`Search::banned`](super::Search::banned) knows it.
     const fn bans(self, processor: &'static str) -> Self {
         Self { processor: Some(processor), ..self }
     }

@@ -10,9 +10,9 @@ use crate::fixed_thread_count::counted;
 use simdformer_kernels::Parallelism;
 
 use super::filters::{draw, most_probable};
-use super::logits_processors::Context;
+use super::hooks::{Context, Hooks, OnToken};
 use super::options::{SearchOptions, Strategy};
-use super::processor_order::{Hooks, OnToken, Pipeline};
+use super::processor_order::Pipeline;
 use super::score_rows::{Shift, TopK, argmax, below_infinity, log_softmax, normalizer};
 use super::search::{ACTIVE, NONE, Progress, Search};
 use super::slot::Slot;
@@ -160,8 +160,7 @@ impl<'a> Search<'a> {
         parallelism.for_each_mut(&mut tasks[..count], &|_, task| {
             let rows = task.scores.chunks_mut(vocabulary).zip(task.results.chunks_mut(words));
             for (row, (scores, result)) in (task.first..).zip(rows) {
-                // The only error is too little scratch. The row then stays open, and `advance` returns the same
-                // error.
+                // Only rules of the caller have errors. A row with one stays open, and `advance` returns the error.
                 let _ = self.prepare_row(row, scores, task.scratch, result);
             }
         });
@@ -219,7 +218,7 @@ impl<'a> Search<'a> {
         result[0] = if below_infinity(scores) { SHAPED } else { NOT_FINITE };
         // All sequences share the first row, and each of them chooses its own token from it.
         if result[0] == SHAPED && (slot.width == 1 || m.len[s] > m.prompt_len[s]) {
-            let chosen = view.choose(sequence, scores, scratch)?;
+            let chosen = view.choose(sequence, scores, scratch);
             result[0] = if chosen.is_some() { CHOSEN } else { EXHAUSTED };
             let (token, log_p) = chosen.unwrap_or_default();
             result[1] = token;
@@ -281,18 +280,18 @@ impl<'v, 'a> View<'v, 'a> {
         sequence: usize,
         scores: &[f32],
         scratch: &mut [u32],
-    ) -> Result<Option<(u32, Option<f32>)>, Error> {
+    ) -> Option<(u32, Option<f32>)> {
         let (Slot { s, options, .. }, m) = (self.slot, self.memory);
         if let Strategy::Sample(sample) = &options.strategy {
             let stream = u64::from(m.stream_low[s]) | u64::from(m.stream_high[s]) << 32;
             let step = m.len[s] - m.prompt_len[s];
-            let drawn = draw(scores, sample.draw(stream, sequence as u32, step), scratch)?;
-            return Ok(drawn.map(|(token, log_p)| (token as u32, Some(log_p))));
+            let drawn = draw(scores, sample.draw(stream, sequence as u32, step), scratch);
+            return drawn.map(|(token, log_p)| (token as u32, Some(log_p)));
         }
         if !options.scored() {
-            return Ok(argmax(scores).map(|token| (token as u32, None)));
+            return argmax(scores).map(|token| (token as u32, None));
         }
-        Ok(most_probable(scores).map(|(token, log_p)| (token as u32, Some(log_p))))
+        most_probable(scores).map(|(token, log_p)| (token as u32, Some(log_p)))
     }
 }
 

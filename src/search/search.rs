@@ -4,9 +4,9 @@ use core::fmt;
 use core::ops::ControlFlow;
 
 use super::errors::{beyond, too_few_words, wrong_length, wrong_state};
+use super::hooks::{Hooks, OnToken, Token};
 use super::limits::{SearchLimits, tokens};
 use super::options::{SearchOptions, Strategy};
-use super::processor_order::{Hooks, OnToken, Token};
 use super::slot::{Slot, SlotOptions, reuse_memory};
 use super::state::{Memory, MemoryRanges, Shape};
 use crate::error::{Error, ErrorValue};

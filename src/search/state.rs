@@ -1,7 +1,6 @@
 //! The state of a search, in one slice of the caller's words.
 
 use super::limits::SearchLimits;
-use super::logits_processors::scratch_words;
 
 /// Maximum number of rows that are filtered at the same time. Each needs scratch of two words per score.
 const SCRATCHES: usize = 4;
@@ -46,9 +45,9 @@ impl Shape {
         }
     }
 
-    /// Words of scratch for the processors of one row.
+    /// Words of scratch that are enough for every rule and filter of one row.
     pub(super) fn scratch_words(&self) -> usize {
-        scratch_words(self.vocabulary, self.target.max(self.source))
+        self.vocabulary.saturating_mul(2).max(self.target).max(self.source)
     }
 
     /// Number of scratch buffers.

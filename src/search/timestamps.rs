@@ -1,6 +1,6 @@
 //! The timestamp rule of transcription models.
 
-use super::logits_processors::{Context, LogitsProcessor};
+use super::hooks::{Context, LogitsProcessor};
 use super::score_rows::{log_sum_exp, maximum};
 use crate::error::Error;
 
@@ -20,7 +20,7 @@ use crate::error::Error;
 /// | text | any token, but no timestamp up to the last one |
 ///
 /// In addition, if the total probability of the allowed timestamps exceeds that of the best other token, only
-/// timestamps are allowed. The processor needs no scratch and never fails.
+/// timestamps are allowed. The processor never fails.
 ///
 /// ```
 /// use simdformer::search::{Context, LogitsProcessor, Timestamps};
@@ -29,7 +29,7 @@ use crate::error::Error;
 /// let mut rule = Timestamps { no_timestamps: 4, eos: 3, max_initial: Some(1) };
 /// let context = Context { sentence: 0, source: &[], history: &[4], prompt_len: 1, max_length: 9 };
 /// let mut scores = [0.0; 9];
-/// rule.process(&context, &mut scores, &mut [])?;
+/// rule.process(&context, &mut scores)?;
 /// let allowed = (0..9).filter(|&token| scores[token] > f32::NEG_INFINITY);
 /// assert!(allowed.eq([5, 6]));
 /// # Ok::<(), simdformer::Error>(())
@@ -45,12 +45,7 @@ pub struct Timestamps {
 }
 
 impl LogitsProcessor for Timestamps {
-    fn process(
-        &mut self,
-        context: &Context<'_>,
-        scores: &mut [f32],
-        _: &mut [u32],
-    ) -> Result<(), Error> {
+    fn process(&mut self, context: &Context<'_>, scores: &mut [f32]) -> Result<(), Error> {
         let vocabulary = scores.len();
         let begin = (self.no_timestamps as usize).saturating_add(1);
         let (words, end) = ((self.eos as usize).min(vocabulary), begin.min(vocabulary));

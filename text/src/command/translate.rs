@@ -11,7 +11,7 @@ use crate::{Failure, Streams, progress, show, translate_documents};
 use serde_json::{Value, json};
 use simdformer::checkpoint::Checkpoint;
 use simdformer::config::{Config, Side};
-use simdformer::search::{Hooks, Observation, Observer, SearchOptions, Strategy};
+use simdformer::search::{Hooks, Observation, SearchOptions, Strategy};
 use simdformer::{Event, Model};
 use simdformer_text::sentences::model_language;
 use simdformer_text::translator::{
@@ -339,7 +339,7 @@ impl Lines<'_> {
         // Both callbacks of the search record.
         let recorder = RefCell::new(Recorder::new(self.tokenizer, &self.search, listed, stream));
         let mut observe = |observation: Observation<'_>| recorder.borrow_mut().observe(observation);
-        let observer: Observer<'_> = &mut observe;
+        let observer: &mut dyn FnMut(Observation<'_>) = &mut observe;
         let mut hooks = Hooks { observer: Some(observer), ..Hooks::default() };
         let translation =
             translator.translate_observed(text, &mut hooks, &mut |event| match event {

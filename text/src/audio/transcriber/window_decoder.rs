@@ -123,7 +123,7 @@ impl WindowDecoder {
             recorder: &recorder,
             failed: None,
         };
-        let mut record = |_: &Context<'_>, scores: &mut [f32], _: &mut [u32]| {
+        let mut record = |_: &Context<'_>, scores: &mut [f32]| {
             recorder.record(scores);
             Ok(())
         };
