@@ -128,6 +128,7 @@ mod memory;
 mod model;
 mod network;
 mod printable_text;
+mod ref_or_arc;
 pub mod search;
 mod session;
 pub mod task_heads;
@@ -152,8 +153,9 @@ pub use model::{
     BITS_VERSION, IntoControlFlow, LoadOptions, Loading, Model, Parameter, Requirements, Storage,
     WeightDtype, WeightDtypes,
 };
+pub use ref_or_arc::RefOrArc;
 pub use session::{
-    DraftRow, Limits, ModelRef, OnLogits, Plan, Session, StepRow, Threads, TokenSelector, Verified,
+    DraftRow, Limits, OnLogits, Plan, Session, StepRow, Threads, TokenSelector, Verified,
 };
 pub use simdformer_kernels as kernels;
 pub use simdformer_kernels::{Dtype, Error as KernelError, Quantization};

@@ -11,6 +11,7 @@ use crate::input_features::Features;
 use crate::kv::SourceId;
 use crate::memory::Buffer;
 use crate::model::IntoControlFlow;
+use crate::ref_or_arc::RefOrArc;
 use crate::search::{Finish, Hooks, OnToken, Search, SearchOptions, SlotOptions, Token};
 use crate::session::{Inputs, Keys, LoopBuffers, Output, SOURCES_PER_CALL, Session, StepOutput};
 use core::cell::Cell;
@@ -313,7 +314,7 @@ impl<'m> DecodeLoop<'_, '_, 'm> {
             count += 1;
         }
         let sources = &sources[..count];
-        let options = |i: usize| SlotOptions::Borrowed(sources[i].options.unwrap_or(self.options));
+        let options = |i: usize| RefOrArc::Borrowed(sources[i].options.unwrap_or(self.options));
         self.admit_sources(sources, &mut { options }, &mut |i, _| indices[i])
     }
 

@@ -5,7 +5,8 @@ use super::event::{DecodeStats, Event, Stop};
 use super::request::Source;
 use crate::error::Error;
 use crate::kv::HypothesisId;
-use crate::search::{Hooks, SearchOptions, SlotOptions};
+use crate::ref_or_arc::RefOrArc;
+use crate::search::{Hooks, SearchOptions};
 use crate::session::{SOURCES_PER_CALL, Session};
 use core::ops::ControlFlow;
 use std::sync::Arc;
@@ -281,7 +282,7 @@ impl DecodeLoop<'_, '_, '_> {
         }
         let call = self.options;
         let mut options =
-            |i: usize| shared[i].take().map_or(SlotOptions::Borrowed(call), SlotOptions::Shared);
+            |i: usize| shared[i].take().map_or(RefOrArc::Borrowed(call), RefOrArc::Shared);
         let admitted = match started {
             Some(row) => {
                 self.session.new_handle(row)?;

@@ -6,8 +6,9 @@ use super::source_queue::SourceQueue;
 use crate::cancel::Cancel;
 use crate::error::{Error, ErrorValue};
 use crate::model::{IntoControlFlow, Model};
+use crate::ref_or_arc::RefOrArc;
 use crate::search::{Hooks, SearchOptions};
-use crate::session::{Limits, ModelRef, Plan, Session, Threads};
+use crate::session::{Limits, Plan, Session, Threads};
 use core::cmp::Reverse;
 use core::fmt;
 use core::ops::ControlFlow;
@@ -84,7 +85,7 @@ impl<'a> SessionPool<'a> {
     /// As [`Session::new`]; [no sessions](Error::BeyondLimit); more than [fit](Error::OutOfMemory) the address
     /// space.
     pub fn new(
-        model: impl Into<ModelRef<'a>>,
+        model: impl Into<RefOrArc<'a, Model>>,
         limits: Limits,
         sessions: usize,
     ) -> Result<Self, Error> {

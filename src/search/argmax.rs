@@ -4,12 +4,12 @@
 //! largest logit that is not banned. Kernels for this ([`simdformer_kernels::pruned_argmax`]) need a quarter to
 //! a third of the time.
 
-use super::errors::wrong_length;
 use super::hooks::{Hooks, OnToken};
+use super::limits::wrong_length;
 use super::logits_processors::{completed_ngrams, is_ignored};
 use super::options::{SearchOptions, SettingFields as _, Strategy};
-use super::search::{NONE, Progress, Search};
-use super::slot::Slot;
+use super::search::{NONE, Search};
+use super::state::Slot;
 use crate::error::Error;
 
 /// `u32::MAX`: marks a row without a best token; the caller supplies its logits instead.
@@ -107,7 +107,7 @@ impl Search<'_> {
         logits: &mut [f32],
         hooks: &mut Hooks<'_>,
         on_token: Option<OnToken<'_>>,
-    ) -> Result<Progress, Error> {
+    ) -> Result<(), Error> {
         let (expected, found) = (self.scored_rows, best.len());
         if found != expected {
             return Err(wrong_length("best", expected, found));

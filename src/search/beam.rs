@@ -28,8 +28,8 @@ use super::options::{BeamOptions, EarlyStopping};
 use super::parallel_rows::{Prepared, normalize, prepared};
 use super::score_rows::{Shift, TopK, argmax, length_norm};
 use super::search::{ACTIVE, Finish, NONE, Search};
-use super::slot::Slot;
 use super::state::Memory;
+use super::state::Slot;
 use crate::error::Error;
 
 impl Search<'_> {

@@ -8,7 +8,7 @@
 use super::options::SampleOptions;
 use super::score_rows::{below_infinity, exp, maximum, sum_exp};
 use super::search::Search;
-use super::slot::Slot;
+use super::state::Slot;
 
 /// Scores whose mass is summed together while a draw searches for its position.
 const STRIDE: usize = 512;

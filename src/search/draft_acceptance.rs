@@ -5,12 +5,12 @@
 //! chosen token equals the draft token. Every rule therefore runs as often, in the same order and on the same
 //! scores as without drafts. The random number of a position depends on the position alone.
 
-use super::errors::wrong_state;
 use super::hooks::{Hooks, OnToken};
 use super::limits::tokens;
+use super::limits::wrong_state;
 use super::options::Strategy;
 use super::search::{ACTIVE, Search};
-use super::slot::Slot;
+use super::state::Slot;
 use crate::error::Error;
 
 impl Search<'_> {

@@ -5,7 +5,7 @@ use super::hooks::{Hooks, OnToken, Token};
 use super::parallel_rows::{Prepared, prepared};
 use super::score_rows::{argmax, below_infinity};
 use super::search::{Finish, NONE, Search};
-use super::slot::Slot;
+use super::state::Slot;
 use crate::error::Error;
 
 impl Search<'_> {

@@ -84,7 +84,6 @@ mod argmax;
 mod beam;
 mod beam_sampling;
 mod draft_acceptance;
-mod errors;
 mod filters;
 mod greedy_sampling;
 mod hooks;
@@ -94,11 +93,12 @@ mod options;
 mod parallel_rows;
 mod processor_order;
 mod random;
+mod request;
+mod rows;
 mod score_rows;
 #[expect(clippy::module_inception, reason = "the state machine that the module is named after")]
 mod search;
 mod setting_field;
-mod slot;
 mod state;
 mod teacher_forcing;
 mod timestamps;
@@ -110,9 +110,10 @@ pub use limits::SearchLimits;
 pub use options::{
     BeamOptions, EarlyStopping, SampleOptions, SearchOptions, Setting, Settings, Strategy,
 };
-pub use search::{Finish, Hypothesis, Progress, Request, RowInput, Rows, Search, words};
+pub use request::Request;
+pub use rows::{RowInput, Rows};
+pub use search::{Finish, Hypothesis, Search, words};
 pub(crate) use setting_field::decimal;
-pub(crate) use slot::SlotMemory;
-pub use slot::SlotOptions;
+pub(crate) use state::{SlotMemory, SlotOptions};
 pub use teacher_forcing::score_targets;
 pub use timestamps::Timestamps;

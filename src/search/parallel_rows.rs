@@ -14,8 +14,8 @@ use super::hooks::{Context, Hooks, OnToken};
 use super::options::{SearchOptions, Strategy};
 use super::processor_order::Pipeline;
 use super::score_rows::{Shift, TopK, argmax, below_infinity, log_softmax, normalizer};
-use super::search::{ACTIVE, NONE, Progress, Search};
-use super::slot::Slot;
+use super::search::{ACTIVE, NONE, Search};
+use super::state::Slot;
 use super::state::{HEAD, Memory, Shape, result_words};
 use crate::error::Error;
 
@@ -99,7 +99,7 @@ impl<'a> Search<'a> {
         logits: &mut [f32],
         hooks: &mut Hooks<'_>,
         on_token: Option<OnToken<'_>>,
-    ) -> Result<Progress, Error> {
+    ) -> Result<(), Error> {
         if let Some(mut buffers) = self.lend_scratch(hooks) {
             counted(parallelism, |parallelism| self.prepare(parallelism, logits, &mut buffers));
             self.take_back(buffers);

@@ -3,24 +3,21 @@
 use core::fmt;
 use core::ops::ControlFlow;
 
-use super::errors::{beyond, too_few_words, wrong_length, wrong_state};
 use super::hooks::{Hooks, OnToken, Token};
-use super::limits::{SearchLimits, tokens};
+use super::limits::{SearchLimits, too_few_words, wrong_length, wrong_state};
 use super::options::{SearchOptions, Strategy};
-use super::slot::{Slot, SlotOptions, reuse_memory};
-use super::state::{Memory, MemoryRanges, Shape};
+use super::request::Request;
+use super::state::{Memory, MemoryRanges, Shape, Slot, SlotOptions, reuse_memory};
 use crate::error::{Error, ErrorValue};
+use crate::ref_or_arc::RefOrArc;
 
 /// Marks a missing token, row or slot.
 pub(super) const NONE: u32 = u32::MAX;
 
+/// The phase of a free slot. That of a finished sentence is [`FINISHED`] and its [`Finish`].
 const VACANT: u32 = 0;
 pub(super) const ACTIVE: u32 = 1;
-const ENDED: u32 = 2;
-const LENGTH: u32 = 3;
-const STOPPED: u32 = 4;
-const EXHAUSTED: u32 = 5;
-const NOT_FINITE: u32 = 6;
+const FINISHED: u32 = 2;
 
 /// Why a sentence is finished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,152 +36,12 @@ pub enum Finish {
 }
 
 impl Finish {
-    pub(super) fn code(self) -> u32 {
-        match self {
-            Self::End => ENDED,
-            Self::Length => LENGTH,
-            Self::Stopped => STOPPED,
-            Self::Exhausted => EXHAUSTED,
-            Self::NotFinite => NOT_FINITE,
-        }
-    }
-}
-
-/// The input of a search for one sentence. The default is an empty prefix.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Request<'r> {
-    /// Tokens that must follow the decoder start (a hard prefix). Not part of hypotheses or scores.
-    pub prefix: &'r [u32],
-    /// Tokens of the source. Only [`SearchOptions::encoder_no_repeat_ngram`] and
-    /// [`SearchOptions::encoder_repetition_penalty`] read them.
-    pub source: &'r [u32],
-    /// The random stream of sampling. Samples depend only on seed, stream and logits. A service that gives each
-    /// request its own stream therefore gets the same tokens in every batch.
-    pub stream: u64,
-    /// Overrides [`SearchOptions::forced_bos`], for example for the target language of one sentence.
-    pub forced_bos: Option<u32>,
-}
-
-impl Request<'_> {
-    /// Does the checks of [`Search::admit`] without a search. The options must be [valid](SearchOptions::validate).
-    ///
-    /// # Errors
-    /// The prompt is too long ([`Error::InvalidInput`]), or an id is outside the vocabulary ([`Error::Token`]).
-    pub fn validate(&self, options: &SearchOptions, limits: &SearchLimits) -> Result<(), Error> {
-        self.required_source(options, limits.source_tokens)?;
-        self.longest(options, limits.max_target_length, limits.vocabulary).map(|_| ())
-    }
-
-    /// The source tokens to copy: all if the options read them, else none. An error if there are more than
-    /// `capacity`.
-    fn required_source(&self, options: &SearchOptions, capacity: usize) -> Result<&[u32], Error> {
-        if !options.reads_source() {
-            return Ok(&[]);
-        }
-        let (setting, limit, found) = ("source", "source_tokens", self.source.len());
-        if found > capacity {
-            return Err(beyond(setting, (limit, capacity), capacity, found));
-        }
-        Ok(self.source)
-    }
-
-    /// The maximum length of the target in tokens, prompt included.
-    fn longest(
-        &self,
-        options: &SearchOptions,
-        target: usize,
-        vocabulary: usize,
-    ) -> Result<usize, Error> {
-        tokens("prefix", vocabulary, self.prefix)?;
-        tokens("forced_bos", vocabulary, self.forced_bos.as_slice())?;
-        let found = self.prefix.len() + 1;
-        let wanted = options.max_new_tokens.map(|new| found.saturating_add(new));
-        let bounds = wanted.into_iter().chain(options.max_length);
-        let longest = bounds.min().unwrap_or(target);
-        if longest > target {
-            let new_tokens = options.max_new_tokens.unwrap_or(1);
-            let expected_at_most = target.saturating_sub(new_tokens);
-            return Err(long_prompt(expected_at_most, new_tokens, found));
-        }
-        if found >= longest {
-            let expected_at_most = longest.saturating_sub(1);
-            return Err(long_prompt(expected_at_most, 1, found));
-        }
-        Ok(longest)
-    }
+    const ALL: [Self; 5] =
+        [Self::End, Self::Length, Self::Stopped, Self::Exhausted, Self::NotFinite];
 }
 
 /// The operand of errors of planned memory.
 const MEMORY: &str = "the memory for the limits of the search";
-
-fn long_prompt(most: usize, new_tokens: usize, found: usize) -> Error {
-    let text = &"at most {} tokens with the decoder start, to leave space for {} more";
-    Error::invalid_input("prompt", ErrorValue::new(text, [most, new_tokens]), found)
-}
-
-/// The input of one row of a step: `token` at `position`, as the continuation of row `parent` of the previous
-/// step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RowInput {
-    /// The slot of the sentence, as [`Search::admit`] returned it.
-    pub sentence: u32,
-    /// The token to feed.
-    pub token: u32,
-    /// Index into the rows of the previous step; `None` on a sentence's first row.
-    pub parent: Option<u32>,
-    /// The position of the token in the target: 0 for the decoder start.
-    pub position: u32,
-}
-
-/// The rows of one step, each slice `[rows]`; the rows of a sentence are adjacent.
-#[derive(Clone, Copy, Debug)]
-pub struct Rows<'s> {
-    /// Tokens to feed.
-    pub tokens: &'s [u32],
-    /// Sentence slots.
-    pub sentences: &'s [u32],
-    /// Indices into the rows of the previous step; `u32::MAX` on a sentence's first row.
-    pub parents: &'s [u32],
-    /// Positions in the target.
-    pub positions: &'s [u32],
-}
-
-impl<'s> Rows<'s> {
-    /// The number of rows.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.tokens.len()
-    }
-
-    /// True if every admitted sentence is finished.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.tokens.is_empty()
-    }
-
-    /// Iterates over the rows in the order of the logits. If the caller built slices of different lengths, the
-    /// iterator ends with the shortest.
-    pub fn iter(&self) -> impl ExactSizeIterator<Item = RowInput> + use<'s> {
-        let Self { tokens, sentences, parents, positions } = *self;
-        tokens.iter().zip(sentences).zip(parents).zip(positions).map(
-            |(((&token, &sentence), &parent), &position)| RowInput {
-                sentence,
-                token,
-                parent: (parent != NONE).then_some(parent),
-                position,
-            },
-        )
-    }
-}
-
-/// The result of one step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Progress {
-    /// Rows of the next step; 0 when all sentences are finished.
-    pub rows: usize,
-    /// Sentences that finished in this step.
-    pub finished: usize,
-}
 
 /// A finished sequence.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -276,7 +133,7 @@ impl<'a> Search<'a> {
         memory.phase.fill(VACANT);
         memory.row_count.fill(0);
         slots.clear();
-        slots.resize(shape.sentences, SlotOptions::Borrowed(options));
+        slots.resize(shape.sentences, RefOrArc::Borrowed(options));
         let scratch = core::mem::take(&mut memory.scratch);
         let results = core::mem::take(&mut memory.prepared);
         Ok(Self {
@@ -307,7 +164,7 @@ impl<'a> Search<'a> {
     /// No slot is free or the prompt is too long ([`Error::InvalidInput`]), or an id is outside the vocabulary
     /// ([`Error::Token`]); nothing is changed.
     pub fn admit(&mut self, request: &Request<'_>) -> Result<u32, Error> {
-        self.admit_valid(request, SlotOptions::Borrowed(self.options))
+        self.admit_valid(request, RefOrArc::Borrowed(self.options))
     }
 
     /// [`Self::admit`] with options of its own: sentences with different strategies, lengths and rules run side by side.
@@ -342,7 +199,7 @@ impl<'a> Search<'a> {
     pub fn admit_with(
         &mut self,
         request: &Request<'_>,
-        options: impl Into<SlotOptions<'a>>,
+        options: impl Into<RefOrArc<'a, SearchOptions>>,
     ) -> Result<u32, Error> {
         let options = options.into();
         options.validate(&self.limits)?;
@@ -422,18 +279,6 @@ impl<'a> Search<'a> {
         &m.history[start..start + m.prompt_len[s] as usize]
     }
 
-    /// The rows to compute now. Empty if every admitted sentence is finished.
-    #[must_use]
-    pub fn rows(&self) -> Rows<'_> {
-        let m = &self.memory;
-        Rows {
-            tokens: &m.row_token[..self.rows],
-            sentences: &m.row_sentence[..self.rows],
-            parents: &m.row_parent[..self.rows],
-            positions: &m.row_position[..self.rows],
-        }
-    }
-
     /// Chooses the next token of every row and makes the rows of the next step.
     ///
     /// `logits` is `[rows, vocabulary]` in the order of [`Self::rows`]. The logits after each token of a
@@ -451,7 +296,7 @@ impl<'a> Search<'a> {
         logits: &mut [f32],
         hooks: &mut Hooks<'_>,
         on_token: Option<OnToken<'_>>,
-    ) -> Result<Progress, Error> {
+    ) -> Result<(), Error> {
         self.advance_with(logits, None, hooks, on_token, &|| false)
     }
 
@@ -464,14 +309,13 @@ impl<'a> Search<'a> {
         hooks: &mut Hooks<'_>,
         mut on_token: Option<OnToken<'_>>,
         muted: &dyn Fn() -> bool,
-    ) -> Result<Progress, Error> {
+    ) -> Result<(), Error> {
         let vocabulary = self.shape.vocabulary;
         self.failed = None;
         if logits.len() != self.scored_rows * vocabulary {
             let expected = self.scored_rows * vocabulary;
             return Err(wrong_length("logits", expected, logits.len()));
         }
-        let before = self.active();
         for s in 0..self.shape.sentences {
             if self.memory.phase[s] != ACTIVE {
                 continue;
@@ -503,7 +347,7 @@ impl<'a> Search<'a> {
             }
         }
         self.make_rows();
-        Ok(Progress { rows: self.rows, finished: before - self.active() })
+        Ok(())
     }
 
     /// Ends a sentence with its current hypotheses: the finished ones, and the open ones scored at their present
@@ -518,7 +362,7 @@ impl<'a> Search<'a> {
             return Err(wrong_state("an unfinished sentence", sentence));
         }
         self.end_slot(s, Finish::Stopped);
-        if self.active() == 0 {
+        if !self.memory.phase.contains(&ACTIVE) {
             self.make_rows();
         }
         Ok(())
@@ -533,21 +377,15 @@ impl<'a> Search<'a> {
             return Err(wrong_state("a finished sentence (without rows)", sentence));
         }
         self.memory.phase[sentence as usize] = VACANT;
-        self.slots[sentence as usize] = SlotOptions::Borrowed(self.options);
+        self.slots[sentence as usize] = RefOrArc::Borrowed(self.options);
         Ok(())
     }
 
     /// Why a sentence is finished; `None` if it is not.
     #[must_use]
     pub fn finish(&self, sentence: u32) -> Option<Finish> {
-        match *self.memory.phase.get(sentence as usize)? {
-            ENDED => Some(Finish::End),
-            LENGTH => Some(Finish::Length),
-            STOPPED => Some(Finish::Stopped),
-            EXHAUSTED => Some(Finish::Exhausted),
-            NOT_FINITE => Some(Finish::NotFinite),
-            _ => None,
-        }
+        let phase = self.memory.phase.get(sentence as usize)?;
+        Finish::ALL.get(phase.checked_sub(FINISHED)? as usize).copied()
     }
 
     /// The sentence that caused the last error of [`Self::advance`], if one sentence caused it.
@@ -583,10 +421,6 @@ impl<'a> Search<'a> {
         })
     }
 
-    fn active(&self) -> usize {
-        self.memory.phase.iter().filter(|&&phase| phase == ACTIVE).count()
-    }
-
     fn stop_all(&mut self) {
         for s in 0..self.shape.sentences {
             if self.memory.phase[s] == ACTIVE {
@@ -594,17 +428,6 @@ impl<'a> Search<'a> {
             }
         }
         self.make_rows();
-    }
-
-    fn make_rows(&mut self) {
-        (self.rows, self.scored_rows, self.prepared) = (0, 0, false);
-        self.memory.draft_len.fill(0);
-        for s in 0..self.shape.sentences {
-            self.memory.row_count[s] = 0;
-            if self.memory.phase[s] == ACTIVE {
-                self.add_rows(s);
-            }
-        }
     }
 
     /// The sentence in slot `s`.
@@ -617,69 +440,12 @@ impl<'a> Search<'a> {
         if let Strategy::Beam(beam) = &slot.options.strategy {
             self.end_beams(slot, beam, finish);
         }
-        self.memory.phase[slot.s] = finish.code();
+        self.memory.phase[slot.s] = FINISHED + finish as u32;
     }
 
     fn end_slot(&mut self, s: usize, finish: Finish) {
         let options = self.slots[s].clone();
         self.end(Slot::new(s, &options, &self.shape), finish);
-    }
-
-    /// Puts the rows of the sentences that need only the best token last, in a step in which others need logits. Only
-    /// before a draft of the step.
-    pub(crate) fn group_rows(&mut self, hooks: &Hooks<'_>) {
-        let lines = self.lines_with_logits(hooks);
-        if lines == 0 || lines == self.scored_rows {
-            return;
-        }
-        (self.rows, self.scored_rows) = (0, 0);
-        for last in [false, true] {
-            for s in 0..self.shape.sentences {
-                let argmax_only = self.slots[s].need_argmax_only() && hooks.is_empty();
-                if self.memory.row_count[s] > 0 && argmax_only == last {
-                    self.add_rows(s);
-                }
-            }
-        }
-    }
-
-    /// Lines of logits: a row, or a token of a draft.
-    pub(crate) fn lines(&self) -> usize {
-        self.scored_rows
-    }
-
-    /// Lines of logits (a row, or a token of a draft) of sentences that need more than the best token. After
-    /// [`Self::group_rows`], they are the first.
-    pub(crate) fn lines_with_logits(&self, hooks: &Hooks<'_>) -> usize {
-        let m = &self.memory;
-        let lines = m.row_count.iter().zip(&*m.draft_len).zip(&self.slots);
-        let lines = lines.filter(|((rows, _), options)| {
-            **rows > 0 && !(options.need_argmax_only() && hooks.is_empty())
-        });
-        lines.map(|((rows, drafted), _)| (rows + drafted) as usize).sum()
-    }
-
-    /// Appends the rows of a sentence. All sequences share one row until their first token is chosen.
-    fn add_rows(&mut self, s: usize) {
-        let target = self.shape.target;
-        let slots = self.slot(s).sequences();
-        let m = &mut self.memory;
-        let last = m.len[s] as usize - 1;
-        m.first_row[s] = self.rows as u32;
-        for slot in slots {
-            if m.alive[slot] == 1 {
-                let row = self.rows;
-                m.row[slot] = row as u32;
-                m.row_sentence[row] = s as u32;
-                m.row_token[row] = m.history[slot * target + last];
-                m.row_parent[row] = m.parent[slot];
-                m.row_position[row] = last as u32;
-                m.row_start[row] = self.scored_rows as u32;
-                self.rows += 1;
-                self.scored_rows += 1;
-            }
-        }
-        m.row_count[s] = self.rows as u32 - m.first_row[s];
     }
 
     /// Streams one token. Returns true if the caller stops the sentence.

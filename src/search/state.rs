@@ -1,6 +1,9 @@
-//! The state of a search, in one slice of the caller's words.
+//! The state of a search, in one slice of the caller's words, and the part of it that a sentence uses.
 
 use super::limits::SearchLimits;
+use super::options::{SearchOptions, Strategy};
+use crate::ref_or_arc::RefOrArc;
+use core::ops::Range;
 
 /// Maximum number of rows that are filtered at the same time. Each needs scratch of two words per score.
 const SCRATCHES: usize = 4;
@@ -20,8 +23,6 @@ pub(super) struct Shape {
     pub(super) sentences: usize,
     /// Sequence slots of one sentence.
     pub(super) width: usize,
-    /// Groups of beams of one sentence.
-    pub(super) groups: usize,
     /// Candidates that one group examines in one step.
     pub(super) candidates: usize,
     /// Maximum length of a history.
@@ -37,7 +38,6 @@ impl Shape {
         Self {
             sentences: limits.sentences,
             width: limits.sequences,
-            groups: limits.sequences,
             candidates: candidates(limits.end_tokens, limits.sequences),
             target: limits.max_target_length,
             vocabulary: limits.vocabulary,
@@ -115,9 +115,9 @@ crate::memory::arena! {
         /// is done.
         order: u32 = [shape.sentences, shape.width];
         /// `[s][g]` number of finished hypotheses of the group.
-        finished_count: u32 = [shape.sentences, shape.groups];
+        finished_count: u32 = [shape.sentences, shape.width];
         /// `[s][g]` 1 for groups that are done.
-        group_done: u32 = [shape.sentences, shape.groups];
+        group_done: u32 = [shape.sentences, shape.width];
 
         /// `[b][target]` histories of the next step during its construction.
         next_history: u32 = [shape.width, shape.target];
@@ -161,5 +161,82 @@ impl Memory<'_> {
     /// The source of sentence `s`; empty if no rule reads it.
     pub(super) fn source(&self, shape: &Shape, s: usize) -> &[u32] {
         &self.source[s * shape.source..][..self.source_len[s] as usize]
+    }
+}
+
+/// The options of one sentence. Those that outlive the search are borrowed; those of a request that arrives during the
+/// search are shared.
+pub(crate) type SlotOptions<'o> = RefOrArc<'o, SearchOptions>;
+
+/// An empty vector in the memory of `slots`, for options of another lifetime. A vector that is collected from its own
+/// iterator keeps its memory; the tests that count allocations would fail otherwise.
+pub(super) fn reuse_memory<'o>(mut slots: Vec<SlotOptions<'_>>) -> Vec<SlotOptions<'o>> {
+    slots.clear();
+    slots.into_iter().map_while(|_| None).collect()
+}
+
+/// Where a session keeps the memory of the options of its slots between two calls.
+pub(crate) enum SlotMemory<'a> {
+    Owned(Vec<SlotOptions<'static>>),
+    /// That of the session from which a traced one was made.
+    Borrowed(&'a mut Vec<SlotOptions<'static>>),
+}
+
+impl SlotMemory<'_> {
+    pub(crate) fn vec_mut(&mut self) -> &mut Vec<SlotOptions<'static>> {
+        match self {
+            Self::Owned(slots) => slots,
+            Self::Borrowed(slots) => slots,
+        }
+    }
+}
+
+/// A sentence slot, its options, and the part of its memory that they use. Memory has the shape of the limits, so that
+/// sentences with different options stand side by side.
+#[derive(Clone, Copy)]
+pub(super) struct Slot<'o> {
+    /// Its index.
+    pub(super) s: usize,
+    pub(super) options: &'o SearchOptions,
+    /// Index of its first sequence slot.
+    pub(super) first: usize,
+    /// Index of its first group of beams.
+    pub(super) first_group: usize,
+    /// Its sequences.
+    pub(super) width: usize,
+    /// Its groups of beams.
+    pub(super) groups: usize,
+}
+
+impl<'o> Slot<'o> {
+    pub(super) fn new(s: usize, options: &'o SearchOptions, shape: &Shape) -> Self {
+        let width = options.sequences();
+        let groups = match &options.strategy {
+            Strategy::Beam(beam) => beam.groups,
+            _ => 1,
+        };
+        Self {
+            s,
+            options,
+            first: s.saturating_mul(shape.width),
+            first_group: s.saturating_mul(shape.width),
+            width,
+            groups,
+        }
+    }
+
+    /// Its sequence slots.
+    pub(super) fn sequences(&self) -> Range<usize> {
+        self.first..self.first + self.width
+    }
+
+    /// Beams of one group.
+    pub(super) fn group_width(&self) -> usize {
+        self.width / self.groups
+    }
+
+    /// Candidates that one group examines in one step.
+    pub(super) fn candidates(&self) -> usize {
+        candidates(self.options.eos.len(), self.group_width())
     }
 }

@@ -1,6 +1,6 @@
 //! Teacher-forced scoring: the log-probability of a given target.
 
-use super::errors::wrong_length;
+use super::limits::wrong_length;
 use super::score_rows::log_sum_exp;
 use crate::error::Error;
 

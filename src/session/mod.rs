@@ -39,7 +39,7 @@ pub use limits::Limits;
 pub use memory_plan::Plan;
 pub use prefill::OnLogits;
 pub(crate) use pruning_policy::StepOutput;
-pub use session::{ModelRef, Session};
+pub use session::Session;
 pub(crate) use session::{check_limit, check_tokens};
 pub use step::{DraftRow, StepRow};
 pub(crate) use step::{Keys, Output};

@@ -10,12 +10,12 @@ use crate::error::{Error, ErrorValue};
 use crate::kv::HandleGenerations;
 use crate::memory::Buffer;
 use crate::model::Model;
+use crate::ref_or_arc::RefOrArc;
 use crate::search::SlotMemory;
 use crate::trace::TraceObserver;
 use core::fmt;
-use core::ops::Deref;
 use simdformer_kernels::Error as KernelError;
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 
 /// A model and the planned buffer in which it runs.
 ///
@@ -145,7 +145,7 @@ use std::sync::{Arc, Mutex};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Session<'a> {
-    pub(super) model: ModelRef<'a>,
+    pub(super) model: RefOrArc<'a, Model>,
     pub(crate) plan: Plan,
     pub(super) buffer: Buffer<'a>,
     /// The buffer of the decoding loop; see `generate/decode_loop.rs`.
@@ -183,7 +183,7 @@ impl<'a> Session<'a> {
     /// assert!(thread.join().expect("bytes") > 0);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn new(model: impl Into<ModelRef<'a>>, limits: Limits) -> Result<Self, Error> {
+    pub fn new(model: impl Into<RefOrArc<'a, Model>>, limits: Limits) -> Result<Self, Error> {
         let model = model.into();
         let plan = Plan::new(&model, limits)?;
         let buffer = Buffer::owned(plan.buffers.len())?;
@@ -211,7 +211,7 @@ impl<'a> Session<'a> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn with_buffer(
-        model: impl Into<ModelRef<'a>>,
+        model: impl Into<RefOrArc<'a, Model>>,
         limits: Limits,
         buffer: &'a mut [f32],
     ) -> Result<Self, Error> {
@@ -228,7 +228,7 @@ impl<'a> Session<'a> {
     }
 
     fn build(
-        model: ModelRef<'a>,
+        model: RefOrArc<'a, Model>,
         plan: Plan,
         buffer: Buffer<'a>,
         decode_loop: Buffer<'a>,
@@ -329,46 +329,5 @@ pub(crate) fn check_tokens(tokens: &[u32], vocabulary: usize) -> Result<(), Erro
     match tokens.iter().position(|&token| token as usize >= vocabulary) {
         Some(at) => Err(Error::token("token", Some(at), vocabulary, tokens[at])),
         None => Ok(()),
-    }
-}
-
-/// A reference to a model, or an `Arc` of it.
-///
-/// Functions that create a session accept both. With `&model` the session borrows the model. With an `Arc` it borrows
-/// nothing and can move to another thread. An example is at [`Session::new`](crate::Session::new).
-#[derive(Clone, Debug)]
-pub enum ModelRef<'a> {
-    /// Borrowed.
-    Borrowed(&'a Model),
-    /// Shared.
-    Shared(Arc<Model>),
-}
-
-impl Deref for ModelRef<'_> {
-    type Target = Model;
-
-    fn deref(&self) -> &Model {
-        match self {
-            Self::Borrowed(model) => model,
-            Self::Shared(model) => model,
-        }
-    }
-}
-
-impl<'a> From<&'a Model> for ModelRef<'a> {
-    fn from(model: &'a Model) -> Self {
-        Self::Borrowed(model)
-    }
-}
-
-impl From<Arc<Model>> for ModelRef<'_> {
-    fn from(model: Arc<Model>) -> Self {
-        Self::Shared(model)
-    }
-}
-
-impl From<&Arc<Model>> for ModelRef<'_> {
-    fn from(model: &Arc<Model>) -> Self {
-        Self::Shared(Arc::clone(model))
     }
 }

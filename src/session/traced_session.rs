@@ -1,9 +1,10 @@
 //! Probes: a session on the same buffer that passes its intermediate tensors on, and alignments, which read one.
 
-use super::session::{ModelRef, Session};
+use super::session::Session;
 use crate::error::{Error, ErrorValue};
 use crate::kv::{HandleGenerations, HypothesisId, SourceId};
 use crate::memory::Buffer;
+use crate::ref_or_arc::RefOrArc;
 use crate::search::SlotMemory;
 use crate::trace::{Block, Place, Probe, Stage, TraceObserver, View};
 use std::sync::Mutex;
@@ -60,7 +61,7 @@ impl Session<'_> {
             return Err(Error::invalid_input("scratch", expected, found));
         }
         Ok(Session {
-            model: ModelRef::Borrowed(&self.model),
+            model: RefOrArc::Borrowed(&self.model),
             plan: self.plan.clone(),
             buffer: Buffer::Borrowed(self.buffer.floats_mut()),
             decode_loop: Buffer::Borrowed(self.decode_loop.floats_mut()),
