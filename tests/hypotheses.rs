@@ -1,7 +1,7 @@
 //! A plan has space for as many hypotheses as it states, in every order of start, fork, release, step and
 //! prefill. Each hypothesis reads its own earlier tokens and no others.
 //!
-//! Tests in `src/kv/slots.rs` run more than a million operations on the slot table alone. Here a
+//! Tests in `src/kv/cache.rs` run more than a million operations on the slot table alone. Here a
 //! whole session runs, and its logits are compared bit by bit with those of the same tokens stepped in a
 //! session that does nothing else.
 

@@ -1,8 +1,7 @@
 //! The decoding loop. A [`Search`] states which tokens to feed, and the session computes their logits. New sentences
 //! are encoded when slots become free.
 
-use super::event::{DecodeStats, Event, Generated, OnEvent, Stop};
-use super::request::Source;
+use super::request::{DecodeStats, Event, Generated, OnEvent, Source, Stop};
 use super::source_queue::SourceQueue;
 use super::speculative::draft_length::DraftLength;
 use super::speculative::drafter::Drafter;

@@ -3,10 +3,9 @@
 //! | file | contents |
 //! |---|---|
 //! | `decode_loop.rs` | [`Session::generate`](crate::Session::generate): admits sources, steps, reports |
-//! | `request.rs` | the sources of a request, their checks, and language detection |
+//! | `request.rs` | the sources of a request and their checks, the events of a call, and language detection |
 //! | `request_queue.rs` | [`Session::serve`](crate::Session::serve): the loop over requests that arrive at any time |
 //! | `session_pool.rs`, `source_queue.rs` | several sessions over one list of sources |
-//! | `event.rs` | the events of a call, and its statistics |
 //! | `defaults.rs` | the search options of a checkpoint |
 //! | `speculative/` | drafts of the next tokens, verified in one pass |
 
@@ -23,11 +22,9 @@ mod session_pool;
 
 mod speculative;
 
-mod event;
 mod source_queue;
 
-pub use event::{DecodeStats, Event, Generated, Stop};
-pub use request::Source;
+pub use request::{DecodeStats, Event, Generated, Source, Stop};
 pub use request_queue::RequestQueue;
 pub use session_pool::SessionPool;
 pub use speculative::{

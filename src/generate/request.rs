@@ -1,10 +1,13 @@
-//! The sources of a request: their checks before it runs, and the language of one.
+//! The sources of a request, their checks before it runs, the language of one, and the events of a call with the replies
+//! of the caller.
 
 use crate::error::{Error, ErrorValue};
 use crate::input_features::{Features, tokens_and_features};
 use crate::kv::SourceId;
-use crate::search::{Request, SearchOptions};
+use crate::search::{Finish, Hypothesis, Request, Search, SearchOptions, Token};
 use crate::session::{Plan, Session, StepRow, check_tokens};
+use core::fmt;
+use core::ops::ControlFlow;
 
 /// One source of a request.
 ///
@@ -89,6 +92,92 @@ impl<'s> Source<'s> {
     }
 }
 
+/// An event of [`Session::generate`].
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Event<'g> {
+    /// Reported before each step, and before sources are encoded. After it, waiting sources are encoded if slots are free, and
+    /// the decoder makes a step. Use it to test a deadline or a flag. Holds the statistics so far.
+    Step(DecodeStats),
+    /// A source cannot be decoded: [`Session::check`] rejects it. Reported before anything runs, once
+    /// for each such source. With the answer [`Stop::Source`] the call goes on without it, and it gets no other event; with
+    /// any other answer the whole call is this error.
+    Refused {
+        /// Index of the source, from 0.
+        source: usize,
+        /// Why it cannot be decoded, with the same [index](Error::index).
+        error: &'g Error,
+    },
+    /// A token of a source is final. The tokens of a source come in order.
+    Token {
+        /// Index of the source, from 0.
+        source: usize,
+        /// The token.
+        token: Token,
+    },
+    /// A source is finished. Reported exactly once for every source that was not refused, unless an error ends the call.
+    Done(Generated<'g>),
+}
+
+/// The reply to an [`Event`], in a [`ControlFlow::Break`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// The source of the token ends with its tokens so far: [`Finish::Stopped`]. A source that is refused is left out. Has
+    /// no effect as a reply to other events.
+    Source,
+    /// The call ends. Every unfinished source is reported with its tokens so far and [`Finish::Stopped`]. A source that
+    /// was not encoded has no hypotheses.
+    All,
+}
+
+/// The event callback, with its return value converted.
+pub(super) type OnEvent<'e> = &'e mut dyn FnMut(Event<'_>) -> ControlFlow<Stop>;
+
+/// A finished source.
+#[derive(Clone, Copy)]
+pub struct Generated<'g> {
+    /// Index of the source, from 0.
+    pub source: usize,
+    /// Why it ended.
+    pub finish: Finish,
+    pub(super) search: &'g Search<'g>,
+    /// Slot of the search; invalid if the source was not encoded.
+    pub(super) slot: u32,
+}
+
+impl<'g> Generated<'g> {
+    /// The hypotheses, best first; samples in the order of their numbers. Empty for a source that was not encoded
+    /// before [`Stop::All`].
+    pub fn hypotheses(&self) -> impl ExactSizeIterator<Item = Hypothesis<'g>> + use<'g> {
+        self.search.hypotheses(self.slot)
+    }
+}
+
+impl fmt::Debug for Generated<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Generated")
+            .field("source", &self.source)
+            .field("finish", &self.finish)
+            .field("hypotheses", &self.hypotheses().len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Statistics of a call of [`Session::generate`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DecodeStats {
+    /// Number of decoder steps.
+    pub steps: usize,
+    /// Rows of all steps: the tokens fed, without prefixes (which are prefilled) and without drafts.
+    pub rows: usize,
+    /// Number of draft tokens fed.
+    pub drafted: usize,
+    /// Number of accepted draft tokens: each saves a row of a later step. An accepted end token is not counted.
+    pub accepted: usize,
+    /// Number of sources that were not finished at [`Stop::All`].
+    pub cancelled: usize,
+}
+
 impl Session<'_> {
     /// [`Plan::check`] with the session's plan: whether [`Session::generate`] accepts this source.
     ///
@@ -153,7 +242,7 @@ impl Session<'_> {
 
 impl Plan {
     /// Whether [`Session::generate`] accepts this source under these options, or its own. A server can call this when a request
-    /// arrives. ([`Event::Refused`](crate::generate::Event::Refused) leaves an invalid request out of a batch.) It needs
+    /// arrives. ([`Event::Refused`] leaves an invalid request out of a batch.) It needs
     /// only a copy of the plan; the session may be in use.
     ///
     /// # Errors

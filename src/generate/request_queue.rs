@@ -1,8 +1,7 @@
 //! Continuous batching: the decoding loop over requests that arrive and leave while others are decoded.
 
 use super::decode_loop::{BufferGuard, DecodeLoop, NONE};
-use super::event::{DecodeStats, Event, Stop};
-use super::request::Source;
+use super::request::{DecodeStats, Event, Source, Stop};
 use crate::error::Error;
 use crate::kv::HypothesisId;
 use crate::ref_or_arc::RefOrArc;

@@ -1,7 +1,6 @@
 //! [`SessionPool`]: several sessions of one model over one list of sources, one on each thread.
 
-use super::event::{DecodeStats, Event, Stop};
-use super::request::Source;
+use super::request::{DecodeStats, Event, Source, Stop};
 use super::source_queue::SourceQueue;
 use crate::cancel::Cancel;
 use crate::error::{Error, ErrorValue};

@@ -1,7 +1,6 @@
 //! The sources of a call, from which one session or several take the next one whenever they have a free slot.
 
-use super::event::{Event, OnEvent, Stop};
-use super::request::Source;
+use super::request::{Event, OnEvent, Source, Stop};
 use crate::error::Error;
 use crate::search::SearchOptions;
 use crate::session::Plan;

@@ -2,15 +2,12 @@
 //!
 //! | file | contents |
 //! |---|---|
-//! | `cache.rs` | the keys and values of each layer, for self-attention and for cross-attention |
-//! | `slots.rs` | the KV slots of hypotheses: which slot holds the key of each position |
+//! | `cache.rs` | the keys and values of each layer, and the KV slots of hypotheses: which slot holds the key of each position |
 //! | `handles.rs` | handles of sentences and hypotheses, and their generation numbers |
 
 mod cache;
 mod handles;
-mod slots;
 
-pub(crate) use cache::{Caches, CachesShape};
+pub(crate) use cache::{Caches, CachesShape, KvSlots};
 pub(crate) use handles::{HandleGenerations, has_generation, write_generation};
 pub use handles::{HypothesisId, SourceId};
-pub(crate) use slots::KvSlots;

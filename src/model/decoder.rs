@@ -4,8 +4,7 @@
 use super::blocks::{
     ExecContext, cross_attention, embed, feed_forward, final_norm, self_attention, store_source,
 };
-use super::forward::{BlockId, ForwardMode};
-use super::layer_observer::LayerObserver;
+use super::forward::{BlockId, ForwardMode, LayerObserver};
 use super::pass_input::{SourcePass, TargetPass, Workspace};
 use super::session_forward::{Inference, PassContext, StackPass, check};
 use super::weights::Decoder;

@@ -1,8 +1,7 @@
 //! The encoder stack over the concatenated tokens of all sentences: there are no padding rows.
 
 use super::blocks::{ExecContext, convolve, embed, feed_forward, final_norm, self_attention};
-use super::forward::ForwardMode;
-use super::layer_observer::LayerObserver;
+use super::forward::{ForwardMode, LayerObserver};
 use super::pass_input::{SourcePass, Workspace};
 use super::session_forward::{Inference, PassContext, StackPass};
 use super::weights::{Bottom, Encoder};

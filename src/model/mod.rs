@@ -14,7 +14,6 @@ mod decoder;
 mod encoder;
 mod fingerprint;
 pub(crate) mod forward;
-pub(crate) mod layer_observer;
 mod load_options;
 mod memory_requirements;
 mod packed_file;

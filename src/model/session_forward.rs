@@ -4,8 +4,7 @@
 use super::blocks::{
     ExecContext, attend_cached, attend_sentences, attend_source, chunk_rows, hidden,
 };
-use super::forward::{BlockId, BlockOps, ForwardMode};
-use super::layer_observer::LayerObserver;
+use super::forward::{BlockId, BlockOps, ForwardMode, LayerObserver};
 use super::pass_input::{At, Rows, SourcePass, TargetPass, Tokens, Workspace};
 use super::weights::{FeedForward, Linear, Table};
 use crate::cancel::Cancel;

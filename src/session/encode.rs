@@ -3,8 +3,7 @@
 //! The tokens of all sources of a call are concatenated and run in one pass. The whole request is checked before
 //! anything runs, so a rejected request changes nothing.
 
-use super::buffers::SessionBuffers;
-use super::memory_plan::Plan;
+use super::memory_plan::{Plan, SessionBuffers};
 use super::session::{Session, check_limit};
 use super::threads::Threads;
 use crate::cancel::Cancel;
@@ -13,7 +12,7 @@ use crate::error::{Error, ErrorValue};
 use crate::input_features::{Features, expected_features};
 use crate::kv::{Caches, SourceId};
 use crate::model::Model;
-use crate::model::layer_observer::{LayerObserver, NoObserver};
+use crate::model::forward::{LayerObserver, NoObserver};
 use crate::model::pass_input::{SourcePass, Tokens, Workspace};
 use core::ops::Range;
 use std::sync::{Mutex, PoisonError};

@@ -1,10 +1,9 @@
 //! Sentences and hypotheses of a session: start, fork, rewind and release.
 //!
 //! A slot is reused, so the public methods take handles with generation numbers (`kv/handles.rs`). The decoding loop
-//! uses slots without generation numbers. The KV slots of hypotheses are in `kv/slots.rs`.
+//! uses slots without generation numbers. The KV slots of hypotheses are in `kv/cache.rs`.
 
-use super::buffers::SessionBuffers;
-use super::limits::Limits;
+use super::memory_plan::{Limits, SessionBuffers};
 use super::session::Session;
 use crate::error::{Error, ErrorValue};
 use crate::kv::{HypothesisId, KvSlots, SourceId, has_generation, write_generation};

@@ -3,7 +3,7 @@
 //! | file | contents |
 //! |---|---|
 //! | `session.rs`, `threads.rs` | the session, its model, borrowed or shared, and its threads |
-//! | `limits.rs`, `memory_plan.rs`, `buffers.rs` | computes the buffers from [`Limits`]; `buffers.rs` lists them |
+//! | `memory_plan.rs` | computes the buffers from [`Limits`], and lists them |
 //! | `hypotheses.rs` | starts, forks, rewinds and releases sentences and hypotheses |
 //! | `encode.rs` | runs the encoder |
 //! | `step.rs` | steps, and the path of every pass through the decoder |
@@ -27,21 +27,17 @@ mod verify_draft;
 
 mod traced_session;
 
-mod buffers;
-mod limits;
 mod memory_plan;
 mod pruning_policy;
 mod threads;
 
-pub(crate) use buffers::{DRAFT_LENGTH_WORDS, LoopBuffers};
 pub(crate) use encode::{Inputs, SOURCES_PER_CALL};
-pub use limits::Limits;
-pub use memory_plan::Plan;
-pub use prefill::OnLogits;
+pub(crate) use memory_plan::{DRAFT_LENGTH_WORDS, LoopBuffers};
+pub use memory_plan::{Limits, Plan};
 pub(crate) use pruning_policy::StepOutput;
 pub use session::Session;
 pub(crate) use session::{check_limit, check_tokens};
 pub use step::{DraftRow, StepRow};
 pub(crate) use step::{Keys, Output};
 pub use threads::Threads;
-pub use verify_draft::{TokenSelector, Verified};
+pub use verify_draft::Verified;

@@ -4,23 +4,23 @@
 //! table. Otherwise each token gets a cell as in a step, and all tokens read the same row of the slot table. Both
 //! cases give the same bits.
 
-use super::buffers::SessionBuffers;
+use super::memory_plan::SessionBuffers;
 use super::session::{Session, check_limit, check_tokens};
 use super::step::{Keys, Output};
 use crate::error::Error;
 use crate::kv::HypothesisId;
-use crate::model::layer_observer::LayerObserver;
+use crate::model::forward::LayerObserver;
 use crate::model::pass_input::Rows;
 use simdformer_kernels::Parallelism;
 use std::sync::{Mutex, PoisonError};
 
-/// Called for each token that was fed, in order: with its position and the logits after it, `[vocabulary]`. The
-/// position counts from 0, from the first token of the hypothesis.
-pub type OnLogits<'f> = &'f mut dyn FnMut(usize, &[f32]);
+/// The function of [`Session::prefill`].
+type OnLogits<'f> = &'f mut dyn FnMut(usize, &[f32]);
 
 impl Session<'_> {
-    /// Feeds `tokens` to `hypothesis` after its earlier tokens. Calls `each(position, logits)` with the logits after each
-    /// token, `[vocabulary]`; with `None`, no logits are computed. The bits are those of single steps.
+    /// Feeds `tokens` to `hypothesis` after its earlier tokens. Calls `each(position, logits)` for each token that was fed,
+    /// in order, with the logits after it, `[vocabulary]`; with `None`, no logits are computed. The position counts from 0,
+    /// from the first token of the hypothesis. The bits are those of single steps.
     ///
     /// Any hypothesis can be extended, also a forked one. A prefill is fastest if no other hypothesis shares the keys,
     /// or if `hypothesis` was forked from a hypothesis that was not fed since.

@@ -1,7 +1,6 @@
 //! [`Session`]: a model and its planned buffer.
 
-use super::limits::Limits;
-use super::memory_plan::Plan;
+use super::memory_plan::{Limits, Plan};
 use super::pruning_policy::PruningPolicy;
 use super::threads::Threads;
 use crate::cancel::Cancel;

@@ -7,8 +7,7 @@
 //! The slots of the keys of each token are first copied from the slot table of its hypothesis. Hypotheses of different
 //! lengths can therefore be in any order, and beams read shared keys without copies.
 
-use super::buffers::SessionBuffers;
-use super::limits::Limits;
+use super::memory_plan::{Limits, SessionBuffers};
 use super::pruning_policy::{
     Banned, PruningPolicy, StepOutput, fallback_logits, resolve_undecided,
 };
@@ -19,7 +18,7 @@ use crate::error::Error;
 use crate::kv::{Caches, HypothesisId, KvSlots};
 use crate::model::Model;
 use crate::model::blocks::Best;
-use crate::model::layer_observer::{LayerObserver, NoObserver};
+use crate::model::forward::{LayerObserver, NoObserver};
 use crate::model::pass_input::{Past, TargetPass, Tokens, Workspace};
 use crate::model::weights::Decoder;
 use crate::search::UNDECIDED;

@@ -19,9 +19,8 @@ pub struct Verified {
     pub next: Option<u32>,
 }
 
-/// Called with the number of draft tokens before the position, and with the logits at the position, `[vocabulary]`,
-/// which it may modify. Returns the chosen token, or `None` to end.
-pub type TokenSelector<'f> = &'f mut dyn FnMut(usize, &mut [f32]) -> Result<Option<u32>, Error>;
+/// The function of [`Session::verify`].
+type TokenSelector<'f> = &'f mut dyn FnMut(usize, &mut [f32]) -> Result<Option<u32>, Error>;
 
 impl Session<'_> {
     /// Feeds the hypothesis of `row` its token and a draft in one pass. Then calls `choose` for the next token after each of them, in
@@ -29,7 +28,8 @@ impl Session<'_> {
     /// the accepted tokens. The result and the logits are those of the same number of [steps](Session::step), bit for
     /// bit. An empty draft is a step.
     ///
-    /// `choose` may be any rule and may have state: it gets the same logits as without drafts, in the same order. With
+    /// `choose` gets the number of draft tokens before the position, and the logits at the position, `[vocabulary]`, which
+    /// it may modify. It returns the chosen token, or `None` to end. It may be any rule and may have state: it gets the same logits as without drafts, in the same order. With
     /// a [`Search`](crate::search::Search) this is the decoding loop with all its options. Sampling works too, because
     /// the random number of a token depends only on its position:
     ///

@@ -3,11 +3,10 @@
 //! The stacks call [`LayerObserver`] after each block. Queries, keys, context, residual sum and norm are read from the
 //! workspace after the block.
 
-use super::probe::{Probe, View};
-use super::stage::{Block, Place, Stage};
+use super::probe::{Block, Place, Probe, Stage, View};
 use crate::config::{NormPlacement, Side};
 use crate::model::blocks::{ExecContext, sum_and_norm};
-use crate::model::layer_observer::LayerObserver;
+use crate::model::forward::LayerObserver;
 use crate::model::pass_input::{At, Past, Rows, SourcePass, TargetPass, Tokens, Workspace};
 use crate::model::weights::{Linear, Table};
 use simdformer_kernels::{

@@ -17,8 +17,6 @@
 
 mod context;
 mod probe;
-mod stage;
 
 pub(crate) use context::TraceObserver;
-pub use probe::{Probe, View};
-pub use stage::{Block, Place, Stage};
+pub use probe::{Block, Place, Probe, Stage, View};
