@@ -138,8 +138,7 @@ pub mod train;
 
 pub use cancel::Cancel;
 pub use engine::{
-    Engine, EngineBuilder, EngineReport, Generation, Input, OneOfMany, Request, RequestHandle,
-    Workload,
+    Engine, EngineBuilder, EngineReport, Generation, Input, Request, RequestHandle, Workload,
 };
 pub use error::{Error, ErrorValue};
 pub use generate::{

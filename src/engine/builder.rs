@@ -77,16 +77,20 @@ impl EngineBuilder {
     /// # Errors
     /// With fixed limits, as [`Session::new`](crate::Session::new).
     pub fn build(self) -> Result<Engine, Error> {
-        let Self { model, rule, limits, threads, submissions } = self;
-        let sessions = match limits {
+        let sessions = match self.limits {
             None => IdleSessions::default(),
             Some(limits) => {
-                let count = rule.sessions.unwrap_or(threads.count());
-                IdleSessions::fixed(SessionPool::new(&model, limits, count)?)
+                let count = self.rule.sessions.unwrap_or(self.threads.count());
+                IdleSessions::fixed(SessionPool::new(&self.model, limits, count)?)
             }
         };
+        Ok(self.engine(sessions))
+    }
+
+    fn engine(self, sessions: IdleSessions) -> Engine {
+        let Self { model, rule, limits, threads, submissions } = self;
         let (sessions, submissions) = (Arc::new(sessions), Arc::new(submissions));
-        Ok(Engine { model, sessions, rule, limits, threads, cancel: Cancel::new(), submissions })
+        Engine { model, sessions, rule, limits, threads, cancel: Cancel::new(), submissions }
     }
 }
 
@@ -118,10 +122,7 @@ impl Engine {
 impl From<Arc<Model>> for Engine {
     /// An engine with the settings of [`Engine::builder`].
     fn from(model: Arc<Model>) -> Self {
-        let EngineBuilder { model, rule, limits, threads, submissions } = Self::builder(model);
-        let (sessions, cancel) = Default::default();
-        let submissions = Arc::new(submissions);
-        Self { model, sessions, rule, limits, threads, cancel, submissions }
+        Self::builder(model).engine(IdleSessions::default())
     }
 }
 

@@ -31,7 +31,7 @@ impl Engine {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn encode<I: Input + ?Sized>(&self, input: &I) -> Result<I::Output<Vec<f32>>, Error> {
-        let sources = input.asked();
+        let sources = input.sources();
         let plan = self.plan_for(&Workload::encode(1, self.longest(&sources)))?;
         let mut results: Vec<Result<Vec<f32>, Error>> = Vec::with_capacity(sources.len());
         let (mut indices, mut accepted) = (Vec::new(), Vec::new());

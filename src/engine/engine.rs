@@ -1,6 +1,6 @@
 //! [`Engine`]: a model, its threads, and sessions that are planned for what calls need.
 
-use super::idle_sessions::{EngineReport, IdleSessions, Taken, Wanted};
+use super::idle_sessions::{EngineReport, IdleSessions, Taken};
 use super::plan_rule::{
     PlanRule, Sessions, Workload, fit_options, fits, search_workload, target_tokens,
 };
@@ -229,7 +229,7 @@ impl Engine {
         input: &I,
         options: &SearchOptions,
     ) -> Result<I::Output<Generation>, Error> {
-        let sources = input.asked();
+        let sources = input.sources();
         let results: Vec<Option<Result<Generation, Error>>> = vec![None; sources.len()];
         let results = Mutex::new(results);
         // The longest first, so that no slot is left over with a long source at the end.
@@ -461,9 +461,8 @@ impl Engine {
     /// Sessions that do `work`.
     pub(super) fn take(&self, work: &Workload) -> Result<Taken<'_>, Error> {
         let (model, rule) = (&self.model, &self.rule);
-        let sessions = rule.sessions(model, work, self.threads.count());
-        let wanted = Wanted { model, rule, sessions };
-        let mut taken = self.sessions.take(&wanted)?;
+        let wanted = rule.sessions(model, work, self.threads.count());
+        let mut taken = self.sessions.take(model, rule, wanted)?;
         taken.set_threads(self.threads.clone());
         taken.set_cancel(self.cancel.clone());
         Ok(taken)

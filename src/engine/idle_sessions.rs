@@ -36,11 +36,61 @@ pub struct EngineReport {
     pub bytes: usize,
 }
 
-/// What a call asks for.
-pub(super) struct Wanted<'w> {
-    pub(super) model: &'w Arc<Model>,
-    pub(super) rule: &'w PlanRule,
-    pub(super) sessions: Sessions,
+/// What a call gets.
+enum Choice {
+    Idle(SessionPool<'static>),
+    /// Sessions to plan, and their bytes, which are counted before they are planned, so that calls at the same time do not
+    /// exceed the limit together.
+    Plan(Sessions, usize),
+}
+
+impl State {
+    /// What a call for `wanted` gets; `None` if it must wait until another one ends.
+    fn choose(
+        &mut self,
+        model: &Model,
+        rule: &PlanRule,
+        wanted: Sessions,
+    ) -> Result<Option<Choice>, Error> {
+        if self.fixed {
+            return Ok(self.idle.pop().map(Choice::Idle));
+        }
+        let mut sessions = wanted;
+        if let Some(most) = rule.bytes {
+            // What other calls use cannot be freed.
+            let used = self.report.bytes - self.idle.iter().map(bytes).sum::<usize>();
+            match rule.within(most.saturating_sub(used), sessions, model) {
+                Ok(fewer) => sessions = fewer,
+                Err(Error::BeyondLimit { operand: BYTES, .. }) if used > 0 => return Ok(None),
+                Err(error) => return Err(error),
+            }
+        }
+        let covers = |pool: &SessionPool<'_>| shape(pool).cover(&sessions);
+        if let Some(at) = self.idle.iter().rposition(covers) {
+            return Ok(Some(Choice::Idle(self.idle.remove(at))));
+        }
+        let most = rule.bytes.unwrap_or(usize::MAX);
+        // The idle sessions that were used last grow. Their memory is freed first.
+        if let Some(had) = self.idle.pop() {
+            let grown = rule.grown(&shape(&had), &sessions);
+            self.report.bytes -= bytes(&had);
+            drop(had);
+            let whole = |bytes| self.report.bytes.saturating_add(bytes);
+            if grown.bytes(model).is_ok_and(|bytes| whole(bytes) <= most) {
+                sessions = grown;
+            }
+        }
+        let needed = sessions.bytes(model);
+        let all = *needed.as_ref().unwrap_or(&usize::MAX);
+        while self.report.bytes.saturating_add(all) > most {
+            let Some(had) = self.idle.pop() else { break };
+            self.report.bytes -= bytes(&had);
+        }
+        let needed = needed?;
+        self.report.bytes += needed;
+        self.report.plans += 1;
+        Ok(Some(Choice::Plan(sessions, needed)))
+    }
 }
 
 impl IdleSessions {
@@ -70,90 +120,43 @@ impl IdleSessions {
         self.state().idle.last().map(|pool| pool.plan().clone())
     }
 
-    /// Sessions that do the work, planned again if those that are idle do not.
+    /// Sessions that do the work of `wanted`, planned again if those that are idle do not.
     ///
     /// # Errors
     /// As [`SessionPool::new`]; the work has [more bytes](Error::BeyondLimit) than the limit of the engine;
     /// the calling thread [has the sessions](Error::InvalidInput) for which it would wait.
-    pub(super) fn take(&self, wanted: &Wanted<'_>) -> Result<Taken<'_>, Error> {
+    pub(super) fn take(
+        &self,
+        model: &Arc<Model>,
+        rule: &PlanRule,
+        wanted: Sessions,
+    ) -> Result<Taken<'_>, Error> {
+        let here = std::thread::current().id();
         let mut state = self.state();
-        loop {
-            match self.try_take(state, wanted) {
-                Ok(taken) => return taken,
-                Err(waits) => state = waits,
+        let choice = loop {
+            if let Some(choice) = state.choose(model, rule, wanted)? {
+                break choice;
             }
-            if state.users.contains(&std::thread::current().id()) {
+            if state.users.contains(&here) {
                 let expected =
                     "a call outside of the callbacks of another call, whose sessions it needs";
                 return Err(Error::invalid_input("", expected, "one inside"));
             }
             state = self.returned.wait(state).unwrap_or_else(PoisonError::into_inner);
-        }
-    }
-
-    /// Returns the lock if the call must wait until another one ends.
-    fn try_take<'e>(
-        &'e self,
-        mut state: MutexGuard<'e, State>,
-        wanted: &Wanted<'_>,
-    ) -> Result<Result<Taken<'e>, Error>, MutexGuard<'e, State>> {
-        let Wanted { model, rule, .. } = *wanted;
-        if state.fixed {
-            let Some(pool) = state.idle.pop() else { return Err(state) };
-            return Ok(Ok(self.hand_out(&mut state, pool)));
-        }
-        let mut sessions = wanted.sessions;
-        if let Some(most) = rule.bytes {
-            // What other calls use cannot be freed.
-            let used = state.report.bytes - state.idle.iter().map(bytes).sum::<usize>();
-            match rule.within(most.saturating_sub(used), sessions, model) {
-                Ok(fewer) => sessions = fewer,
-                Err(Error::BeyondLimit { operand: BYTES, .. }) if used > 0 => return Err(state),
-                Err(error) => return Ok(Err(error)),
-            }
-        }
-        let covers = |pool: &SessionPool<'_>| shape(pool).cover(&sessions);
-        if let Some(at) = state.idle.iter().rposition(covers) {
-            let pool = state.idle.remove(at);
-            return Ok(Ok(self.hand_out(&mut state, pool)));
-        }
-        // The idle sessions that were used last grow. Their memory is freed first.
-        if let Some(had) = state.idle.pop() {
-            let grown = rule.grown(&shape(&had), &sessions);
-            state.report.bytes -= bytes(&had);
-            drop(had);
-            let fits = |grown: &Sessions| {
-                let most = rule.bytes.unwrap_or(usize::MAX);
-                grown
-                    .bytes(model)
-                    .is_ok_and(|bytes| state.report.bytes.saturating_add(bytes) <= most)
-            };
-            if fits(&grown) {
-                sessions = grown;
-            }
-        }
-        if let Some(most) = rule.bytes {
-            let all = sessions.bytes(model).unwrap_or(usize::MAX);
-            while state.report.bytes.saturating_add(all) > most {
-                let Some(had) = state.idle.pop() else { break };
-                state.report.bytes -= bytes(&had);
-            }
-        }
-        let needed = match sessions.bytes(model) {
-            Ok(needed) => needed,
-            Err(error) => return Ok(Err(error)),
         };
-        state.report.bytes += needed;
-        state.report.plans += 1;
-        state.users.push(std::thread::current().id());
+        state.users.push(here);
         drop(state);
-        // Counted before it is made, so that calls at the same time do not exceed the limit together.
-        let made = SessionPool::new(model, sessions.limits, sessions.count);
-        Ok(made.map(|pool| Taken { pool: Some(pool), engine: self }).inspect_err(|_| {
-            let mut state = self.state();
-            state.report.bytes -= needed;
-            self.end(state);
-        }))
+        let made = match choice {
+            Choice::Idle(pool) => Ok(pool),
+            Choice::Plan(Sessions { count, limits }, bytes) => {
+                SessionPool::new(model, limits, count).inspect_err(|_| {
+                    let mut state = self.state();
+                    state.report.bytes -= bytes;
+                    self.end(state);
+                })
+            }
+        };
+        made.map(|pool| Taken { pool: Some(pool), engine: self })
     }
 
     /// Ends a call of this thread.
@@ -164,11 +167,6 @@ impl IdleSessions {
         }
         drop(state);
         self.returned.notify_all();
-    }
-
-    fn hand_out(&self, state: &mut State, pool: SessionPool<'static>) -> Taken<'_> {
-        state.users.push(std::thread::current().id());
-        Taken { pool: Some(pool), engine: self }
     }
 }
 

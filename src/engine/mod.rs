@@ -25,5 +25,5 @@ pub use builder::EngineBuilder;
 pub use engine::Engine;
 pub use idle_sessions::EngineReport;
 pub use plan_rule::Workload;
-pub use request::{Generation, Input, OneOfMany, Request};
+pub use request::{Generation, Input, Request};
 pub use submissions::RequestHandle;

@@ -74,49 +74,57 @@ impl Generation {
     }
 }
 
-mod sealed {
-    /// What can be asked for.
-    pub trait Sealed {}
-}
-
-/// One source of a call with many: token ids, a [`Source`] or a [`Request`].
-pub trait OneOfMany: sealed::Sealed {
-    #[doc(hidden)]
-    fn asked(&self) -> Source<'_>;
+impl Request {
+    pub(super) fn source(&self) -> Source<'_> {
+        let Self { tokens, prefix, options, stream, forced_bos } = self;
+        let (stream, forced_bos) = (*stream, *forced_bos);
+        let options = options.as_ref();
+        Source { prefix, stream, forced_bos, options, ..Source::new(tokens) }
+    }
 }
 
 /// The input of [`Engine::generate`](crate::Engine::generate) and [`Engine::encode`](crate::Engine::encode).
 ///
 /// - One source: a slice, an array or a vector of token ids, a [`Source`], a [`Request`]. The output is its result.
-/// - Many: a slice, an array or a vector of these. The output is a vector with the result of each, in their order; a
-///   source that failed is an error in its place.
-pub trait Input: sealed::Sealed {
+/// - Many: a slice, an array or a vector of these, or of references to them. The output is a vector with the result of
+///   each, in their order; a source that failed is an error in its place.
+pub trait Input {
     /// What a call gives, if each source gives an `R`.
     type Output<R>;
 
-    #[doc(hidden)]
-    fn asked(&self) -> Vec<Source<'_>>;
+    /// The sources.
+    fn sources(&self) -> Vec<Source<'_>>;
 
-    #[doc(hidden)]
-    fn output<R>(results: Results<R>) -> Result<Self::Output<R>, Error>;
+    /// The output of a call, from the result of each source in their order.
+    ///
+    /// # Errors
+    /// That of one source.
+    fn output<R>(results: Vec<Result<R, Error>>) -> Result<Self::Output<R>, Error>;
 }
 
-/// The result of each source.
-pub(super) type Results<R> = Vec<Result<R, Error>>;
+impl<T: Input + ?Sized> Input for &T {
+    type Output<R> = T::Output<R>;
+
+    fn sources(&self) -> Vec<Source<'_>> {
+        T::sources(self)
+    }
+
+    fn output<R>(results: Vec<Result<R, Error>>) -> Result<Self::Output<R>, Error> {
+        T::output(results)
+    }
+}
 
 macro_rules! one {
-    ($([$($generic:tt)*] $input:ty, |$self:ident| $asked:expr;)*) => {$(
-        impl<$($generic)*> sealed::Sealed for $input {}
-
+    ($([$($generic:tt)*] $input:ty, |$self:ident| $source:expr;)*) => {$(
         impl<$($generic)*> Input for $input {
             type Output<R> = R;
 
-            fn asked(&self) -> Vec<Source<'_>> {
+            fn sources(&self) -> Vec<Source<'_>> {
                 let $self = self;
-                vec![$asked]
+                vec![$source]
             }
 
-            fn output<R>(results: Results<R>) -> Result<R, Error> {
+            fn output<R>(results: Vec<Result<R, Error>>) -> Result<R, Error> {
                 results.into_iter().next().expect("the result of one source")
             }
         }
@@ -131,67 +139,16 @@ one! {
     [] Request, |request| request.source();
 }
 
-impl Request {
-    pub(super) fn source(&self) -> Source<'_> {
-        let Self { tokens, prefix, options, stream, forced_bos } = self;
-        let (stream, forced_bos) = (*stream, *forced_bos);
-        let options = options.as_ref();
-        Source { prefix, stream, forced_bos, options, ..Source::new(tokens) }
-    }
-}
-
-impl sealed::Sealed for &[u32] {}
-
-impl OneOfMany for &[u32] {
-    fn asked(&self) -> Source<'_> {
-        Source::new(self)
-    }
-}
-
-impl<const N: usize> sealed::Sealed for &[u32; N] {}
-
-impl<const N: usize> OneOfMany for &[u32; N] {
-    fn asked(&self) -> Source<'_> {
-        Source::new(*self)
-    }
-}
-
-impl<const N: usize> OneOfMany for [u32; N] {
-    fn asked(&self) -> Source<'_> {
-        Source::new(self)
-    }
-}
-
-impl OneOfMany for Vec<u32> {
-    fn asked(&self) -> Source<'_> {
-        Source::new(self)
-    }
-}
-
-impl OneOfMany for Source<'_> {
-    fn asked(&self) -> Source<'_> {
-        *self
-    }
-}
-
-impl OneOfMany for Request {
-    fn asked(&self) -> Source<'_> {
-        self.source()
-    }
-}
-
 macro_rules! many {
     ($([$($generic:tt)*] $input:ty;)*) => {$(
-        impl<T: OneOfMany $($generic)*> sealed::Sealed for $input {}
+        impl<T: Input $($generic)*> Input for $input {
+            type Output<R> = Vec<Result<R, Error>>;
 
-        impl<T: OneOfMany $($generic)*> Input for $input {
-            type Output<R> = Results<R>;
-
-            fn asked(&self) -> Vec<Source<'_>> {
-                self.iter().map(OneOfMany::asked).collect()
+            fn sources(&self) -> Vec<Source<'_>> {
+                self.iter().flat_map(Input::sources).collect()
             }
 
-            fn output<R>(results: Results<R>) -> Result<Results<R>, Error> {
+            fn output<R>(results: Vec<Result<R, Error>>) -> Result<Self::Output<R>, Error> {
                 Ok(results)
             }
         }

@@ -79,35 +79,31 @@ impl Threads<'_> {
     /// ```
     #[must_use]
     pub fn count(&self) -> usize {
+        self.parallelism().threads()
+    }
+
+    fn parallelism(&self) -> Parallelism<'_> {
         match self {
-            Self::Serial => 1,
+            Self::Serial => Parallelism::Serial,
             #[cfg(feature = "rayon")]
-            Self::Rayon => Parallelism::Rayon.threads(),
-            Self::Executor(executor) => Parallelism::Executor(*executor).threads(),
-            Self::Shared(executor) => Parallelism::Executor(&**executor).threads(),
+            Self::Rayon => Parallelism::Rayon,
+            Self::Executor(executor) => Parallelism::Executor(*executor),
+            Self::Shared(executor) => Parallelism::Executor(&**executor),
         }
     }
 
     /// Runs `work` with this parallelism. The number of threads of an executor is read once.
     pub(crate) fn run<R: Send>(&self, work: impl FnOnce(Parallelism<'_>) -> R + Send) -> R {
-        match self {
-            Self::Serial => work(Parallelism::Serial),
-            #[cfg(feature = "rayon")]
-            Self::Rayon => simdformer_kernels::Team::run(|team| work(Parallelism::Team(team))),
-            Self::Executor(executor) => counted(Parallelism::Executor(*executor), work),
-            Self::Shared(executor) => counted(Parallelism::Executor(&**executor), work),
+        #[cfg(feature = "rayon")]
+        if let Self::Rayon = self {
+            return simdformer_kernels::Team::run(|team| work(Parallelism::Team(team)));
         }
+        counted(self.parallelism(), work)
     }
 }
 
 impl fmt::Debug for Threads<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Serial => f.write_str("Serial"),
-            #[cfg(feature = "rayon")]
-            Self::Rayon => f.write_str("Rayon"),
-            Self::Executor(executor) => Parallelism::Executor(*executor).fmt(f),
-            Self::Shared(executor) => Parallelism::Executor(&**executor).fmt(f),
-        }
+        self.parallelism().fmt(f)
     }
 }
