@@ -67,7 +67,7 @@ impl Search<'_> {
                 .iter()
                 .any(|word| completes(history, word, token) && !is_ignored(word, &o.eos))
             || completes_ngram(o.no_repeat_ngram, history)
-            || completes_ngram(o.encoder_no_repeat_ngram, m.source(&self.shape, s))
+            || completes_ngram(o.encoder_no_repeat_ngram, m.source(&self.limits, s))
     }
 
     /// [`Self::advance`] if [`Self::needs_argmax_only`]. `best`, `[rows]`, holds for each row of the logits the
@@ -112,7 +112,7 @@ impl Search<'_> {
         if found != expected {
             return Err(wrong_length("best", expected, found));
         }
-        let vocabulary = self.shape.vocabulary;
+        let vocabulary = self.limits.vocabulary;
         let outside = |&&token: &&u32| token != UNDECIDED && token as usize >= vocabulary;
         if let Some(&found) = best.iter().find(outside) {
             return Err(Error::token("best", None, vocabulary, found));
@@ -134,7 +134,7 @@ impl Search<'_> {
 
     /// The first `len` tokens of a target and its draft, in greedy search.
     fn history(&self, slot: Slot<'_>, len: u32) -> &[u32] {
-        let start = slot.first * self.shape.target;
+        let start = slot.first * self.limits.max_target_length;
         &self.memory.history[start..start + len as usize]
     }
 

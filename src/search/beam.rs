@@ -47,7 +47,7 @@ impl Search<'_> {
         self.memory.next_parent.fill(NONE);
         let mut open = false;
         for group in 0..groups {
-            if self.memory.group_done[slot.first_group + group] == 1 {
+            if self.memory.group_done[slot.first + group] == 1 {
                 continue;
             }
             let count = match &beam.sample {
@@ -61,7 +61,7 @@ impl Search<'_> {
             };
             self.split_candidates((slot, group), beam, count, &mut hooks.observer);
             if self.group_is_done(slot, group, beam) {
-                self.memory.group_done[slot.first_group + group] = 1;
+                self.memory.group_done[slot.first + group] = 1;
                 self.memory.next_parent[group * width..][..width].fill(NONE);
             } else {
                 open = true;
@@ -72,8 +72,7 @@ impl Search<'_> {
             self.commit(slot);
         } else {
             let m = &self.memory;
-            let none =
-                m.finished_count[slot.first_group..][..groups].iter().all(|&count| count == 0);
+            let none = m.finished_count[slot.first..][..groups].iter().all(|&count| count == 0);
             let finish = match none {
                 true => Finish::Exhausted,
                 false if m.len[s] + 1 == m.max_len[s] => Finish::Length,
@@ -93,7 +92,7 @@ impl Search<'_> {
         hooks: &mut Hooks<'_>,
     ) -> Result<(), Error> {
         let keep_logits = self.keeps_logits(slot, hooks);
-        let vocabulary = self.shape.vocabulary;
+        let vocabulary = self.limits.vocabulary;
         let first = self.memory.first_row[slot.s];
         let mut satisfiable = false;
         for place in slot.sequences() {
@@ -129,7 +128,7 @@ impl Search<'_> {
     fn is_open(&self, slot: Slot<'_>, place: usize) -> bool {
         let m = &self.memory;
         let known =
-            || prepared(self.prepared, self.results, &self.shape, slot.options, m.row[place]);
+            || prepared(self.prepared, self.results, &self.limits, slot.options, m.row[place]);
         m.alive[place] == 1 && matches!(known(), Prepared::Open)
     }
 
@@ -146,7 +145,7 @@ impl Search<'_> {
     /// Writes the best continuations of a group's beams into `candidate`, best first. Returns their number, or
     /// `None` if a score is NaN or `+inf`.
     fn best_candidates(&mut self, slot: Slot<'_>, group: usize, rows: &[f32]) -> Option<usize> {
-        let (s, vocabulary, count) = (slot.s, self.shape.vocabulary, slot.candidates());
+        let (s, vocabulary, count) = (slot.s, self.limits.vocabulary, slot.candidates());
         let m = &mut self.memory;
         let mut best = TopK::new(&mut m.candidate_score[..count], &mut m.candidate[..count]);
         // In the first step all groups share the row at the end of the prompt.
@@ -163,7 +162,7 @@ impl Search<'_> {
             }
             let row = m.row[place];
             let start = (row - m.first_row[s]) as usize * vocabulary;
-            let known = prepared(self.prepared, self.results, &self.shape, slot.options, row);
+            let known = prepared(self.prepared, self.results, &self.limits, slot.options, row);
             let finite = match known {
                 Prepared::Best(scores, ids) => {
                     best.merge(scores, ids);
@@ -194,7 +193,7 @@ impl Search<'_> {
         count: usize,
         observer: &mut Option<Observer<'_>>,
     ) {
-        let (s, width, vocabulary) = (slot.s, slot.group_width(), self.shape.vocabulary as u32);
+        let (s, width, vocabulary) = (slot.s, slot.group_width(), self.limits.vocabulary as u32);
         let len = self.memory.len[s];
         let reached = len + 1 == self.memory.max_len[s];
         let generated = (len + 1 - self.memory.prompt_len[s]) as usize;
@@ -262,11 +261,11 @@ impl Search<'_> {
         (token, score): (Option<u32>, f32),
     ) {
         let Slot { s, first, width, .. } = slot;
-        let (target, places) = (self.shape.target, slot.group_width());
+        let (target, places) = (self.limits.max_target_length, slot.group_width());
         let m = &mut self.memory;
         let scores = &mut m.finished_score[first..][..width];
         let order = &mut m.order[first + group * places..][..places];
-        let count = &mut m.finished_count[slot.first_group + group];
+        let count = &mut m.finished_count[slot.first + group];
         let place = if (*count as usize) < places {
             *count += 1;
             group * places + *count as usize - 1
@@ -304,7 +303,7 @@ impl Search<'_> {
         if len == longest || m.next_parent[best] == NONE {
             return true;
         }
-        if (m.finished_count[slot.first_group + group] as usize) < places {
+        if (m.finished_count[slot.first + group] as usize) < places {
             return false;
         }
         let favors_long = beam.early_stopping == EarlyStopping::Never && beam.length_penalty > 0.0;
@@ -324,7 +323,7 @@ impl Search<'_> {
         rows: &mut [f32],
     ) {
         let Slot { s, first, width, groups, .. } = slot;
-        let (vocabulary, places, m) = (self.shape.vocabulary, slot.group_width(), &self.memory);
+        let (vocabulary, places, m) = (self.limits.vocabulary, slot.group_width(), &self.memory);
         let penalty = beam.diversity_penalty as f32;
         let later = if group + 1 == groups {
             0..0
@@ -346,7 +345,7 @@ impl Search<'_> {
     /// Turns the chosen continuations into the beams of the next step.
     fn commit(&mut self, slot: Slot<'_>) {
         let Slot { s, first, width, .. } = slot;
-        let target = self.shape.target;
+        let target = self.limits.max_target_length;
         let m = &mut self.memory;
         let len = m.len[s] as usize;
         let moves = |b: usize, parent: u32| parent != NONE && parent as usize != b;
@@ -377,7 +376,7 @@ impl Search<'_> {
     /// or has no finished hypothesis, its open beams are added first.
     pub(super) fn end_beams(&mut self, slot: Slot<'_>, beam: &BeamOptions, finish: Finish) {
         let Slot { s, first, width, groups, .. } = slot;
-        let (target, places) = (self.shape.target, slot.group_width());
+        let (target, places) = (self.limits.max_target_length, slot.group_width());
         if matches!(finish, Finish::Stopped | Finish::Exhausted | Finish::NotFinite) {
             let m = &self.memory;
             let generated = m.len[s].saturating_sub(m.prompt_len[s]);
@@ -391,7 +390,7 @@ impl Search<'_> {
         }
         let m = &mut self.memory;
         let order = &mut m.order[first..][..width];
-        let counts = &mut m.finished_count[slot.first_group..][..groups];
+        let counts = &mut m.finished_count[slot.first..][..groups];
         let scores = &m.finished_score[first..][..width];
         let mut total = 0;
         for (group, &count) in counts.iter().enumerate() {
@@ -452,7 +451,7 @@ impl Search<'_> {
     /// The tokens from position `from` on that no later step can change.
     fn certain(&self, slot: Slot<'_>, from: usize) -> &[u32] {
         let Slot { s, first, groups, .. } = slot;
-        let (target, m) = (self.shape.target, &self.memory);
+        let (target, m) = (self.limits.max_target_length, &self.memory);
         let finished = |place: u32| {
             let place = first + place as usize;
             &m.finished[place * target..][..m.finished_len[place] as usize]
@@ -461,7 +460,7 @@ impl Search<'_> {
             return finished(m.order[first]).get(from..).unwrap_or_default();
         }
         let best = (0..groups)
-            .filter(|g| m.finished_count[slot.first_group + g] > 0)
+            .filter(|g| m.finished_count[slot.first + g] > 0)
             .map(|g| m.order[first + g * slot.group_width()])
             .reduce(|best, place| {
                 let score = |place: u32| m.finished_score[first + place as usize];

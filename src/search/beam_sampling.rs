@@ -24,7 +24,7 @@ impl Search<'_> {
         rows: &mut [f32],
     ) -> Option<usize> {
         let Slot { s, first, width, .. } = slot;
-        let vocabulary = self.shape.vocabulary;
+        let vocabulary = self.limits.vocabulary;
         let m = &mut self.memory;
         let (first_row, step) = (m.first_row[s], m.len[s] - m.prompt_len[s]);
         // In the first step all beams share the row at the end of the prompt.

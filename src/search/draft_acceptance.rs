@@ -66,9 +66,9 @@ impl Search<'_> {
         if self.memory.phase.get(s) != Some(&ACTIVE) {
             return Err(wrong_state("an unfinished sentence", sentence));
         }
-        tokens("draft", self.shape.vocabulary, proposal)?;
+        tokens("draft", self.limits.vocabulary, proposal)?;
         let taken = proposal.len().min(self.draft_capacity(sentence));
-        let (target, first) = (self.shape.target, self.slot(s).first);
+        let (target, first) = (self.limits.max_target_length, self.slot(s).first);
         let m = &mut self.memory;
         if taken > 0 {
             // The sentence has one sequence, so this is its history.
@@ -106,7 +106,7 @@ impl Search<'_> {
         if len == 0 {
             return &[];
         }
-        &m.history[self.slot(s).first * self.shape.target + m.len[s] as usize..][..len]
+        &m.history[self.slot(s).first * self.limits.max_target_length + m.len[s] as usize..][..len]
     }
 
     /// The target of a sentence up to now: decoder start, prefix, and the chosen tokens of its first sequence.
@@ -120,7 +120,10 @@ impl Search<'_> {
         let Slot { first, options, .. } = self.slot(s);
         match options.strategy {
             Strategy::Beam(_) => &[],
-            _ => &m.history[first * self.shape.target..][..m.sequence_len[first] as usize],
+            _ => {
+                &m.history[first * self.limits.max_target_length..]
+                    [..m.sequence_len[first] as usize]
+            }
         }
     }
 
@@ -135,9 +138,9 @@ impl Search<'_> {
         on_token: &mut Option<OnToken<'_>>,
         muted: &dyn Fn() -> bool,
     ) -> Result<(), Error> {
-        let places = rows.chunks_exact_mut(self.shape.vocabulary).enumerate();
+        let places = rows.chunks_exact_mut(self.limits.vocabulary).enumerate();
         for (i, scores) in places {
-            let at = slot.first * self.shape.target + self.memory.len[slot.s] as usize;
+            let at = slot.first * self.limits.max_target_length + self.memory.len[slot.s] as usize;
             let proposal = self.memory.history[at];
             let best = best.map(|best| &best[i..=i]);
             self.step_sequences(slot, scores, best, hooks, on_token)?;

@@ -20,7 +20,7 @@ impl Search<'_> {
         on_token: &mut Option<OnToken<'_>>,
     ) -> Result<(), Error> {
         let (s, options) = (slot.s, slot.options);
-        let (target, vocabulary) = (self.shape.target, self.shape.vocabulary);
+        let (target, vocabulary) = (self.limits.max_target_length, self.limits.vocabulary);
         let first = self.memory.first_row[s] as usize;
         if self.memory.len[s] == self.memory.prompt_len[s] {
             self.share_prompt(slot);
@@ -39,7 +39,7 @@ impl Search<'_> {
             let scores = &mut rows[(row as usize - first) * vocabulary..][..vocabulary];
             let prepared = match known {
                 Some(token) => Prepared::Chosen(token.map(|token| (token, None))),
-                None => prepared(self.prepared, self.results, &self.shape, options, row),
+                None => prepared(self.prepared, self.results, &self.limits, options, row),
             };
             let chosen = match prepared {
                 Prepared::Chosen(chosen) => chosen,
@@ -97,7 +97,7 @@ impl Search<'_> {
 
     /// Copies the prompt to every sequence and assigns the first row to it.
     fn share_prompt(&mut self, slot: Slot<'_>) {
-        let (s, target, m) = (slot.s, self.shape.target, &mut self.memory);
+        let (s, target, m) = (slot.s, self.limits.max_target_length, &mut self.memory);
         let prompt = m.prompt_len[s] as usize;
         let start = slot.first * target;
         for place in slot.sequences() {

@@ -11,12 +11,13 @@ use simdformer_kernels::Parallelism;
 
 use super::filters::{draw, most_probable};
 use super::hooks::{Context, Hooks, OnToken};
+use super::limits::SearchLimits;
 use super::options::{SearchOptions, Strategy};
 use super::processor_order::Pipeline;
 use super::score_rows::{Shift, TopK, argmax, below_infinity, log_softmax, normalizer};
 use super::search::{ACTIVE, NONE, Search};
 use super::state::Slot;
-use super::state::{HEAD, Memory, Shape, result_words};
+use super::state::{HEAD, Memory, result_words};
 use crate::error::Error;
 
 /// Maximum number of tasks per step.
@@ -116,7 +117,7 @@ impl<'a> Search<'a> {
             return None;
         }
         let results = core::mem::take(&mut self.results);
-        for result in results.chunks_mut(result_words(self.shape.candidates)).take(self.rows) {
+        for result in results.chunks_mut(result_words(self.limits.candidates())).take(self.rows) {
             result[0] = OPEN;
         }
         Some(Scratch { results, scratch: core::mem::take(&mut self.scratch) })
@@ -136,8 +137,8 @@ impl<'a> Search<'a> {
         logits: &mut [f32],
         buffers: &mut Scratch<'_>,
     ) {
-        let vocabulary = self.shape.vocabulary;
-        let words = result_words(self.shape.candidates);
+        let vocabulary = self.limits.vocabulary;
+        let words = result_words(self.limits.candidates());
         let all = logits.len() / vocabulary;
         if parallelism.threads() < 2 || all > self.rows || !logits.len().is_multiple_of(vocabulary)
         {
@@ -170,8 +171,8 @@ impl<'a> Search<'a> {
     fn own_scratch(&self) -> usize {
         let sentences = self.memory.row_count.iter().zip(&self.slots);
         match sentences.filter(|(rows, _)| **rows > 0).any(|(_, slot)| slot.drawn().is_some()) {
-            true => self.shape.scratch_words(),
-            false => self.shape.target.max(self.shape.source),
+            true => self.limits.scratch_words(),
+            false => self.limits.max_target_length.max(self.limits.source_tokens),
         }
     }
 
@@ -201,12 +202,12 @@ impl<'a> Search<'a> {
                 return Ok(());
             }
             let (head, lists) = result.split_at_mut(HEAD);
-            let (found, ids) = lists.split_at_mut(self.shape.candidates);
+            let (found, ids) = lists.split_at_mut(self.limits.candidates());
             let count = slot.candidates();
             let mut best =
                 TopK::new(bytemuck::cast_slice_mut(&mut found[..count]), &mut ids[..count]);
             let shift = Shift { max, log_sum, offset: m.score[place] };
-            if best.scan(scores, shift, (sequence * self.shape.vocabulary) as u32) {
+            if best.scan(scores, shift, (sequence * self.limits.vocabulary) as u32) {
                 head[1] = best.sort() as u32;
                 head[0] = BEST;
             } else {
@@ -232,18 +233,18 @@ impl<'a> Search<'a> {
 #[derive(Clone, Copy)]
 pub(super) struct View<'v, 'a> {
     slot: Slot<'v>,
-    shape: Shape,
+    limits: SearchLimits,
     memory: &'v Memory<'a>,
 }
 
 impl<'a> Search<'a> {
     pub(super) fn view<'v>(&'v self, slot: Slot<'v>) -> View<'v, 'a> {
-        View { slot, shape: self.shape, memory: &self.memory }
+        View { slot, limits: self.limits, memory: &self.memory }
     }
 
     /// The view, and the scratch of the calling thread.
     pub(super) fn split<'v>(&'v mut self, slot: Slot<'v>) -> (View<'v, 'a>, &'v mut [u32]) {
-        (View { slot, shape: self.shape, memory: &self.memory }, self.scratch)
+        (View { slot, limits: self.limits, memory: &self.memory }, self.scratch)
     }
 }
 
@@ -253,8 +254,8 @@ impl<'v, 'a> View<'v, 'a> {
         let (s, m) = (self.slot.s, self.memory);
         Context {
             sentence: s as u32,
-            source: m.source(&self.shape, s),
-            history: &m.history[place * self.shape.target..][..m.len[s] as usize],
+            source: m.source(&self.limits, s),
+            history: &m.history[place * self.limits.max_target_length..][..m.len[s] as usize],
             prompt_len: m.prompt_len[s] as usize,
             max_length: m.max_len[s] as usize,
         }
@@ -309,11 +310,11 @@ pub(super) fn normalize(keep_logits: bool, scores: &mut [f32]) -> (f32, f32) {
 pub(super) fn prepared<'m>(
     any: bool,
     results: &'m [u32],
-    shape: &Shape,
+    limits: &SearchLimits,
     options: &SearchOptions,
     row: u32,
 ) -> Prepared<'m> {
-    let result = results.chunks_exact(result_words(shape.candidates)).nth(row as usize);
+    let result = results.chunks_exact(result_words(limits.candidates())).nth(row as usize);
     let Some(&[state, a, b, ref lists @ ..]) = result.filter(|_| any) else {
         return Prepared::Open;
     };
@@ -323,7 +324,7 @@ pub(super) fn prepared<'m>(
         CHOSEN => Prepared::Chosen(Some((a, options.scored().then_some(f32::from_bits(b))))),
         EXHAUSTED => Prepared::Chosen(None),
         BEST => {
-            let (scores, ids) = lists.split_at(shape.candidates);
+            let (scores, ids) = lists.split_at(limits.candidates());
             Prepared::Best(bytemuck::cast_slice(&scores[..a as usize]), &ids[..a as usize])
         }
         _ => Prepared::Open,

@@ -75,7 +75,7 @@ impl Search<'_> {
     pub(super) fn make_rows(&mut self) {
         (self.rows, self.scored_rows, self.prepared) = (0, 0, false);
         self.memory.draft_len.fill(0);
-        for s in 0..self.shape.sentences {
+        for s in 0..self.limits.sentences {
             self.memory.row_count[s] = 0;
             if self.memory.phase[s] == ACTIVE {
                 self.add_rows(s);
@@ -92,7 +92,7 @@ impl Search<'_> {
         }
         (self.rows, self.scored_rows) = (0, 0);
         for last in [false, true] {
-            for s in 0..self.shape.sentences {
+            for s in 0..self.limits.sentences {
                 let argmax_only = self.slots[s].need_argmax_only() && hooks.is_empty();
                 if self.memory.row_count[s] > 0 && argmax_only == last {
                     self.add_rows(s);
@@ -119,7 +119,7 @@ impl Search<'_> {
 
     /// Appends the rows of a sentence. All sequences share one row until their first token is chosen.
     pub(super) fn add_rows(&mut self, s: usize) {
-        let target = self.shape.target;
+        let target = self.limits.max_target_length;
         let slots = self.slot(s).sequences();
         let m = &mut self.memory;
         let last = m.len[s] as usize - 1;

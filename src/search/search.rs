@@ -7,7 +7,7 @@ use super::hooks::{Hooks, OnToken, Token};
 use super::limits::{SearchLimits, too_few_words, wrong_length, wrong_state};
 use super::options::{SearchOptions, Strategy};
 use super::request::Request;
-use super::state::{Memory, MemoryRanges, Shape, Slot, SlotOptions, reuse_memory};
+use super::state::{Memory, MemoryRanges, Slot, SlotOptions, reuse_memory};
 use crate::error::{Error, ErrorValue};
 use crate::ref_or_arc::RefOrArc;
 
@@ -62,7 +62,6 @@ pub struct Search<'a> {
     /// `[sentences]`: the options of each slot.
     pub(super) slots: Vec<SlotOptions<'a>>,
     pub(super) limits: SearchLimits,
-    pub(super) shape: Shape,
     pub(super) memory: Memory<'a>,
     /// Scratch for processors and sampling.
     pub(super) scratch: &'a mut [u32],
@@ -89,15 +88,14 @@ impl fmt::Debug for Search<'_> {
 /// index does not fit in 32 bits.
 pub fn words(limits: &SearchLimits) -> Result<usize, Error> {
     limits.validate()?;
-    let shape = Shape::new(limits);
     // Rows, sentences, lengths and candidates (slot times vocabulary plus token) are u32.
-    let index = shape.width.checked_mul(shape.vocabulary);
-    let rows = shape.width.checked_mul(shape.sentences);
-    let small = [index, rows, Some(shape.target)];
+    let index = limits.sequences.checked_mul(limits.vocabulary);
+    let rows = limits.sequences.checked_mul(limits.sentences);
+    let small = [index, rows, Some(limits.max_target_length)];
     if small.into_iter().any(|n| n.is_none_or(|n| n >= NONE as usize)) {
         return Err(Error::too_large(MEMORY));
     }
-    Ok(MemoryRanges::new(&shape).map_err(Error::of_memory(MEMORY))?.len())
+    Ok(MemoryRanges::new(limits).map_err(Error::of_memory(MEMORY))?.len())
 }
 
 impl<'a> Search<'a> {
@@ -127,20 +125,18 @@ impl<'a> Search<'a> {
             return Err(too_few_words("search memory", expected, found));
         }
         options.validate(limits)?;
-        let shape = Shape::new(limits);
-        let ranges = MemoryRanges::new(&shape).map_err(Error::of_memory(MEMORY))?;
+        let ranges = MemoryRanges::new(limits).map_err(Error::of_memory(MEMORY))?;
         let mut memory = ranges.split(memory).map_err(Error::of_memory(MEMORY))?;
         memory.phase.fill(VACANT);
         memory.row_count.fill(0);
         slots.clear();
-        slots.resize(shape.sentences, RefOrArc::Borrowed(options));
+        slots.resize(limits.sentences, RefOrArc::Borrowed(options));
         let scratch = core::mem::take(&mut memory.scratch);
         let results = core::mem::take(&mut memory.prepared);
         Ok(Self {
             options,
             slots,
             limits: *limits,
-            shape,
             memory,
             scratch,
             results,
@@ -212,7 +208,7 @@ impl<'a> Search<'a> {
         request: &Request<'_>,
         options: SlotOptions<'a>,
     ) -> Result<u32, Error> {
-        let Shape { sentences, target, vocabulary, .. } = self.shape;
+        let SearchLimits { sentences, max_target_length: target, vocabulary, .. } = self.limits;
         let s = self.memory.phase.iter().position(|&phase| phase == VACANT);
         let s = s.ok_or_else(|| {
             let taken = ErrorValue::new(&"all {} taken", [sentences, 0]);
@@ -220,9 +216,9 @@ impl<'a> Search<'a> {
         })?;
         let prompt = request.prefix.len() + 1;
         let longest = request.longest(&options, target, vocabulary)?;
-        let source = request.required_source(&options, self.shape.source)?;
+        let source = request.required_source(&options, self.limits.source_tokens)?;
         let m = &mut self.memory;
-        let slot = Slot::new(s, &options, &self.shape);
+        let slot = Slot::new(s, &options, &self.limits);
         m.phase[s] = ACTIVE;
         m.prompt_len[s] = prompt as u32;
         m.len[s] = 1;
@@ -231,7 +227,7 @@ impl<'a> Search<'a> {
         m.stream_high[s] = (request.stream >> 32) as u32;
         m.forced_bos[s] = request.forced_bos.or(options.forced_bos).unwrap_or(NONE);
         m.source_len[s] = source.len() as u32;
-        m.source[s * self.shape.source..][..source.len()].copy_from_slice(source);
+        m.source[s * self.limits.source_tokens..][..source.len()].copy_from_slice(source);
         m.emitted[s] = 0;
         m.draft_len[s] = 0;
         m.score[slot.sequences()].fill(0.0);
@@ -239,8 +235,8 @@ impl<'a> Search<'a> {
         m.alive[slot.sequences()].fill(0);
         m.alive[slot.first] = 1;
         m.parent[slot.first] = NONE;
-        m.finished_count[slot.first_group..][..slot.groups].fill(0);
-        m.group_done[slot.first_group..][..slot.groups].fill(0);
+        m.finished_count[slot.first..][..slot.groups].fill(0);
+        m.group_done[slot.first..][..slot.groups].fill(0);
         let history = &mut m.history[slot.first * target..][..prompt];
         history[0] = options.start;
         history[1..].copy_from_slice(request.prefix);
@@ -263,7 +259,8 @@ impl<'a> Search<'a> {
         m.len[s] = m.prompt_len[s];
         let last = m.len[s] as usize - 1;
         let row = m.first_row[s] as usize;
-        m.row_token[row] = m.history[s * self.shape.width * self.shape.target + last];
+        m.row_token[row] =
+            m.history[s * self.limits.sequences * self.limits.max_target_length + last];
         m.row_position[row] = last as u32;
         Ok(())
     }
@@ -275,7 +272,7 @@ impl<'a> Search<'a> {
         if m.phase.get(s).is_none_or(|&phase| phase == VACANT) {
             return &[];
         }
-        let start = s * self.shape.width * self.shape.target;
+        let start = s * self.limits.sequences * self.limits.max_target_length;
         &m.history[start..start + m.prompt_len[s] as usize]
     }
 
@@ -310,27 +307,27 @@ impl<'a> Search<'a> {
         mut on_token: Option<OnToken<'_>>,
         muted: &dyn Fn() -> bool,
     ) -> Result<(), Error> {
-        let vocabulary = self.shape.vocabulary;
+        let vocabulary = self.limits.vocabulary;
         self.failed = None;
         if logits.len() != self.scored_rows * vocabulary {
             let expected = self.scored_rows * vocabulary;
             return Err(wrong_length("logits", expected, logits.len()));
         }
-        for s in 0..self.shape.sentences {
+        for s in 0..self.limits.sentences {
             if self.memory.phase[s] != ACTIVE {
                 continue;
             }
             let first = self.memory.first_row[s] as usize;
             if self.memory.len[s] < self.memory.prompt_len[s] {
                 self.memory.len[s] += 1;
-                self.memory.parent[s * self.shape.width] = first as u32;
+                self.memory.parent[s * self.limits.sequences] = first as u32;
                 continue;
             }
             let start = self.memory.row_start[first] as usize;
             let count = (self.memory.row_count[s] + self.memory.draft_len[s]) as usize;
             let rows = &mut logits[start * vocabulary..(start + count) * vocabulary];
             let options = self.slots[s].clone();
-            let slot = Slot::new(s, &options, &self.shape);
+            let slot = Slot::new(s, &options, &self.limits);
             let best = best.filter(|_| options.need_argmax_only() && hooks.is_empty());
             let best = best.map(|best| &best[start..start + count]);
             let step = match &options.strategy {
@@ -398,12 +395,12 @@ impl<'a> Search<'a> {
     /// ended before its prompt was fed completely. Beam search: best first and all different. Sampling: in the
     /// order of the sample numbers. Empty for an unfinished sentence and a free slot.
     pub fn hypotheses(&self, sentence: u32) -> impl ExactSizeIterator<Item = Hypothesis<'_>> {
-        let (s, m, target) = (sentence as usize, &self.memory, self.shape.target);
+        let (s, m, target) = (sentence as usize, &self.memory, self.limits.max_target_length);
         let options = self.slots.get(s).map_or(self.options, |options| &**options);
-        let Slot { first, first_group, width, .. } = Slot::new(s, options, &self.shape);
+        let Slot { first, width, .. } = Slot::new(s, options, &self.limits);
         let count = match (self.finish(sentence), &options.strategy) {
             (None, _) => 0,
-            (_, Strategy::Beam(_)) => m.finished_count[first_group] as usize,
+            (_, Strategy::Beam(_)) => m.finished_count[first] as usize,
             _ => width,
         };
         (0..count.min(options.num_return_sequences)).map(move |rank| {
@@ -422,7 +419,7 @@ impl<'a> Search<'a> {
     }
 
     fn stop_all(&mut self) {
-        for s in 0..self.shape.sentences {
+        for s in 0..self.limits.sentences {
             if self.memory.phase[s] == ACTIVE {
                 self.end_slot(s, Finish::Stopped);
             }
@@ -432,7 +429,7 @@ impl<'a> Search<'a> {
 
     /// The sentence in slot `s`.
     pub(super) fn slot(&self, s: usize) -> Slot<'_> {
-        Slot::new(s, &self.slots[s], &self.shape)
+        Slot::new(s, &self.slots[s], &self.limits)
     }
 
     /// Finishes a sentence.
@@ -445,7 +442,7 @@ impl<'a> Search<'a> {
 
     fn end_slot(&mut self, s: usize, finish: Finish) {
         let options = self.slots[s].clone();
-        self.end(Slot::new(s, &options, &self.shape), finish);
+        self.end(Slot::new(s, &options, &self.limits), finish);
     }
 
     /// Streams one token. Returns true if the caller stops the sentence.

@@ -16,43 +16,22 @@ pub(super) const fn result_words(candidates: usize) -> usize {
     candidates.saturating_mul(2).saturating_add(HEAD)
 }
 
-/// The dimensions that determine the size of the memory and the offsets in it: the maximum that the limits allow.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Shape {
-    /// Sentence slots.
-    pub(super) sentences: usize,
-    /// Sequence slots of one sentence.
-    pub(super) width: usize,
-    /// Candidates that one group examines in one step.
-    pub(super) candidates: usize,
-    /// Maximum length of a history.
-    pub(super) target: usize,
-    /// Scores in a row.
-    pub(super) vocabulary: usize,
-    /// Maximum length of a source.
-    pub(super) source: usize,
-}
-
-impl Shape {
-    pub(super) fn new(limits: &SearchLimits) -> Self {
-        Self {
-            sentences: limits.sentences,
-            width: limits.sequences,
-            candidates: candidates(limits.end_tokens, limits.sequences),
-            target: limits.max_target_length,
-            vocabulary: limits.vocabulary,
-            source: limits.source_tokens,
-        }
+/// The sizes of the memory that follow from the limits.
+impl SearchLimits {
+    /// Candidates that one group of beams examines in one step.
+    pub(super) fn candidates(&self) -> usize {
+        candidates(self.end_tokens, self.sequences)
     }
 
     /// Words of scratch that are enough for every rule and filter of one row.
     pub(super) fn scratch_words(&self) -> usize {
-        self.vocabulary.saturating_mul(2).max(self.target).max(self.source)
+        let longest = self.max_target_length.max(self.source_tokens);
+        self.vocabulary.saturating_mul(2).max(longest)
     }
 
     /// Number of scratch buffers.
     fn scratches(&self) -> usize {
-        SCRATCHES.min(self.sentences.saturating_mul(self.width))
+        SCRATCHES.min(self.sentences.saturating_mul(self.sequences))
     }
 }
 
@@ -64,103 +43,103 @@ pub(super) fn candidates(end_tokens: usize, beams: usize) -> usize {
 
 crate::memory::arena! {
     /// The fields are described by their contents; `[s]` is per sentence, `[s][b]` per sequence slot.
-    pub(super) struct MemoryRanges, Memory(shape: &Shape) {
+    pub(super) struct MemoryRanges, Memory(limits: &SearchLimits) {
         /// `[s]` one of the phase codes of [`super::search`].
-        phase: u32 = [shape.sentences];
+        phase: u32 = [limits.sentences];
         /// `[s]` tokens of the prompt: decoder start and prefix.
-        prompt_len: u32 = [shape.sentences];
+        prompt_len: u32 = [limits.sentences];
         /// `[s]` tokens in the histories, including the token to feed next.
-        len: u32 = [shape.sentences];
+        len: u32 = [limits.sentences];
         /// `[s]` maximum history length of this sentence.
-        max_len: u32 = [shape.sentences];
+        max_len: u32 = [limits.sentences];
         /// `[s]` low and high word of the random stream.
-        stream_low: u32 = [shape.sentences];
+        stream_low: u32 = [limits.sentences];
         /// See `stream_low`.
-        stream_high: u32 = [shape.sentences];
+        stream_high: u32 = [limits.sentences];
         /// `[s]` first token to force, or [`super::search::NONE`].
-        forced_bos: u32 = [shape.sentences];
+        forced_bos: u32 = [limits.sentences];
         /// `[s]` number of source tokens.
-        source_len: u32 = [shape.sentences];
+        source_len: u32 = [limits.sentences];
         /// `[s][source]` source tokens, if an option reads them.
-        source: u32 = [shape.sentences, shape.source];
+        source: u32 = [limits.sentences, limits.source_tokens];
         /// `[s]` generated tokens already streamed (beam search).
-        emitted: u32 = [shape.sentences];
+        emitted: u32 = [limits.sentences];
         /// `[s]` index of its first row in this step.
-        first_row: u32 = [shape.sentences];
+        first_row: u32 = [limits.sentences];
         /// `[s]` number of its rows in this step.
-        row_count: u32 = [shape.sentences];
+        row_count: u32 = [limits.sentences];
         /// `[s]` number of draft tokens, which are stored after the history.
-        draft_len: u32 = [shape.sentences];
+        draft_len: u32 = [limits.sentences];
 
         /// `[s][b][target]` tokens of an active sequence; in greedy search and sampling also of a finished one.
-        history: u32 = [shape.sentences, shape.width, shape.target];
+        history: u32 = [limits.sentences, limits.sequences, limits.max_target_length];
         /// `[s][b]` sum of log-probabilities.
-        score: f32 = [shape.sentences, shape.width];
+        score: f32 = [limits.sentences, limits.sequences];
         /// `[s][b]` tokens in the history of a sequence (greedy search and sampling).
-        sequence_len: u32 = [shape.sentences, shape.width];
+        sequence_len: u32 = [limits.sentences, limits.sequences];
         /// `[s][b]` 1 for sequences that continue.
-        alive: u32 = [shape.sentences, shape.width];
+        alive: u32 = [limits.sentences, limits.sequences];
         /// `[s][b]` row of this step that the sequence reads.
-        row: u32 = [shape.sentences, shape.width];
+        row: u32 = [limits.sentences, limits.sequences];
         /// `[s][b]` row of the previous step that the sequence continues.
-        parent: u32 = [shape.sentences, shape.width];
+        parent: u32 = [limits.sentences, limits.sequences];
 
         /// `[s][b][target]` finished hypotheses of beam search.
-        finished: u32 = [shape.sentences, shape.width, shape.target];
+        finished: u32 = [limits.sentences, limits.sequences, limits.max_target_length];
         /// `[s][b]` scores of the finished hypotheses.
-        finished_score: f32 = [shape.sentences, shape.width];
+        finished_score: f32 = [limits.sentences, limits.sequences];
         /// `[s][b]` lengths of the finished hypotheses, prompt included.
-        finished_len: u32 = [shape.sentences, shape.width];
+        finished_len: u32 = [limits.sentences, limits.sequences];
         /// `[s][b]` indices of finished hypotheses in the group, best score first; over all groups after the sentence
         /// is done.
-        order: u32 = [shape.sentences, shape.width];
+        order: u32 = [limits.sentences, limits.sequences];
         /// `[s][g]` number of finished hypotheses of the group.
-        finished_count: u32 = [shape.sentences, shape.width];
+        finished_count: u32 = [limits.sentences, limits.sequences];
         /// `[s][g]` 1 for groups that are done.
-        group_done: u32 = [shape.sentences, shape.width];
+        group_done: u32 = [limits.sentences, limits.sequences];
 
         /// `[b][target]` histories of the next step during its construction.
-        next_history: u32 = [shape.width, shape.target];
+        next_history: u32 = [limits.sequences, limits.max_target_length];
         /// `[b]` the beam to continue, or [`super::search::NONE`].
-        next_parent: u32 = [shape.width];
+        next_parent: u32 = [limits.sequences];
         /// `[b]` the token to append.
-        next_token: u32 = [shape.width];
+        next_token: u32 = [limits.sequences];
         /// `[b]` the score of the continuation.
-        next_score: f32 = [shape.width];
+        next_score: f32 = [limits.sequences];
         /// `[b]` numbers to subtract from a beam's logits to get log-probabilities: the maximum here, the log-sum in
         /// `row_log_sum`. Both are 0 if the row already holds log-probabilities.
-        row_max: f32 = [shape.width];
+        row_max: f32 = [limits.sequences];
         /// See `row_max`.
-        row_log_sum: f32 = [shape.width];
+        row_log_sum: f32 = [limits.sequences];
         /// Candidates of one group, best first.
-        candidate_score: f32 = [shape.candidates];
+        candidate_score: f32 = [limits.candidates()];
         /// Slot times vocabulary plus token.
-        candidate: u32 = [shape.candidates];
+        candidate: u32 = [limits.candidates()];
 
         /// Rows of this step, in the order of the logits.
-        row_sentence: u32 = [shape.sentences, shape.width];
+        row_sentence: u32 = [limits.sentences, limits.sequences];
         /// See `row_sentence`.
-        row_token: u32 = [shape.sentences, shape.width];
+        row_token: u32 = [limits.sentences, limits.sequences];
         /// See `row_sentence`.
-        row_parent: u32 = [shape.sentences, shape.width];
+        row_parent: u32 = [limits.sentences, limits.sequences];
         /// See `row_sentence`.
-        row_position: u32 = [shape.sentences, shape.width];
+        row_position: u32 = [limits.sentences, limits.sequences];
 
         /// `[row]` index of the row's first line of logits: one line for each row before it, and one for each token of
         /// their drafts.
-        row_start: u32 = [shape.sentences, shape.width];
+        row_start: u32 = [limits.sentences, limits.sequences];
 
         /// `[row]` results of [`super::parallel_rows`].
-        prepared: u32 = [shape.sentences, shape.width, result_words(shape.candidates)];
+        prepared: u32 = [limits.sentences, limits.sequences, result_words(limits.candidates())];
         /// Scratch for processors and sampling, one buffer for each thread.
-        scratch: u32 = [shape.scratches(), shape.scratch_words()];
+        scratch: u32 = [limits.scratches(), limits.scratch_words()];
     }
 }
 
 impl Memory<'_> {
     /// The source of sentence `s`; empty if no rule reads it.
-    pub(super) fn source(&self, shape: &Shape, s: usize) -> &[u32] {
-        &self.source[s * shape.source..][..self.source_len[s] as usize]
+    pub(super) fn source(&self, limits: &SearchLimits, s: usize) -> &[u32] {
+        &self.source[s * limits.source_tokens..][..self.source_len[s] as usize]
     }
 }
 
@@ -198,10 +177,8 @@ pub(super) struct Slot<'o> {
     /// Its index.
     pub(super) s: usize,
     pub(super) options: &'o SearchOptions,
-    /// Index of its first sequence slot.
+    /// Index of its first sequence slot, and of its first group of beams: there are as many places for groups.
     pub(super) first: usize,
-    /// Index of its first group of beams.
-    pub(super) first_group: usize,
     /// Its sequences.
     pub(super) width: usize,
     /// Its groups of beams.
@@ -209,20 +186,13 @@ pub(super) struct Slot<'o> {
 }
 
 impl<'o> Slot<'o> {
-    pub(super) fn new(s: usize, options: &'o SearchOptions, shape: &Shape) -> Self {
+    pub(super) fn new(s: usize, options: &'o SearchOptions, limits: &SearchLimits) -> Self {
         let width = options.sequences();
         let groups = match &options.strategy {
             Strategy::Beam(beam) => beam.groups,
             _ => 1,
         };
-        Self {
-            s,
-            options,
-            first: s.saturating_mul(shape.width),
-            first_group: s.saturating_mul(shape.width),
-            width,
-            groups,
-        }
+        Self { s, options, first: s.saturating_mul(limits.sequences), width, groups }
     }
 
     /// Its sequence slots.
