@@ -233,8 +233,10 @@ fn passes(model: &Model) {
     for _ in 0..ROUNDS * 5 {
         for (&size, best) in sizes.iter().zip(&mut best) {
             let start = Instant::now();
-            let step = StepRow { hypothesis: row, token: 5 };
-            session.verify_argmax(step, &draft[..size], &|_, _| false).expect("verified");
+            let step = StepRow::new(row, 5);
+            session
+                .verify_argmax(StepRow { draft: &draft[..size], ..step }, &|_, _| false)
+                .expect("verified");
             *best = best.min(start.elapsed().as_secs_f64());
             session.rewind(row, SOURCE).expect("rewound");
         }

@@ -153,7 +153,7 @@ pub use model::{
     WeightDtype, WeightDtypes,
 };
 pub use ref_or_arc::RefOrArc;
-pub use session::{DraftRow, Limits, Plan, Session, StepRow, Threads, Verified};
+pub use session::{Limits, Plan, Session, StepRow, Threads, Verified};
 pub use simdformer_kernels as kernels;
 pub use simdformer_kernels::{Dtype, Error as KernelError, Quantization};
 

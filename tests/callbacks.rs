@@ -66,11 +66,8 @@ fn decode(
     let rows = sentences.map(|sentence| session.start(sentence).expect("a row"));
     let mut tokens = vec![vec![1; 4]];
     for step in 0..STEPS {
-        let request: Vec<StepRow> = rows
-            .iter()
-            .zip(&tokens[step])
-            .map(|(&row, &token)| StepRow { hypothesis: row, token })
-            .collect();
+        let request: Vec<StepRow> =
+            rows.iter().zip(&tokens[step]).map(|(&row, &token)| StepRow::new(row, token)).collect();
         tokens.push(session.step_argmax(&request, banned).expect("stepped").to_vec());
     }
     tokens
@@ -114,8 +111,7 @@ fn traced_bits(session: &mut Session<'_>, does: &(dyn Fn(usize) + Sync)) -> Vec<
     traced_bits.encode(&borrowed, &mut sentences).expect("encoded");
     let rows = sentences.map(|sentence| session.start(sentence).expect("a row"));
     let mut traced_bits = session.traced(&mut probe, &mut scratch).expect("space");
-    let logits =
-        traced_bits.step(&rows.map(|row| StepRow { hypothesis: row, token: 7 })).expect("stepped");
+    let logits = traced_bits.step(&rows.map(|row| StepRow::new(row, 7))).expect("stepped");
     let logits: Vec<u32> = logits.iter().map(|x| x.to_bits()).collect();
     assert!(probe.views > 100, "{} views", probe.views);
     probe.bits.into_iter().chain(logits).collect()

@@ -105,7 +105,7 @@ fn a_cancelled_pass_changes_nothing() {
         session.encode(&sources[..1], &mut sentence).expect("encoded");
         let hypothesis = session.start(sentence[0]).expect("a hypothesis");
         session.prefill(hypothesis, &[2, 9, 4], None).expect("fed");
-        let row = StepRow { hypothesis, token: 7 };
+        let row = StepRow::new(hypothesis, 7);
         let step = |session: &mut Session<'_>| {
             let logits = session.step(&[row])?.to_vec();
             session.rewind(hypothesis, 3)?;

@@ -104,8 +104,7 @@ impl Task {
         let mut session = Session::new(model, limits).expect("a session");
         let memory = bits(session.encoder_output(&[&source]).expect("a memory"));
         let row = begin(&mut session, &source);
-        let mut step =
-            |&token| bits(session.step(&[StepRow { hypothesis: row, token }]).expect("stepped"));
+        let mut step = |&token| bits(session.step(&[StepRow::new(row, token)]).expect("stepped"));
         let logits: Vec<_> = target.iter().map(&mut step).collect();
         assert!(logits.windows(2).all(|pair| pair[0] != pair[1]), "logits that do not change");
         Self { source, target, logits, memory }
@@ -145,10 +144,8 @@ fn step_in_one_batch(what: &str, session: &mut Session, tasks: &[Task]) {
             (0..tasks.len()).filter(|&i| at < tasks[i].target.len()).collect();
         let turn = at % alive.len().max(1);
         alive.rotate_left(turn);
-        let steps: Vec<StepRow> = alive
-            .iter()
-            .map(|&i| StepRow { hypothesis: rows[i], token: tasks[i].target[at] })
-            .collect();
+        let steps: Vec<StepRow> =
+            alive.iter().map(|&i| StepRow::new(rows[i], tasks[i].target[at])).collect();
         let logits = session.step(&steps).expect("stepped");
         for (&i, logits) in alive.iter().zip(logits.chunks(vocabulary)) {
             assert_eq!(bits(logits), tasks[i].logits[at], "{what}: sentence {i}, token {at}");
@@ -300,10 +297,8 @@ fn a_large_batch_has_the_same_bits_in_any_order() {
                 .map(|i| (i % SENTENCES, session.start(sentences[i % SENTENCES]).expect("a row")))
                 .collect();
             for at in 0..TOKENS {
-                let steps: Vec<StepRow> = rows
-                    .iter()
-                    .map(|&(i, row)| StepRow { hypothesis: row, token: tasks[i].target[at] })
-                    .collect();
+                let steps: Vec<StepRow> =
+                    rows.iter().map(|&(i, row)| StepRow::new(row, tasks[i].target[at])).collect();
                 let logits = session.step(&steps).expect("stepped");
                 for (&(i, _), logits) in rows.iter().zip(logits.chunks(vocabulary)) {
                     assert_eq!(bits(logits), tasks[i].logits[at], "{what}: {i}, token {at}");
@@ -344,7 +339,7 @@ fn earlier_contents_of_slots_change_no_bit() {
             session.release_sentence(sentences[slot]).expect("released");
             let row = begin(&mut session, &task.source);
             for (at, (&token, expected)) in task.target.iter().zip(&task.logits).enumerate() {
-                let logits = session.step(&[StepRow { hypothesis: row, token }]).expect("stepped");
+                let logits = session.step(&[StepRow::new(row, token)]).expect("stepped");
                 assert_eq!(bits(logits), *expected, "{what}: sentence {i}, token {at}");
             }
         }
@@ -437,7 +432,7 @@ fn prefill_step_and_recomputation_have_the_same_bits() {
                 prefill(what, &mut session, row, task, 0..cut / 2);
                 prefill(what, &mut session, row, task, cut / 2..cut);
                 for at in cut..len {
-                    let step = [StepRow { hypothesis: row, token: task.target[at] }];
+                    let step = [StepRow::new(row, task.target[at])];
                     let logits = session.step(&step).expect("stepped");
                     assert_eq!(bits(logits), task.logits[at], "{what}: cut {cut}, token {at}");
                 }

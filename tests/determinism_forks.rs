@@ -48,7 +48,7 @@ fn forks(what: &str, model: &Model, prefix: usize) {
         }
         let steps: Vec<StepRow> = rows
             .iter()
-            .map(|&(row, ..)| StepRow { hypothesis: row, token: random.below(vocabulary) as u32 })
+            .map(|&(row, ..)| StepRow::new(row, random.below(vocabulary) as u32))
             .collect();
         let logits = session.step(&steps).expect("stepped");
         for ((logits, step), row) in logits.chunks(vocabulary).zip(&steps).zip(&mut rows) {
@@ -62,7 +62,7 @@ fn forks(what: &str, model: &Model, prefix: usize) {
         let row = begin(&mut fresh, &source);
         let mut logits = Vec::new();
         for &token in tokens {
-            logits = bits(fresh.step(&[StepRow { hypothesis: row, token }]).expect("stepped"));
+            logits = bits(fresh.step(&[StepRow::new(row, token)]).expect("stepped"));
         }
         assert_eq!(logits, *last, "{what}: {tokens:?}");
     }
@@ -89,8 +89,7 @@ fn keys_that_an_active_hypothesis_reads_are_not_overwritten() {
         assert_eq!(newcomer.slot(), parent.slot(), "{what}");
         let mut alone = Vec::new();
         for &token in &own {
-            alone =
-                bits(session.step(&[StepRow { hypothesis: newcomer, token }]).expect("stepped"));
+            alone = bits(session.step(&[StepRow::new(newcomer, token)]).expect("stepped"));
         }
         assert!(
             matches!(session.fork(child), Err(Error::BeyondLimit { operand: "beams", .. })),
@@ -100,8 +99,7 @@ fn keys_that_an_active_hypothesis_reads_are_not_overwritten() {
         let second = session.fork(child).expect("space for two");
         let mut last = Vec::new();
         for (&a, &b) in own.iter().zip(&late) {
-            let steps =
-                [StepRow { hypothesis: second, token: b }, StepRow { hypothesis: child, token: a }];
+            let steps = [StepRow::new(second, b), StepRow::new(child, a)];
             last = bits(session.step(&steps).expect("stepped"));
         }
         let vocabulary = model.config().target_vocab;
@@ -110,8 +108,7 @@ fn keys_that_an_active_hypothesis_reads_are_not_overwritten() {
             let row = begin(&mut fresh, &source);
             let mut expected = Vec::new();
             for &token in common.iter().chain(tail) {
-                expected =
-                    bits(fresh.step(&[StepRow { hypothesis: row, token }]).expect("stepped"));
+                expected = bits(fresh.step(&[StepRow::new(row, token)]).expect("stepped"));
             }
             assert_eq!(found, expected, "{what}");
         }
@@ -119,7 +116,7 @@ fn keys_that_an_active_hypothesis_reads_are_not_overwritten() {
         let row = begin(&mut fresh, &source);
         let mut expected = Vec::new();
         for &token in &own {
-            expected = bits(fresh.step(&[StepRow { hypothesis: row, token }]).expect("stepped"));
+            expected = bits(fresh.step(&[StepRow::new(row, token)]).expect("stepped"));
         }
         assert_eq!(alone, expected, "{what}");
     });

@@ -341,7 +341,7 @@ fn a_traced_search_finds_the_same_hypotheses() {
     let row: HypothesisId = watched.start(sentence[0]).expect("a row");
     watched.prefill(row, &[2, 3], None).expect("prefilled");
     let fork = watched.fork(row).expect("a fork");
-    watched.step(&[row, fork].map(|row| StepRow { hypothesis: row, token: 4 })).expect("stepped");
+    watched.step(&[row, fork].map(|row| StepRow::new(row, 4))).expect("stepped");
     watched.release(fork).expect("released");
     watched.release_sentence(sentence[0]).expect("released");
     assert_eq!(probe.rows, 2);

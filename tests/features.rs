@@ -222,7 +222,7 @@ fn prefilled_and_stepped(model: &Model, sources: &[Features<'_>]) {
         let mut each = |_: usize, logits: &[f32]| expected.push(logits.to_vec());
         session.prefill(whole, &tokens, Some(&mut each)).expect("prefilled");
         for (token, expected) in tokens.into_iter().zip(&expected) {
-            let logits = session.step(&[StepRow { hypothesis: single, token }]).expect("stepped");
+            let logits = session.step(&[StepRow::new(single, token)]).expect("stepped");
             assert!(logits.iter().zip(expected).all(|(a, b)| a.to_bits() == b.to_bits()));
         }
     }
@@ -237,7 +237,7 @@ fn the_detected_language_has_the_largest_logit() {
     let mut sentence = [SourceId::default()];
     session.encode_features(&[Features::new(&values, BINS)], &mut sentence).expect("encoded");
     let row = session.start(sentence[0]).expect("a row");
-    let logits = session.step(&[StepRow { hypothesis: row, token: 2 }]).expect("stepped").to_vec();
+    let logits = session.step(&[StepRow::new(row, 2)]).expect("stepped").to_vec();
     session.release(row).expect("released");
     let named = [90, 7, 44, 130, 61];
     let best = named.into_iter().max_by(|&a, &b| logits[a as usize].total_cmp(&logits[b as usize]));
@@ -285,7 +285,7 @@ fn a_language_of_scores_that_are_not_finite_is_an_error() {
         let mut sentence = [SourceId::default()];
         session.encode_features(&[Features::new(&values, BINS)], &mut sentence).expect("encoded");
         let row = session.start(sentence[0]).expect("a row");
-        let step = [StepRow { hypothesis: row, token: 2 }];
+        let step = [StepRow::new(row, 2)];
         let logits = session.step(&step).expect("stepped").to_vec();
         session.release(row).expect("released");
         let scores = named.map(|id| logits[id as usize]);

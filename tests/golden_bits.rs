@@ -118,11 +118,8 @@ fn logits(session: &mut Session<'_>, sources: &Sources, digest: &mut Digest) {
     for _ in 0..4 {
         let token = |_| random.below(vocabulary) as u32;
         let tokens: Vec<u32> = (0..count).map(token).collect();
-        let steps: Vec<StepRow> = rows
-            .iter()
-            .zip(tokens)
-            .map(|(&row, token)| StepRow { hypothesis: row, token })
-            .collect();
+        let steps: Vec<StepRow> =
+            rows.iter().zip(tokens).map(|(&row, token)| StepRow::new(row, token)).collect();
         digest.floats(session.step(&steps).expect("stepped"));
     }
     for row in rows {

@@ -159,14 +159,9 @@ fn once(session: &mut Session, requests: &Requests, way: usize, state: &mut Stat
         "memory" => session.encoder_output(&sources).expect("a memory")[0],
         "start, fork and release" => {
             let first = session.start(state.sentences[1]).expect("a row");
-            session.step(&[StepRow { hypothesis: first, token: 1 }]).expect("stepped");
+            session.step(&[StepRow::new(first, 1)]).expect("stepped");
             let fork = session.fork(first).expect("a fork");
-            session
-                .step(&[
-                    StepRow { hypothesis: first, token: 1 },
-                    StepRow { hypothesis: fork, token: 0 },
-                ])
-                .expect("stepped");
+            session.step(&[StepRow::new(first, 1), StepRow::new(fork, 0)]).expect("stepped");
             session.release(first).expect("released");
             session.release(fork).expect("released");
             1.0
@@ -182,7 +177,7 @@ fn once(session: &mut Session, requests: &Requests, way: usize, state: &mut Stat
                 }
                 state.started = true;
             }
-            let steps = state.rows.map(|row| StepRow { hypothesis: row, token: 1 });
+            let steps = state.rows.map(|row| StepRow::new(row, 1));
             if step == "step" {
                 session.step(&steps).expect("stepped")[0]
             } else {
@@ -200,15 +195,16 @@ fn once(session: &mut Session, requests: &Requests, way: usize, state: &mut Stat
         }
         verify @ ("verify and rewind" | "verify for the best tokens") => {
             let row = session.start(state.sentences[0]).expect("a row");
-            let (step, draft) = (StepRow { hypothesis: row, token: 1 }, &requests.prefix[..DRAFT]);
+            let (step, draft) = (StepRow::new(row, 1), &requests.prefix[..DRAFT]);
             let verified = if verify == "verify and rewind" {
                 let mut choose = |i: usize, _: &mut [f32]| Ok(draft[..2].get(i).copied());
-                let verified = session.verify(step, draft, &mut choose).expect("verified");
+                let verified =
+                    session.verify(StepRow { draft, ..step }, &mut choose).expect("verified");
                 session.rewind(row, 1).expect("rewound");
                 verified
             } else {
                 let banned = |i: usize, id: u32| i < 2 && id != draft[i];
-                session.verify_argmax(step, draft, &banned).expect("verified")
+                session.verify_argmax(StepRow { draft, ..step }, &banned).expect("verified")
             };
             session.release(row).expect("released");
             assert!(verified.accepted >= 2);

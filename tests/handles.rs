@@ -26,7 +26,7 @@ fn assert_unknown(what: &str, session: &mut Session<'_>, sentence: SourceId, row
         Some(Error::InvalidHandle { operand, expected, found, state })
     };
     let no_row = unknown("hypothesis", "a hypothesis of this session", row.slot());
-    let step = [StepRow { hypothesis: row, token: 1 }];
+    let step = [StepRow::new(row, 1)];
     assert_eq!(session.step(&step).err(), no_row, "{what}");
     assert_eq!(session.step_argmax(&step, &|_, _| false).err(), no_row, "{what}");
     assert_eq!(session.prefill(row, &[1], None).err(), no_row, "{what}");
@@ -55,8 +55,8 @@ fn a_handle_is_unknown_in_another_session() {
     assert_unknown("b's in a", &mut a, of_b.0, of_b.1);
     // Neither session has changed.
     assert_eq!((a.hypothesis_len(of_a.1), b.hypothesis_len(of_b.1)), (Ok(0), Ok(0)));
-    a.step(&[StepRow { hypothesis: of_a.1, token: 1 }]).expect("its own");
-    b.step(&[StepRow { hypothesis: of_b.1, token: 1 }]).expect("its own");
+    a.step(&[StepRow::new(of_a.1, 1)]).expect("its own");
+    b.step(&[StepRow::new(of_b.1, 1)]).expect("its own");
 }
 
 #[test]

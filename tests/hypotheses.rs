@@ -45,7 +45,7 @@ impl Alone<'_> {
             let row = session.start(sentence[0]).expect("a row");
             let mut bits = Vec::new();
             for &token in tokens {
-                let logits = session.step(&[StepRow { hypothesis: row, token }]).expect("stepped");
+                let logits = session.step(&[StepRow::new(row, token)]).expect("stepped");
                 bits = logits.iter().map(|x| x.to_bits()).collect();
             }
             bits
@@ -142,9 +142,8 @@ fn run(beams: usize, operations: usize) -> Done {
                         }
                     }
                 }
-                let step = |&(at, i, token): &(usize, usize, u32)| StepRow {
-                    hypothesis: tenants[at].rows[i].0,
-                    token,
+                let step = |&(at, i, token): &(usize, usize, u32)| {
+                    StepRow::new(tenants[at].rows[i].0, token)
                 };
                 let request: Vec<StepRow> = steps.iter().map(step).collect();
                 let logits = session.step(&request).expect("stepped");
@@ -187,7 +186,7 @@ fn a_released_hypothesis_frees_its_space() {
     let mut sentence = [SourceId::default()];
     session.encode(&SOURCES[..1], &mut sentence).expect("encoded");
     let parent = session.start(sentence[0]).expect("a row");
-    session.step(&[StepRow { hypothesis: parent, token: 3 }]).expect("stepped");
+    session.step(&[StepRow::new(parent, 3)]).expect("stepped");
     let child = session.fork(parent).expect("a fork");
     session.release(parent).expect("released");
     let other = session.start(sentence[0]).expect("one lives, two are planned");
@@ -196,15 +195,15 @@ fn a_released_hypothesis_frees_its_space() {
     // The new hypothesis takes the hypothesis slot of the parent. The child still reads the keys of the
     // parent.
     for token in [1, 2, 5] {
-        session.step(&[StepRow { hypothesis: other, token }]).expect("stepped");
+        session.step(&[StepRow::new(other, token)]).expect("stepped");
     }
     let bits = |logits: &mut [f32]| logits.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
-    let found = bits(session.step(&[StepRow { hypothesis: child, token: 4 }]).expect("stepped"));
+    let found = bits(session.step(&[StepRow::new(child, 4)]).expect("stepped"));
     session.clear();
     session.encode(&SOURCES[..1], &mut sentence).expect("encoded");
     let row = session.start(sentence[0]).expect("a row");
-    session.step(&[StepRow { hypothesis: row, token: 3 }]).expect("stepped");
-    let expected = bits(session.step(&[StepRow { hypothesis: row, token: 4 }]).expect("stepped"));
+    session.step(&[StepRow::new(row, 3)]).expect("stepped");
+    let expected = bits(session.step(&[StepRow::new(row, 4)]).expect("stepped"));
     assert_eq!(found, expected);
 }
 
@@ -260,7 +259,7 @@ fn a_prefill_after_forks_has_the_bits_of_steps() {
             if round < 5 {
                 let longest = (0..rows.len()).max_by_key(|&i| rows[i].1.len()).expect("rows");
                 session.release(rows.swap_remove(longest).0).expect("released");
-                session.step(&[StepRow { hypothesis: rows[0].0, token: 3 }]).expect("stepped");
+                session.step(&[StepRow::new(rows[0].0, 3)]).expect("stepped");
                 rows[0].1.push(3);
             }
         }
@@ -273,7 +272,7 @@ fn a_prefill_after_forks_has_the_bits_of_steps() {
             let row = alone.start(sentence[0]).expect("a row");
             let mut expected = Vec::new();
             for &token in tokens {
-                let logits = alone.step(&[StepRow { hypothesis: row, token }]).expect("stepped");
+                let logits = alone.step(&[StepRow::new(row, token)]).expect("stepped");
                 expected = logits.iter().map(|x| x.to_bits()).collect();
             }
             assert_eq!(*found, expected, "{isa}");

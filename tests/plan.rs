@@ -122,10 +122,7 @@ fn use_up(session: &mut Session) -> Vec<u32> {
             let steps: Vec<StepRow> = rows
                 .iter()
                 .filter(|&&row| session.hypothesis_len(row).expect("a row") < limits.target_tokens)
-                .map(|&row| StepRow {
-                    hypothesis: row,
-                    token: random.below(config.target_vocab) as u32,
-                })
+                .map(|&row| StepRow::new(row, random.below(config.target_vocab) as u32))
                 .collect();
             if steps.is_empty() {
                 break;
@@ -289,7 +286,7 @@ fn a_request_beyond_the_plan_names_the_limit() {
     assert_eq!(error_text(session.prefill(row, &[1; 5], None)), beyond("target_tokens", 4, 5));
     session.prefill(row, &[1; 3], None).expect("prefilled");
     assert_eq!(error_text(session.prefill(row, &[1; 2], None)), beyond("target_tokens", 4, 5));
-    let step = [StepRow { hypothesis: row, token: 1 }];
+    let step = [StepRow::new(row, 1)];
     session.step(&step).expect("stepped");
     assert_eq!(error_text(session.step(&step)), beyond("target_tokens", 4, 5));
     assert_eq!(error_text(session.step(&[step[0]; 4])), beyond("sentences * beams", 3, 4));
@@ -316,7 +313,7 @@ fn the_first_id_after_the_vocabulary_is_an_error() {
     session.encode(&[&[1, 2]], &mut sentence).expect("encoded");
     let row = session.start(sentence[0]).expect("a row");
     let vocabulary = model.config().target_vocab;
-    let step = [StepRow { hypothesis: row, token: vocabulary as u32 }];
+    let step = [StepRow::new(row, vocabulary as u32)];
     let error = session.step(&step).expect_err("outside");
     let expected = matches!(error, Error::Token { position: Some(0), vocabulary: size, found, .. }
         if size == vocabulary && found as usize == vocabulary);

@@ -195,8 +195,8 @@ fn step_argmax_gives_the_argmax_of_step() {
         let twins = sentences.map(|sentence| session.start(sentence).expect("a row"));
         let mut fed = [2, 9, 30, 4];
         for _ in 0..6 {
-            let steps = |rows: [simdformer::HypothesisId; 4]| -> [StepRow; 4] {
-                core::array::from_fn(|i| StepRow { hypothesis: rows[i], token: fed[i] })
+            let steps = |rows: [simdformer::HypothesisId; 4]| -> [StepRow<'static>; 4] {
+                core::array::from_fn(|i| StepRow::new(rows[i], fed[i]))
             };
             let logits = session.step(&steps(rows)).expect("stepped").to_vec();
             let best = session.step_argmax(&steps(twins), &banned).expect("stepped").to_vec();
@@ -218,7 +218,7 @@ fn step_argmax_gives_the_argmax_of_step() {
             fed = core::array::from_fn(|i| best[i].min(vocabulary as u32 - 1));
         }
         assert!(session.step_argmax(&[], &banned).expect("nothing to do").is_empty());
-        let twice = [StepRow { hypothesis: rows[0], token: 1 }; 2];
+        let twice = [StepRow::new(rows[0], 1); 2];
         assert!(session.step_argmax(&twice, &banned).is_err());
     }
 }

@@ -365,7 +365,7 @@ fn a_configuration_without_a_decoder_start_decodes_only_from_one_that_the_caller
     session.encode(&[source.tokens], &mut sentence).expect("encoded");
     let row = session.start(sentence[0]).expect("started");
     let token = session.search_options().start;
-    assert!(session.step(&[StepRow { hypothesis: row, token }]).is_err());
+    assert!(session.step(&[StepRow::new(row, token)]).is_err());
 }
 
 /// The texts along `source` do not repeat each other.

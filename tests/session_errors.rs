@@ -12,9 +12,7 @@ use simdformer::kernels::Isa;
 use simdformer::search::{
     BeamOptions, Context, Hooks, LogitsProcessor, SampleOptions, SearchOptions, Strategy,
 };
-use simdformer::{
-    DraftRow, Error, Event, HypothesisId, Limits, Model, Session, Source, SourceId, StepRow,
-};
+use simdformer::{Error, Event, HypothesisId, Limits, Model, Session, Source, SourceId, StepRow};
 
 const LIMITS: Limits = Limits {
     sentences: 2,
@@ -39,8 +37,8 @@ fn healthy(session: &mut Session) -> Vec<u32> {
     let rows = sentences.map(|sentence| session.start(sentence).expect("a row"));
     session.prefill(rows[0], &[2, 9], None).expect("prefilled");
     let fork = session.fork(rows[0]).expect("a fork");
-    let steps = [(rows[0], 3), (rows[1], 4), (fork, 5)]
-        .map(|(row, token)| StepRow { hypothesis: row, token });
+    let steps =
+        [(rows[0], 3), (rows[1], 4), (fork, 5)].map(|(row, token)| StepRow::new(row, token));
     let logits = session.step(&steps).expect("stepped");
     let mut bits: Vec<u32> = logits.iter().map(|x| x.to_bits()).collect();
     let options = SearchOptions { max_new_tokens: Some(3), start: 2, ..SearchOptions::default() };
@@ -144,7 +142,7 @@ const CALLS: &[(&str, &[&str], Wrong)] = &[
             let (sentence, row) = begin(s);
             s.release(row).expect("released");
             s.start(sentence).expect("a row");
-            error_text(s.step(&[StepRow { hypothesis: row, token: 1 }]))
+            error_text(s.step(&[StepRow::new(row, 1)]))
         },
     ),
     ("the length of a hypothesis whose sentence has gone", &["hypothesis", "slot 3"], |s| {
@@ -155,21 +153,18 @@ const CALLS: &[(&str, &[&str], Wrong)] = &[
         error_text(s.hypothesis_len(row))
     }),
     ("one row twice in a step", &["hypothesis: expected each", "slot 0", "twice"], |s| {
-        let step = StepRow { hypothesis: begin(s).1, token: 1 };
+        let step = StepRow::new(begin(s).1, 1);
         error_text(s.step(&[step, step]))
     }),
     ("a target id outside the vocabulary", &["token 1", "found 4294967295"], |s| {
         let (sentence, row) = begin(s);
         let other = s.start(sentence).expect("a row");
-        error_text(s.step(&[
-            StepRow { hypothesis: row, token: 1 },
-            StepRow { hypothesis: other, token: u32::MAX },
-        ]))
+        error_text(s.step(&[StepRow::new(row, 1), StepRow::new(other, u32::MAX)]))
     }),
     ("a step past the planned length", &["`target_tokens`", "at most 5", "6"], |s| {
         let (_, row) = begin(s);
         s.prefill(row, &[1; 5], None).expect("prefilled");
-        error_text(s.step(&[StepRow { hypothesis: row, token: 1 }]))
+        error_text(s.step(&[StepRow::new(row, 1)]))
     }),
     ("more rows than slots", &["`sentences * beams`", "at most 4", "5"], |s| {
         error_text(s.step(&[StepRow::default(); 5]))
@@ -203,12 +198,14 @@ const CALLS: &[(&str, &[&str], Wrong)] = &[
     }),
     ("a draft that was not planned", &["`draft_tokens`", "at most 2", "found 3"], |s| {
         let row = begin(s).1;
-        error_text(s.verify(StepRow { hypothesis: row, token: 1 }, &[1; 3], &mut |_, _| Ok(None)))
+        error_text(
+            s.verify(StepRow { draft: &[1; 3], ..StepRow::new(row, 1) }, &mut |_, _| Ok(None)),
+        )
     }),
     ("two drafts that were not planned", &["`draft_tokens`", "at most 2", "found 4"], |s| {
         let (sentence, row) = begin(s);
         let other = s.start(sentence).expect("a row");
-        error_text(s.step_drafts(&[row, other].map(|row| DraftRow {
+        error_text(s.step(&[row, other].map(|row| StepRow {
             hypothesis: row,
             token: 1,
             draft: &[1; 2],
@@ -216,11 +213,15 @@ const CALLS: &[(&str, &[&str], Wrong)] = &[
     }),
     ("an id of a draft outside the vocabulary", &["token 1", "found 131"], |s| {
         let row = begin(s).1;
-        error_text(s.verify_argmax(StepRow { hypothesis: row, token: 1 }, &[1, 131], &|_, _| false))
+        error_text(
+            s.verify_argmax(StepRow { draft: &[1, 131], ..StepRow::new(row, 1) }, &|_, _| false),
+        )
     }),
     ("an id before a draft outside the vocabulary", &["token 0", "found 132"], |s| {
         let row = begin(s).1;
-        error_text(s.verify(StepRow { hypothesis: row, token: 132 }, &[1], &mut |_, _| Ok(None)))
+        error_text(
+            s.verify(StepRow { draft: &[1], ..StepRow::new(row, 132) }, &mut |_, _| Ok(None)),
+        )
     }),
     ("a choice that gives up", &["logits processor", "no more"], |s| {
         let row = begin(s).1;
@@ -229,7 +230,7 @@ const CALLS: &[(&str, &[&str], Wrong)] = &[
             _ => Err(Error::processor("no more")),
         };
         let refused =
-            error_text(s.verify(StepRow { hypothesis: row, token: 1 }, &[1; 2], gives_up));
+            error_text(s.verify(StepRow { draft: &[1; 2], ..StepRow::new(row, 1) }, gives_up));
         assert_eq!(s.hypothesis_len(row), Ok(0), "nothing has changed");
         refused
     }),

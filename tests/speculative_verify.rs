@@ -9,8 +9,8 @@ use simdformer::config::Family;
 use simdformer::kernels::Isa;
 use simdformer::search::*;
 use simdformer::{
-    DraftRow, Error, Event, Features, HypothesisId, Limits, Model, Session, Source, SourceId,
-    StepRow, Threads, Verified,
+    Error, Event, Features, HypothesisId, Limits, Model, Session, Source, SourceId, StepRow,
+    Threads, Verified,
 };
 use std::path::Path;
 
@@ -209,8 +209,9 @@ fn drafted(
             search.advance(logits, &mut Hooks::default(), Some(&mut on_token))?;
             Ok(search.rows().tokens.first().copied())
         };
-        let step = StepRow { hypothesis: row, token };
-        let Verified { accepted, next } = session.verify(step, &guess, choose).expect("verified");
+        let step = StepRow::new(row, token);
+        let Verified { accepted, next } =
+            session.verify(StepRow { draft: &guess, ..step }, choose).expect("verified");
         assert_eq!(tokens.len() - before, accepted + 1, "one more than was accepted");
         assert_eq!(tokens[before..][..accepted], guess[..accepted]);
         assert_eq!(next, search.rows().tokens.first().copied());
@@ -341,14 +342,14 @@ fn drafts_of_many_rows_have_the_bits_of_steps() {
                     left -= drafted;
                     tokens.push(random.ids(1 + drafted, 203));
                 }
-                let drafts: Vec<DraftRow<'_>> = core::iter::zip(&taken, &tokens)
-                    .map(|(&row, tokens)| DraftRow {
+                let drafts: Vec<StepRow<'_>> = core::iter::zip(&taken, &tokens)
+                    .map(|(&row, tokens)| StepRow {
                         hypothesis: rows[row],
                         token: tokens[0],
                         draft: &tokens[1..],
                     })
                     .collect();
-                let logits = session.step_drafts(&drafts).expect("stepped").to_vec();
+                let logits = session.step(&drafts).expect("stepped").to_vec();
                 let mut logits = logits.chunks_exact(203);
                 for (&row, tokens) in taken.iter().zip(&tokens) {
                     // The same by steps in another session, alone.
@@ -357,11 +358,10 @@ fn drafts_of_many_rows_have_the_bits_of_steps() {
                     steps.encode(&[sources[row % 3]], &mut sentence).expect("encoded");
                     let twin = steps.start(sentence[0]).expect("a row");
                     for &token in &fed[row] {
-                        steps.step(&[StepRow { hypothesis: twin, token }]).expect("stepped");
+                        steps.step(&[StepRow::new(twin, token)]).expect("stepped");
                     }
                     for &token in tokens {
-                        let step =
-                            steps.step(&[StepRow { hypothesis: twin, token }]).expect("stepped");
+                        let step = steps.step(&[StepRow::new(twin, token)]).expect("stepped");
                         let same = core::iter::zip(&*step, logits.next().expect("a row"));
                         assert!(same.into_iter().all(|(a, b)| a.to_bits() == b.to_bits()));
                     }
@@ -402,7 +402,7 @@ fn the_argmax_along_a_draft() {
         let banned = |place: usize, id: u32| place == 30 || id.is_multiple_of(place as u32 % 5 + 2);
         let mut best = vec![2];
         for place in 0..30 {
-            let step = StepRow { hypothesis: row, token: best[place] };
+            let step = StepRow::new(row, best[place]);
             best.extend(session.step_argmax(&[step], &|_, id| banned(place, id)).expect("stepped"));
         }
         let mut random = Random(3);
@@ -416,15 +416,17 @@ fn the_argmax_along_a_draft() {
                     *token ^= 1;
                 }
                 let accepted = wrong.min(draft.len());
-                let step = StepRow { hypothesis: row, token: best[len] };
+                let step = StepRow::new(row, best[len]);
                 let ban = |i: usize, id: u32| banned(len + i, id);
-                let verified = session.verify_argmax(step, &draft, &ban).expect("verified");
+                let verified = session
+                    .verify_argmax(StepRow { draft: &draft, ..step }, &ban)
+                    .expect("verified");
                 let next = best.get(len + accepted + 1).copied();
                 assert_eq!(verified, Verified { accepted, next }, "{isa} {len}");
                 assert_eq!(session.hypothesis_len(row), Ok(len + accepted + 1));
             }
         }
-        assert!(session.step_drafts_argmax(&[], &|_, _| false).expect("nothing to do").is_empty());
+        assert!(session.step_argmax(&[], &|_, _| false).expect("nothing to do").is_empty());
     }
 }
 
@@ -438,11 +440,11 @@ fn wrong_drafts_are_the_errors_of_steps() {
     let mut sentence = [SourceId::default()];
     session.encode(&[&[5, 9, 0]], &mut sentence).expect("encoded");
     let row = session.start(sentence[0]).expect("a row");
-    let step = DraftRow { hypothesis: row, token: 1, draft: &[1] };
-    let twice = session.step_drafts(&[step, step]).map(|_| ());
+    let step = StepRow { hypothesis: row, token: 1, draft: &[1] };
+    let twice = session.step(&[step, step]).map(|_| ());
     let text = "hypothesis: expected each one once in one step, found slot 0, which is named twice";
     assert_eq!(twice.expect_err("twice").to_string(), text);
-    let many = session.step_drafts(&[DraftRow::default(); 3]).map(|_| ());
+    let many = session.step(&[StepRow::default(); 3]).map(|_| ());
     let beyond = |limit: &str, most: usize, found: usize| {
         format!(
             "the limit `{limit}`: expected at most {most}, with which the session was planned, found {found}"
@@ -452,16 +454,20 @@ fn wrong_drafts_are_the_errors_of_steps() {
     assert_eq!(many, beyond("sentences * beams", 2, 3));
     assert_eq!(session.hypothesis_len(row), Ok(0));
     session.prefill(row, &[1; 10], None).expect("prefilled");
-    let long = session.verify_argmax(StepRow { hypothesis: row, token: 1 }, &[1; 2], &|_, _| false);
+    let long =
+        session.verify_argmax(StepRow { draft: &[1; 2], ..StepRow::new(row, 1) }, &|_, _| false);
     assert_eq!(long.expect_err("too long").to_string(), beyond("target_tokens", 12, 13));
     assert_eq!(session.hypothesis_len(row), Ok(10));
     session.release(row).expect("released");
-    let error = session.step_drafts(&[step]).map(|_| ()).expect_err("released");
+    let error = session.step(&[step]).map(|_| ()).expect_err("released");
     assert!(matches!(error, Error::InvalidHandle { found, .. } if found == row.slot()), "{error}");
     assert_eq!(session.rewind(row, 0), Err(error.clone()));
-    let step = StepRow { hypothesis: row, token: 1 };
-    assert_eq!(session.verify(step, &[1], &mut |_, _| Ok(None)), Err(error.clone()));
-    assert_eq!(session.verify_argmax(step, &[1], &|_, _| false), Err(error));
+    let step = StepRow::new(row, 1);
+    assert_eq!(
+        session.verify(StepRow { draft: &[1], ..step }, &mut |_, _| Ok(None)),
+        Err(error.clone())
+    );
+    assert_eq!(session.verify_argmax(StepRow { draft: &[1], ..step }, &|_, _| false), Err(error));
 }
 
 /// Only planned drafts take memory, and the planned memory is enough.
@@ -483,7 +489,7 @@ fn the_plan_has_memory_for_the_drafts() {
     session.encode(&[&[5, 0]], &mut sentence).expect("encoded");
     let row = session.start(sentence[0]).expect("a row");
     let draft = Random(1).ids(30, 131);
-    let logits = session.step_drafts(&[DraftRow { hypothesis: row, token: 2, draft: &draft }]);
+    let logits = session.step(&[StepRow { hypothesis: row, token: 2, draft: &draft }]);
     assert_eq!(logits.expect("stepped").len(), 31 * 131);
     assert!(session.plan().to_string().contains("30 tokens of drafts"));
 }

@@ -105,7 +105,7 @@ fn work(model: &Model, threads: Threads, keep: Option<&mut Recorder>) -> Vec<Vec
         let steps: Vec<StepRow> = rows
             .iter()
             .enumerate()
-            .map(|(i, &row)| StepRow { hypothesis: row, token: (3 * step + 2 * i as u32) % 10 })
+            .map(|(i, &row)| StepRow::new(row, (3 * step + 2 * i as u32) % 10))
             .collect();
         call!(step(&steps), |logits: &mut [f32]| out.push(bits(logits)));
         if step < 2 {
@@ -242,9 +242,9 @@ fn a_draft_shows_the_views_of_steps() {
                 let mut sentences = [SourceId::default(); 2];
                 session.encode(&SOURCES[..2], &mut sentences).expect("encoded");
                 let row = session.start(sentences[1]).expect("a row");
-                session.step(&[StepRow { hypothesis: row, token: 6 }]).expect("stepped");
+                session.step(&[StepRow::new(row, 6)]).expect("stepped");
                 let fork = session.fork(row).expect("a fork");
-                session.step(&[StepRow { hypothesis: row, token: 9 }]).expect("stepped");
+                session.step(&[StepRow::new(row, 9)]).expect("stepped");
                 fork
             };
             let limits = Limits { draft_tokens: 4, ..limits() };
@@ -254,9 +254,7 @@ fn a_draft_shows_the_views_of_steps() {
             let row = begin(&mut session);
             let mut watched = session.traced(&mut steps, &mut scratch).expect("space");
             for token in target {
-                logits.push(bits(
-                    watched.step(&[StepRow { hypothesis: row, token }]).expect("stepped"),
-                ));
+                logits.push(bits(watched.step(&[StepRow::new(row, token)]).expect("stepped")));
             }
             for right in 0..target.len() {
                 let mut draft: Vec<u32> = target[1..].to_vec();
@@ -274,16 +272,17 @@ fn a_draft_shows_the_views_of_steps() {
                     row.fill(f32::NAN);
                     Ok(target.get(at + 1).copied())
                 };
-                let first = StepRow { hypothesis: row, token: target[0] };
-                let verified = watched.verify(first, &draft, &mut choose).expect("verified");
+                let first = StepRow::new(row, target[0]);
+                let verified = watched
+                    .verify(StepRow { draft: &draft, ..first }, &mut choose)
+                    .expect("verified");
                 let next = target.get(right + 1).copied();
                 assert_eq!(verified, Verified { accepted: right, next });
                 assert_eq!(found, logits[..=right]);
                 let mut after = Recorder::default();
                 let mut watched = session.traced(&mut after, &mut scratch).expect("space");
                 for &token in &target[right + 1..] {
-                    let step =
-                        watched.step(&[StepRow { hypothesis: row, token }]).expect("stepped");
+                    let step = watched.step(&[StepRow::new(row, token)]).expect("stepped");
                     found.push(bits(step));
                 }
                 assert_eq!(found, logits);
@@ -326,7 +325,7 @@ fn each_row_of_a_step_shows_its_own_position() {
     let mut keep = Recorder::default();
     let mut watched = session.traced(&mut keep, &mut scratch).expect("space");
     watched.prefill(first, &[1, 4, 2], None).expect("prefilled");
-    let steps = [second, first].map(|row| StepRow { hypothesis: row, token: 3 });
+    let steps = [second, first].map(|row| StepRow::new(row, 3));
     watched.step(&steps).expect("stepped");
     watched.prefill(second, &[1, 4, 2], None).expect("prefilled");
     let mut encodings = vec![Vec::new(); 4];
@@ -355,7 +354,7 @@ fn steps_show_the_views_of_a_prefill() {
         let mut watched = session.traced(keep, &mut scratch).expect("space");
         if stepping {
             for token in target {
-                watched.step(&[StepRow { hypothesis: row, token }]).expect("stepped");
+                watched.step(&[StepRow::new(row, token)]).expect("stepped");
             }
         } else {
             watched.prefill(row, &target, Some(&mut |_, _| {})).expect("prefilled");
@@ -415,7 +414,7 @@ fn stages_come_in_the_order_of_figure_1() {
         watched.encode(&SOURCES[..1], &mut sentences).expect("encoded");
         let row = session.start(sentences[0]).expect("a row");
         let mut watched = session.traced(&mut keep, &mut scratch).expect("space");
-        watched.step(&[StepRow { hypothesis: row, token: 1 }]).expect("stepped");
+        watched.step(&[StepRow::new(row, 1)]).expect("stepped");
 
         let mut expected = Vec::new();
         let mut add = |side: Side, layer: Option<usize>, block: Option<Block>, all: Vec<String>| {

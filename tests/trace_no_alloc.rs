@@ -39,7 +39,7 @@ fn main() {
     watched.encode(&[&[954, 1388, 1444, 0], &[585, 0]], &mut sentences).expect("encoded");
     let rows = sentences.map(|sentence| session.start(sentence).expect("a row"));
     let mut watched = session.traced(&mut probe, &mut scratch).expect("space");
-    watched.step(&rows.map(|row| StepRow { hypothesis: row, token: 2317 })).expect("stepped");
+    watched.step(&rows.map(|row| StepRow::new(row, 2317))).expect("stepped");
     watched.prefill(rows[0], &[5, 6, 7], Some(&mut |_, _| {})).expect("prefilled");
     session.release(rows[0]).expect("released");
     let target = [2317, 5, 6];

@@ -21,7 +21,7 @@ fn logits(model: &Model, source: &[u32], target: &[u32]) -> Vec<u32> {
     let row = session.start(sentence[0]).expect("started");
     let mut bits = Vec::new();
     for &token in target {
-        let logits = session.step(&[StepRow { hypothesis: row, token }]).expect("a step");
+        let logits = session.step(&[StepRow::new(row, token)]).expect("a step");
         bits.extend(logits.iter().map(|x| x.to_bits()));
     }
     bits

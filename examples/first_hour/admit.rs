@@ -34,7 +34,7 @@ pub(crate) fn run(directory: &str, sources: &[&[u32]]) -> Result<Vec<Vec<u32>>, 
         feed.clear();
         feed.extend(search.rows().iter().filter_map(|input| {
             let (.., row) = active[input.sentence as usize]?;
-            Some(StepRow { hypothesis: row, token: input.token })
+            Some(StepRow::new(row, input.token))
         }));
         if feed.is_empty() {
             return Ok(found);

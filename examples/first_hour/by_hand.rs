@@ -45,5 +45,5 @@ pub(crate) fn run(seed: u32) -> Result<Vec<f32>, Box<dyn Error>> {
     session.encode(&[&[5, 6, 7, 0]], &mut sentence)?;
     let row = session.start(sentence[0])?;
     let token = model.config().tokens.decoder_start.ok_or("a start token")?;
-    Ok(session.step(&[StepRow { hypothesis: row, token }])?.to_vec())
+    Ok(session.step(&[StepRow::new(row, token)])?.to_vec())
 }

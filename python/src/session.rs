@@ -165,13 +165,13 @@ impl Session {
     }
 }
 
-fn step_rows(hypotheses: &[Hypothesis], tokens: &[u32]) -> Result<Vec<StepRow>, Failure> {
+fn step_rows(hypotheses: &[Hypothesis], tokens: &[u32]) -> Result<Vec<StepRow<'static>>, Failure> {
     if hypotheses.len() != tokens.len() {
         let expected = format!("one token for each of {} hypotheses", hypotheses.len());
         return Err(Failure::input("tokens", expected, format!("{} tokens", tokens.len())));
     }
     let rows = hypotheses.iter().zip(tokens);
-    Ok(rows.map(|(hypothesis, &token)| StepRow { hypothesis: hypothesis.0, token }).collect())
+    Ok(rows.map(|(hypothesis, &token)| StepRow::new(hypothesis.0, token)).collect())
 }
 
 #[pymethods]

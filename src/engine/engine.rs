@@ -424,7 +424,7 @@ impl Engine {
     ///     session.encode(&[&[6, 11, 0]], &mut source)?;
     ///     let hypothesis = session.start(source[0])?;
     ///     let token = session.model().config().tokens.decoder_start.unwrap_or(0);
-    ///     Ok::<_, simdformer::Error>(session.step(&[StepRow { hypothesis, token }])?.to_vec())
+    ///     Ok::<_, simdformer::Error>(session.step(&[StepRow::new(hypothesis, token)])?.to_vec())
     /// })??;
     /// assert!(logits.iter().any(|logit| logit.is_finite()));
     /// # Ok::<(), Box<dyn std::error::Error>>(())

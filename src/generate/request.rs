@@ -223,7 +223,7 @@ impl Session<'_> {
             .ok_or_else(|| Error::invalid_input("languages", "at least one language", "none"))?;
         check_tokens(languages, self.model().config().target_vocab)?;
         let hypothesis = self.start(sentence)?;
-        let best = self.step(&[StepRow { hypothesis, token: start }]).and_then(|logits| {
+        let best = self.step(&[StepRow::new(hypothesis, start)]).and_then(|logits| {
             let score = |id: u32| logits[id as usize];
             let best = others.iter().fold(first, |best, &id| {
                 let better = score(id) > score(best) || score(id) == score(best) && id < best;

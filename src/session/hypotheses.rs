@@ -59,7 +59,7 @@ impl Session<'_> {
     /// let hypothesis = session.start(sentence[0])?;
     /// assert_eq!(session.hypothesis_len(hypothesis)?, 0);
     /// let start = model.config().tokens.decoder_start.expect("a start token");
-    /// let logits = session.step(&[StepRow { hypothesis, token: start }])?;
+    /// let logits = session.step(&[StepRow::new(hypothesis, start)])?;
     /// assert_eq!(logits.len(), model.config().target_vocab);
     /// session.release(hypothesis)?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -95,7 +95,7 @@ impl Session<'_> {
     /// session.prefill(first, &[2317, 554], None)?;
     /// // Two continuations of the same tokens, in one step.
     /// let second = session.fork(first)?;
-    /// let rows = [StepRow { hypothesis: first, token: 9 }, StepRow { hypothesis: second, token: 14 }];
+    /// let rows = [StepRow::new(first, 9), StepRow::new(second, 14)];
     /// let logits = session.step(&rows)?;
     /// assert_eq!(logits.len(), 2 * model.config().target_vocab);
     /// assert_eq!(session.hypothesis_len(second)?, 3);
@@ -191,12 +191,12 @@ impl Session<'_> {
     /// session.encode(&[&[6, 11, 0]], &mut sentence)?;
     /// let hypothesis = session.start(sentence[0])?;
     /// session.prefill(hypothesis, &[2317], None)?;
-    /// let straight = session.step(&[StepRow { hypothesis, token: 9 }])?.to_vec();
+    /// let straight = session.step(&[StepRow::new(hypothesis, 9)])?.to_vec();
     /// // Feed other tokens, rewind, and feed the first token again: the bits are the same.
     /// session.rewind(hypothesis, 1)?;
     /// session.prefill(hypothesis, &[14, 32, 8], None)?;
     /// session.rewind(hypothesis, 1)?;
-    /// assert_eq!(session.step(&[StepRow { hypothesis, token: 9 }])?, straight);
+    /// assert_eq!(session.step(&[StepRow::new(hypothesis, 9)])?, straight);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn rewind(&mut self, hypothesis: HypothesisId, len: usize) -> Result<(), Error> {

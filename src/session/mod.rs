@@ -37,7 +37,7 @@ pub use memory_plan::{Limits, Plan};
 pub(crate) use pruning_policy::StepOutput;
 pub use session::Session;
 pub(crate) use session::{check_limit, check_tokens};
-pub use step::{DraftRow, StepRow};
+pub use step::StepRow;
 pub(crate) use step::{Keys, Output};
 pub use threads::Threads;
 pub use verify_draft::Verified;

@@ -102,7 +102,7 @@ use std::sync::Mutex;
 ///             Some(parent) if parents.contains(&parent) => session.fork(before[parent as usize])?,
 ///             Some(parent) => before[parent as usize],
 ///         };
-///         now.push(StepRow { hypothesis, token: input.token });
+///         now.push(StepRow::new(hypothesis, input.token));
 ///     }
 ///     // 3. One step of the decoder, then one step of the search.
 ///     let logits = session.step(&now)?;

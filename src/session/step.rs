@@ -25,29 +25,21 @@ use crate::search::UNDECIDED;
 use simdformer_kernels::Parallelism;
 use std::sync::{Mutex, PoisonError};
 
-/// One row of a step: a hypothesis and its next input token.
+/// One row of a step: a hypothesis, its next input token, and a draft of the tokens after it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct StepRow {
+pub struct StepRow<'d> {
     /// The hypothesis.
     pub hypothesis: HypothesisId,
     /// Its next input: an id below the target vocabulary.
     pub token: u32,
-}
-
-/// One hypothesis of a step, its next input token, and a draft of the tokens after it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct DraftRow<'d> {
-    /// The hypothesis.
-    pub hypothesis: HypothesisId,
-    /// Its next input: an id below the target vocabulary.
-    pub token: u32,
-    /// The proposed tokens after `token`: ids below the target vocabulary. An empty draft is a plain step.
+    /// The proposed tokens after `token`: ids below the target vocabulary.
     pub draft: &'d [u32],
 }
 
-impl From<StepRow> for DraftRow<'_> {
-    /// A row with an empty draft.
-    fn from(StepRow { hypothesis, token }: StepRow) -> Self {
+impl StepRow<'_> {
+    /// A row without a draft.
+    #[must_use]
+    pub const fn new(hypothesis: HypothesisId, token: u32) -> Self {
         Self { hypothesis, token, draft: &[] }
     }
 }
@@ -91,17 +83,48 @@ impl Session<'_> {
     /// returns no logits. Keys of a source are read fastest if the rows of one sentence are adjacent. Examples are at
     /// [`Session::start`] and [`Session::fork`].
     ///
+    /// With drafts the result is `[rows and all tokens of drafts, vocabulary]`: each row is fed its token and its draft, and
+    /// the logits after each token follow each other. They are those of the same number of steps, bit for bit. Use this to
+    /// verify drafts of many hypotheses: after the call they have been fed their whole drafts, and [`Session::rewind`]
+    /// removes the rejected tokens.
+    ///
+    /// ```
+    /// use simdformer::{Limits, Model, Session, SourceId, StepRow};
+    ///
+    /// # if !std::path::Path::new("models/fr-en").exists() { return Ok(()) } // not in the published package
+    /// let model = Model::open("models/fr-en")?;
+    /// // Up to three draft tokens in a step, over both hypotheses.
+    /// let limits = Limits { draft_tokens: 3, ..Limits::new(2, 16, 16) };
+    /// let mut session = Session::new(&model, limits)?;
+    /// let mut sentences = [SourceId::default(); 2];
+    /// session.encode(&[&[6, 11, 0], &[9, 14, 32, 0]], &mut sentences)?;
+    /// let both = [session.start(sentences[0])?, session.start(sentences[1])?];
+    /// let drafts = [
+    ///     StepRow { hypothesis: both[0], token: 2317, draft: &[554, 9] },
+    ///     StepRow { hypothesis: both[1], token: 2317, draft: &[14] },
+    /// ];
+    /// let logits = session.step(&drafts)?.to_vec();
+    /// let vocabulary = model.config().target_vocab;
+    /// assert_eq!(logits.len(), 5 * vocabulary);
+    /// // The second hypothesis is rewound to before its draft and then stepped: the logits are the same.
+    /// session.rewind(both[1], 1)?;
+    /// let step = session.step(&[StepRow::new(both[1], 14)])?;
+    /// assert_eq!(step, &logits[4 * vocabulary..]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     /// An [unknown](Error::InvalidHandle) or [repeated](Error::InvalidHandle) hypothesis, one that is at the
-    /// [planned length](Error::BeyondLimit), an id outside the [vocabulary](Error::Token). An error
-    /// changes nothing.
-    pub fn step(&mut self, rows: &[StepRow]) -> Result<&mut [f32], Error> {
-        Ok(self.feed(rows.iter().map(|&row| row.into()), Output::Logits(None))?.logits)
+    /// [planned length](Error::BeyondLimit), an id outside the [vocabulary](Error::Token), more tokens in all drafts than
+    /// [planned](Error::BeyondLimit) (`draft_tokens`). An error changes nothing.
+    pub fn step(&mut self, rows: &[StepRow<'_>]) -> Result<&mut [f32], Error> {
+        Ok(self.feed(rows, Output::Logits(None))?.logits)
     }
 
     /// `[rows]`: feeds one token to each of `rows` and returns the best next token of each. It is the token with the
     /// largest logit of [`Session::step`] among those for which `banned(i, token)` is false, and the lowest id among
-    /// equal logits; `i` is an index into `rows`. The result is `u32::MAX` if all tokens are banned. `banned` is called
+    /// equal logits; `i` is an index into the result, which has an element for each row and for each token of a draft, as
+    /// the logits of a step. The result is `u32::MAX` if all tokens are banned. `banned` is called
     /// on the threads that compute ([`crate::Threads`]).
     ///
     /// On CPUs with VNNI (with AVX-512 or AVX2) this takes a quarter to a third of the time of computing logits.
@@ -124,7 +147,7 @@ impl Session<'_> {
     /// // Ban the padding token, and the end token in an empty translation.
     ///     let first = target.is_empty();
     ///     let banned = |_, id| id == options.start || first && options.eos.contains(&id);
-    ///     token = session.step_argmax(&[StepRow { hypothesis, token }], &banned)?[0];
+    ///     token = session.step_argmax(&[StepRow::new(hypothesis, token)], &banned)?[0];
     ///     target.push(token);
     /// }
     /// assert!(target.len() > 1 && options.eos.contains(&token));
@@ -132,73 +155,18 @@ impl Session<'_> {
     /// ```
     pub fn step_argmax(
         &mut self,
-        rows: &[StepRow],
+        rows: &[StepRow<'_>],
         banned: &(dyn Fn(usize, u32) -> bool + Sync),
     ) -> Result<&[u32], Error> {
         let vocabulary = self.model.config().target_vocab;
-        let output = self.feed(rows.iter().map(|&row| row.into()), Output::Argmax(banned))?;
-        Ok(resolve_undecided(output, vocabulary, banned))
-    }
-
-    /// `[rows and all tokens of drafts, vocabulary]`, row-major: feeds each of `rows` its token and its draft, and
-    /// returns the logits after each token; the logits of one row are adjacent. They are those of the same number of
-    /// [steps](Session::step), bit for bit. The caller may modify them until the next call.
-    ///
-    /// Use this to verify drafts of many hypotheses: after the call they have been fed their whole drafts, and
-    /// [`Session::rewind`] removes the rejected tokens.
-    ///
-    /// ```
-    /// use simdformer::{DraftRow, Limits, Model, SourceId, Session, StepRow};
-    ///
-    /// # if !std::path::Path::new("models/fr-en").exists() { return Ok(()) } // not in the published package
-    /// let model = Model::open("models/fr-en")?;
-    /// // Up to three draft tokens in a step, over both hypotheses.
-    /// let limits = Limits { draft_tokens: 3, ..Limits::new(2, 16, 16) };
-    /// let mut session = Session::new(&model, limits)?;
-    /// let mut sentences = [SourceId::default(); 2];
-    /// session.encode(&[&[6, 11, 0], &[9, 14, 32, 0]], &mut sentences)?;
-    /// let both = [session.start(sentences[0])?, session.start(sentences[1])?];
-    /// let drafts = [
-    ///     DraftRow { hypothesis: both[0], token: 2317, draft: &[554, 9] },
-    ///     DraftRow { hypothesis: both[1], token: 2317, draft: &[14] },
-    /// ];
-    /// let logits = session.step_drafts(&drafts)?.to_vec();
-    /// let vocabulary = model.config().target_vocab;
-    /// assert_eq!(logits.len(), 5 * vocabulary);
-    /// // The second hypothesis is rewound to before its draft and then stepped: the logits are the same.
-    /// session.rewind(both[1], 1)?;
-    /// let step = session.step(&[StepRow { hypothesis: both[1], token: 14 }])?;
-    /// assert_eq!(step, &logits[4 * vocabulary..]);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    ///
-    /// # Errors
-    /// As [`Session::step`]; more tokens in all drafts than [planned](Error::BeyondLimit) (`draft_tokens`). An
-    /// error changes nothing.
-    pub fn step_drafts(&mut self, rows: &[DraftRow<'_>]) -> Result<&mut [f32], Error> {
-        Ok(self.feed(rows.iter().copied(), Output::Logits(None))?.logits)
-    }
-
-    /// `[rows and all tokens of drafts]`: as [`Session::step_drafts`], but returns the best token after each token
-    /// instead of logits. It is the token of [`Session::step_argmax`] with `banned(i, token)`, where `i` is an index
-    /// into the result.
-    ///
-    /// # Errors
-    /// As [`Session::step_drafts`].
-    pub fn step_drafts_argmax(
-        &mut self,
-        rows: &[DraftRow<'_>],
-        banned: &(dyn Fn(usize, u32) -> bool + Sync),
-    ) -> Result<&[u32], Error> {
-        let vocabulary = self.model.config().target_vocab;
-        let output = self.feed(rows.iter().copied(), Output::Argmax(banned))?;
+        let output = self.feed(rows, Output::Argmax(banned))?;
         Ok(resolve_undecided(output, vocabulary, banned))
     }
 
     /// Checks all of `rows` before anything changes, and feeds them in one pass.
-    pub(super) fn feed<'d>(
+    pub(super) fn feed(
         &mut self,
-        rows: impl ExactSizeIterator<Item = DraftRow<'d>> + Clone,
+        rows: &[StepRow<'_>],
         output: Output<'_>,
     ) -> Result<StepOutput<'_>, Error> {
         self.plan.check_decodes()?;
@@ -206,7 +174,7 @@ impl Session<'_> {
         let Limits { draft_tokens, target_tokens, .. } = self.plan.limits;
         let (vocabulary, kv_slots) = (self.model.config().target_vocab, self.kv_slots());
         let mut drafted = 0_usize;
-        for (index, DraftRow { hypothesis, token, draft }) in rows.clone().enumerate() {
+        for (index, &StepRow { hypothesis, token, draft }) in rows.iter().enumerate() {
             let len = kv_slots.len(self.check_hypothesis(hypothesis)?);
             drafted = drafted.saturating_add(draft.len());
             check_limit("draft_tokens", draft_tokens, drafted)?;
@@ -216,13 +184,13 @@ impl Session<'_> {
             }
             check_tokens(draft, vocabulary)?;
             let found = hypothesis.slot();
-            if rows.clone().take(index).any(|other| other.hypothesis.slot() == found) {
+            if rows[..index].iter().any(|other| other.hypothesis.slot() == found) {
                 let (operand, expected) = ("hypothesis", "each one once in one step");
                 let state = "is named twice";
                 return Err(Error::InvalidHandle { operand, expected, found, state });
             }
         }
-        let fed = rows.flat_map(|DraftRow { hypothesis, token, draft }| {
+        let fed = rows.iter().flat_map(|&StepRow { hypothesis, token, draft }| {
             let tokens = core::iter::once(token).chain(draft.iter().copied());
             tokens.map(move |token| (hypothesis.slot(), token))
         });

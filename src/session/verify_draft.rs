@@ -7,7 +7,7 @@
 //! (Stern, Shazeer and Uszkoreit 2018; Leviathan, Kalman and Matias 2022); a rejected draft costs a little time.
 
 use super::session::Session;
-use super::step::{DraftRow, Output, StepRow};
+use super::step::{Output, StepRow};
 use crate::error::Error;
 
 /// The result of verifying a draft.
@@ -23,7 +23,7 @@ pub struct Verified {
 type TokenSelector<'f> = &'f mut dyn FnMut(usize, &mut [f32]) -> Result<Option<u32>, Error>;
 
 impl Session<'_> {
-    /// Feeds the hypothesis of `row` its token and a draft in one pass. Then calls `choose` for the next token after each of them, in
+    /// Feeds the hypothesis of `row` its token and its draft in one pass. Then calls `choose` for the next token after each of them, in
     /// order, until it returns another token than the draft. After the call, the hypothesis has been fed its token and
     /// the accepted tokens. The result and the logits are those of the same number of [steps](Session::step), bit for
     /// bit. An empty draft is a step.
@@ -68,7 +68,7 @@ impl Session<'_> {
     ///             search.advance(logits, &mut Hooks::default(), None)?;
     ///             Ok(search.rows().tokens.first().copied())
     ///         };
-    ///         session.verify(StepRow { hypothesis, token }, draft, choose)?;
+    ///         session.verify(StepRow { hypothesis, token, draft }, choose)?;
     ///         passes += 1;
     ///     }
     ///     let best = search.hypotheses(slot).next().map(|best| best.tokens.to_vec());
@@ -86,14 +86,11 @@ impl Session<'_> {
     /// error of [`choose`](Error::InvalidOption). An error changes nothing.
     pub fn verify(
         &mut self,
-        row: StepRow,
-        draft: &[u32],
+        row: StepRow<'_>,
         choose: TokenSelector<'_>,
     ) -> Result<Verified, Error> {
-        let StepRow { hypothesis, token } = row;
-        let slot = self.check_hypothesis(hypothesis)?;
-        let rows = [DraftRow { hypothesis, token, draft }];
-        self.feed(rows.into_iter(), Output::Logits(None))?;
+        let (slot, draft) = (self.check_hypothesis(row.hypothesis)?, row.draft);
+        self.feed(&[row], Output::Logits(None))?;
         // `choose` may fail, so the whole draft is removed first; the accepted length is restored below.
         self.kv_slots_mut()?.shrink(slot, 1 + draft.len());
         let vocabulary = self.model.config().target_vocab;
@@ -123,12 +120,12 @@ impl Session<'_> {
     /// let banned = |_: usize, id: u32| id == start;
     ///
     /// // Two tokens by steps, then back to the start.
-    /// let first = session.step_argmax(&[StepRow { hypothesis, token: start }], &banned)?[0];
-    /// let second = session.step_argmax(&[StepRow { hypothesis, token: first }], &banned)?[0];
+    /// let first = session.step_argmax(&[StepRow::new(hypothesis, start)], &banned)?[0];
+    /// let second = session.step_argmax(&[StepRow::new(hypothesis, first)], &banned)?[0];
     /// session.rewind(hypothesis, 0)?;
     /// // A draft whose second token is wrong: the result has the number of accepted tokens and the right token.
-    /// let draft = [first, second + 1, 9];
-    /// let verified = session.verify_argmax(StepRow { hypothesis, token: start }, &draft, &banned)?;
+    /// let row = StepRow { hypothesis, token: start, draft: &[first, second + 1, 9] };
+    /// let verified = session.verify_argmax(row, &banned)?;
     /// assert_eq!(verified, Verified { accepted: 1, next: Some(second) });
     /// assert_eq!(session.hypothesis_len(hypothesis)?, 2);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -138,25 +135,23 @@ impl Session<'_> {
     /// As [`Session::verify`].
     pub fn verify_argmax(
         &mut self,
-        row: StepRow,
-        draft: &[u32],
+        row: StepRow<'_>,
         banned: &(dyn Fn(usize, u32) -> bool + Sync),
     ) -> Result<Verified, Error> {
-        let StepRow { hypothesis, token } = row;
-        let slot = self.check_hypothesis(hypothesis)?;
-        let best = self.step_drafts_argmax(&[DraftRow { hypothesis, token, draft }], banned)?;
-        let chosen = |i: usize| Some(best[i]).filter(|&token| token != u32::MAX);
-        let verified = accept_prefix(draft, |i| Ok::<_, Error>(chosen(i)))?;
+        let (slot, draft) = (self.check_hypothesis(row.hypothesis)?, row.draft);
+        let best = self.step_argmax(&[row], banned)?;
+        let verified =
+            accept_prefix(draft, |i| Ok(Some(best[i]).filter(|&token| token != u32::MAX)))?;
         self.kv_slots_mut()?.shrink(slot, draft.len() - verified.accepted);
         Ok(verified)
     }
 }
 
 /// Calls `choose` for each token of the draft up to the first difference.
-fn accept_prefix<E>(
+fn accept_prefix(
     draft: &[u32],
-    mut choose: impl FnMut(usize) -> Result<Option<u32>, E>,
-) -> Result<Verified, E> {
+    mut choose: impl FnMut(usize) -> Result<Option<u32>, Error>,
+) -> Result<Verified, Error> {
     for (accepted, &proposed) in draft.iter().enumerate() {
         let next = choose(accepted)?;
         if next != Some(proposed) {

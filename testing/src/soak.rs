@@ -179,7 +179,7 @@ pub struct Soak {
     seed: u64,
     draws: u64,
     tenants: Vec<Option<Active>>,
-    steps: Vec<StepRow>,
+    steps: Vec<StepRow<'static>>,
     /// The sentence and the hypothesis of each row of the step.
     owners: Vec<(usize, usize)>,
     logits: Vec<f32>,
@@ -258,7 +258,7 @@ impl Soak {
                     && !self.chance(4)
                 {
                     let token = hypothesis.tokens[hypothesis.len - 1];
-                    self.steps.push(StepRow { hypothesis: row, token });
+                    self.steps.push(StepRow::new(row, token));
                     self.owners.push((slot, index));
                 }
             }
@@ -313,11 +313,11 @@ pub fn alone(session: &mut Session, number: u64) -> Result<u64, Error> {
         }
         let row = session.start(tenant.sentence)?;
         for &token in &hypothesis.tokens[..hypothesis.inherited] {
-            session.step(&[StepRow { hypothesis: row, token }])?;
+            session.step(&[StepRow::new(row, token)])?;
         }
         while !hypothesis.done {
             let token = hypothesis.tokens[hypothesis.len - 1];
-            let logits = session.step(&[StepRow { hypothesis: row, token }])?;
+            let logits = session.step(&[StepRow::new(row, token)])?;
             let forks = hypothesis.take(logits);
             let vocabulary = logits.len();
             if hypothesis.done {

@@ -295,7 +295,7 @@ fn languages_are_detected_or_given() {
     let mut sentence = [simdformer::SourceId::default()];
     session.encode_features(&[Features::new(&features, 80)], &mut sentence).unwrap();
     let row = session.start(sentence[0]).unwrap();
-    let logits = session.step(&[simdformer::StepRow { hypothesis: row, token: START }]).unwrap();
+    let logits = session.step(&[simdformer::StepRow::new(row, START)]).unwrap();
     let best = (1297..=1300).max_by(|&a, &b| logits[a].total_cmp(&logits[b])).unwrap();
     assert_eq!(language, ["en", "fr", "de", "yue"][best - 1297]);
     assert_eq!(tokens, expected(&place, &short, &[best as u32, 1302]).0);

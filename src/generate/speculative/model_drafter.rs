@@ -5,7 +5,7 @@ use super::drafter::{DraftContext, DraftRequest, Drafter};
 use crate::error::Error;
 use crate::kv::{HypothesisId, SourceId};
 use crate::search::SearchOptions;
-use crate::session::{DraftRow, Session};
+use crate::session::{Session, StepRow};
 use core::fmt;
 
 /// Drafts with another model of the same vocabulary: a copy of the model with
@@ -256,20 +256,20 @@ impl<'a> ModelDrafter<'a> {
         let Self { session, rules, entries, .. } = self;
         let longest = session.plan().limits().target_tokens;
         let before = *lanes;
-        let mut rows = [DraftRow::default(); MOST_ROWS];
+        let mut rows = [StepRow::default(); MOST_ROWS];
         // For each fed token: the number of generated tokens before the token that is chosen after it.
         let mut generated = [0; 2 * MOST_ROWS];
         let (mut count, mut fed) = (0, 0);
         for (lane, request) in before.iter().zip(&*requests) {
             let Some(lane) = lane.as_ref().filter(|lane| lane.active) else { continue };
             let [token, draft @ ..] = lane.tokens() else { continue };
-            rows[count] = DraftRow { hypothesis: lane.hypothesis, token: *token, draft };
+            rows[count] = StepRow { hypothesis: lane.hypothesis, token: *token, draft };
             count += 1;
             generated[fed..][..=draft.len()].fill(lane.generated + request.found);
             fed += 1 + draft.len();
         }
         let banned = |i: usize, id: u32| rules.forbids(generated[i], id);
-        let best = session.step_drafts_argmax(&rows[..count], &banned)?;
+        let best = session.step_argmax(&rows[..count], &banned)?;
         let mut fed = 0;
         for (lane, request) in lanes.iter_mut().zip(requests) {
             let Some(lane) = lane.as_mut().filter(|lane| lane.active) else { continue };

@@ -37,7 +37,7 @@ pub(crate) fn handles_are_of_one_session() {
     let ((sentence, row), (_, other)) = (begin(&mut a), begin(&mut b));
     assert_eq!(row.slot(), other.slot());
     for _ in 0..2 {
-        let step = b.step(&[StepRow { hypothesis: row, token: 1 }]).err();
+        let step = b.step(&[StepRow::new(row, 1)]).err();
         assert!(
             matches!(step, Some(Error::InvalidHandle { operand: "hypothesis", found, .. }) if found == row.slot())
         );
@@ -48,7 +48,7 @@ pub(crate) fn handles_are_of_one_session() {
         b.clear();
         begin(&mut b);
     }
-    a.step(&[StepRow { hypothesis: row, token: 1 }]).expect("its own");
+    a.step(&[StepRow::new(row, 1)]).expect("its own");
 }
 
 pub(crate) fn a_cut_has_its_own_finish() {
@@ -130,12 +130,12 @@ pub(crate) fn a_plan_has_space_for_what_it_states() {
     let limits = Limits { beams: 2, ..Limits::new(1, 6, 16) };
     let mut session = Session::new(&model, limits).expect("a session");
     let (sentence, parent) = begin(&mut session);
-    session.step(&[StepRow { hypothesis: parent, token: 1 }]).expect("a step");
+    session.step(&[StepRow::new(parent, 1)]).expect("a step");
     let child = session.fork(parent).expect("a fork");
     session.release(parent).expect("released");
     let second = session.start(sentence).expect("one lives, and two are planned");
     let logits =
-        session.step(&[StepRow { hypothesis: second, token: 1 }]).expect("a step").to_vec();
+        session.step(&[StepRow::new(second, 1)]).expect("a step").to_vec();
     assert_eq!(session.hypothesis_len(child), Ok(1));
 
     // In any order.
@@ -165,7 +165,7 @@ pub(crate) fn a_plan_has_space_for_what_it_states() {
         session.release(row).expect("it is there");
     }
     let row = session.start(sentence).expect("a row");
-    assert_eq!(session.step(&[StepRow { hypothesis: row, token: 1 }]).expect("a step"), logits);
+    assert_eq!(session.step(&[StepRow::new(row, 1)]).expect("a step"), logits);
 }
 
 /// A Marian configuration as Hugging Face writes it.
@@ -312,15 +312,15 @@ pub(crate) fn a_forked_child_takes_a_draft() {
     let mut session = Session::new(&model, limits).expect("a session");
     let (_, row) = begin(&mut session);
     session.prefill(row, &[1, 2], None).expect("a prompt");
-    session.step(&[StepRow { hypothesis: row, token: 3 }]).expect("a step");
+    session.step(&[StepRow::new(row, 3)]).expect("a step");
     let child = session.fork(row).expect("a fork");
     session.prefill(child, &[], None).expect("nothing");
     let mut last = Vec::new();
     session
         .prefill(child, &[4, 5], Some(&mut |_, logits| last = logits.to_vec()))
         .expect("a draft");
-    session.step(&[StepRow { hypothesis: row, token: 4 }]).expect("a step");
-    assert_eq!(session.step(&[StepRow { hypothesis: row, token: 5 }]).expect("a step"), last);
+    session.step(&[StepRow::new(row, 4)]).expect("a step");
+    assert_eq!(session.step(&[StepRow::new(row, 5)]).expect("a step"), last);
 }
 
 pub(crate) fn a_misspelt_instruction_set_is_an_error() {

@@ -438,7 +438,7 @@ impl Task<'_> {
         let Some(no_speech) = self.prompt.no_speech else { return Ok(None) };
         session.prefill(hypothesis, &window.prompt[..window.start], None)?;
         let token = window.prompt[window.start];
-        let row = session.step(&[StepRow { hypothesis, token }])?;
+        let row = session.step(&[StepRow::new(hypothesis, token)])?;
         let mut score = [0.0];
         match score_targets(row, row.len(), &[no_speech], &mut score) {
             Ok(_) => Ok(Some(score[0].exp())),
