@@ -12,7 +12,9 @@ use simdformer::Threads;
 use simdformer::kernels::ThreadPool;
 use simdformer::search::Finish;
 use simdformer_text::Error;
-use simdformer_text::translator::{BatchEvent, BatchRequest, Batcher as TextBatcher, Ticket};
+use simdformer_text::translator::{
+    BatchEvent, BatchRequest, Batcher as TextBatcher, Ticket, Translator,
+};
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -62,7 +64,7 @@ impl Batcher {
         options: &Bound<'_, PyDict>,
     ) -> PyResult<Self> {
         let loaded = loaded::open(py, &path, isa, dtype)?;
-        let (options, _) = options::translator(options, loaded.model.config())?;
+        let (options, planning, _) = options::translator(options, loaded.model.config())?;
         let workers = match threads {
             1 => Threads::Serial,
             threads => {
@@ -73,9 +75,11 @@ impl Batcher {
                 Threads::Shared(Arc::new(pool))
             }
         };
-        let (model, tokenizer) = (Arc::clone(&loaded.model), Arc::clone(loaded.tokenizer()?));
+        let engine = planning.engine(&loaded.model).threads(workers).build();
+        let tokenizer = Arc::clone(loaded.tokenizer()?);
+        let translator = Translator::new(engine.map_err(Failure::from)?, tokenizer, options);
         let batcher =
-            TextBatcher::new(model, tokenizer, options, workers).map_err(Failure::from)?;
+            TextBatcher::new(&translator.map_err(Failure::from)?).map_err(Failure::from)?;
         // Python waits for a place in the queue itself, so that a task does not block its loop.
         batcher.set_capacity(usize::MAX);
         let (sender, receiver) = channel();

@@ -5,8 +5,8 @@ use crate::loaded::{self, Loaded};
 use crate::pool::{Call, TOKENIZING, Workers};
 use numpy::{IntoPyArray, PyArray1, PyReadonlyArray2};
 use pyo3::prelude::*;
-use simdformer::Threads;
 use simdformer::checkpoint::Checkpoint;
+use simdformer::{Engine, Threads};
 use simdformer_text::embedder::{
     EmbedOptions, Embedder as TextEmbedder, EmbedderSetup, Embedding, NotRun, Precision, Prompt,
     Quantized, Ranges,
@@ -111,17 +111,18 @@ impl Embedder {
         let call = Call::new(bytes, self.loaded.model.bytes() / 4, progress);
         let counter = call.counter();
         // An engine of this call alone: a lock that another call holds would stay locked in a child of a fork.
-        embedder.set_engine(&self.loaded.model);
-        embedder.set_slots(self.slots);
-        embedder.set_threads(threads(&self.workers));
+        let engine = Engine::builder(Arc::clone(&self.loaded.model)).slots(self.slots);
+        let engine = engine.threads(threads(&self.workers)).build();
+        embedder.set_engine(engine.map_err(Failure::from)?);
         let scales = normalize && (width < full || !normalizes);
         let vectors = self.workers.run(py, &call, move |cancel| {
             embedder.set_cancel(cancel.clone());
-            let found = embedder.embed_with(&texts, &mut || {
+            embedder.set_on_done(move |done| {
                 if let Some(counter) = &counter {
-                    counter.fetch_add(1, Ordering::Relaxed);
+                    counter.fetch_max(done, Ordering::Relaxed);
                 }
-            })?;
+            });
+            let found = embedder.embed(&texts)?;
             let cut = found.iter().enumerate().filter(|(_, one)| one.truncated);
             let cut: Vec<usize> = cut.map(|(index, _)| index).collect();
             let flat = flatten(found, width, scales)?;

@@ -5,11 +5,12 @@ use pyo3::conversion::FromPyObjectOwned;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict};
 use serde_json::Value;
-use simdformer::Dtype;
 use simdformer::config::Config;
 use simdformer::search::{SearchOptions, Setting, Settings, Strategy};
+use simdformer::{Dtype, Engine, EngineBuilder, Model};
 use simdformer_text::audio::transcriber::{Compression, TranscribeOptions, Windows};
 use simdformer_text::translator::TranslateOptions;
+use std::sync::Arc;
 
 /// The changes of a search, in the order of the table of settings; what is absent is as the checkpoint says.
 #[derive(Clone, Debug, Default)]
@@ -152,33 +153,51 @@ impl SearchChanges {
     }
 }
 
-/// The options of a translator, and the changes of its search.
+/// How the sessions of a translator are planned.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Planning {
+    pub(crate) slots: usize,
+    pub(crate) cache: Option<Dtype>,
+}
+
+impl Planning {
+    fn read(options: &Bound<'_, PyDict>) -> PyResult<Self> {
+        let slots = item(options, "slots", WHOLE)?.unwrap_or(32);
+        if slots == 0 {
+            return Err(Failure::option("slots", "at least 1", 0usize).into());
+        }
+        Ok(Self { slots, cache: cache(options)? })
+    }
+
+    /// An engine of `model` that plans so.
+    pub(crate) fn engine(self, model: &Arc<Model>) -> EngineBuilder {
+        Engine::builder(Arc::clone(model)).slots(self.slots).cache(self.cache)
+    }
+}
+
+/// The options of a translator, how it is planned, and the changes of its search.
 pub(crate) fn translator(
     options: &Bound<'_, PyDict>,
     config: &Config,
-) -> PyResult<(TranslateOptions, SearchChanges)> {
+) -> PyResult<(TranslateOptions, Planning, SearchChanges)> {
     let changes = SearchChanges::read(options)?;
     let mut translate = TranslateOptions::new(config);
     translate.search = changes.apply(config)?;
     translate.source = item(options, "source_lang", TEXT)?;
     translate.target = item(options, "target_lang", TEXT)?;
-    translate.slots = item(options, "slots", WHOLE)?.unwrap_or(translate.slots);
-    if translate.slots == 0 {
-        return Err(Failure::option("slots", "at least 1", 0usize).into());
-    }
+    let planning = Planning::read(options)?;
     translate.truncate = item(options, "truncate", BOOLEAN)?.unwrap_or(false);
     translate.prefix = item(options, "prefix", TEXT)?;
     translate.attributes = item(options, "attributes", BOOLEAN)?.unwrap_or(translate.attributes);
     translate.capitals = item(options, "capitals", BOOLEAN)?.unwrap_or(translate.capitals);
-    translate.cache = cache(options)?;
     if translate.source.as_deref() == Some("auto") {
         (translate.source, translate.detect) = (None, true);
     }
-    Ok((translate, changes))
+    Ok((translate, planning, changes))
 }
 
 /// The dtype of the KV cache.
-fn cache(options: &Bound<'_, PyDict>) -> PyResult<Option<Dtype>> {
+pub(crate) fn cache(options: &Bound<'_, PyDict>) -> PyResult<Option<Dtype>> {
     Ok(match item::<String>(options, "cache", TEXT)?.as_deref() {
         None => None,
         Some("f32") => Some(Dtype::F32),
@@ -243,6 +262,5 @@ pub(crate) fn transcriber(
             return Err(Failure::option("compression", "\"text\" or \"tokens\"", found).into());
         }
     };
-    found.cache = cache(options)?;
     Ok(found)
 }

@@ -6,6 +6,7 @@ use crate::loaded::{self, Loaded};
 use crate::pool::{Call, Workers};
 use numpy::{IntoPyArray, PyArray1};
 use pyo3::prelude::*;
+use simdformer::Engine;
 use simdformer_text::embedder::{RerankOptions, Reranker as TextReranker, RerankerSetup, Score};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -58,16 +59,17 @@ impl Reranker {
         let counter = call.counter();
         let mut reranker = self.reranker.clone();
         // As in an embedder.
-        reranker.set_engine(&self.loaded.model);
-        reranker.set_slots(self.slots);
-        reranker.set_threads(threads(&self.workers));
+        let engine = Engine::builder(Arc::clone(&self.loaded.model)).slots(self.slots);
+        let engine = engine.threads(threads(&self.workers)).build();
+        reranker.set_engine(engine.map_err(Failure::from)?);
         let scores = self.workers.run(py, &call, move |cancel| {
             reranker.set_cancel(cancel.clone());
-            let found = reranker.score_with(&query, &texts, &mut || {
+            reranker.set_on_done(move |done| {
                 if let Some(counter) = &counter {
-                    counter.fetch_add(1, Ordering::Relaxed);
+                    counter.fetch_max(done, Ordering::Relaxed);
                 }
-            })?;
+            });
+            let found = reranker.score(&query, &texts)?;
             let cut = found.iter().enumerate().filter(|(_, pair)| pair.truncated);
             let cut: Vec<usize> = cut.map(|(index, _)| index).collect();
             let scores = found.into_iter().enumerate();

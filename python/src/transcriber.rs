@@ -8,7 +8,7 @@ use crate::recording::{PyAudio, Recorded};
 use crate::segment_stream::SegmentStream;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use simdformer::Threads;
+use simdformer::{Dtype, Engine, Threads};
 use simdformer_text::audio::FeatureExtractor;
 use simdformer_text::audio::transcriber::{TranscribeOptions, Transcriber as AudioTranscriber};
 use std::path::PathBuf;
@@ -19,20 +19,24 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub(crate) struct Shared {
     loaded: Arc<Loaded>,
     extractor: FeatureExtractor,
-    options: TranscribeOptions,
+    /// And the dtype of the KV cache.
+    options: (TranscribeOptions, Option<Dtype>),
     threads: usize,
     /// One for each recording that was transcribed at the same time. The lock is held only while Python is attached.
     idle: Mutex<Vec<AudioTranscriber>>,
 }
 
 impl Shared {
-    fn new_transcriber(&self, options: TranscribeOptions) -> Result<AudioTranscriber, Failure> {
-        let model = Arc::clone(&self.loaded.model);
+    fn new_transcriber(
+        &self,
+        (options, cache): (TranscribeOptions, Option<Dtype>),
+    ) -> Result<AudioTranscriber, Failure> {
+        let builder = Engine::builder(Arc::clone(&self.loaded.model)).cache(cache);
+        let threads = if self.threads == 1 { Threads::Serial } else { Threads::Rayon };
+        let engine = builder.threads(threads).build()?;
         let tokenizer = Arc::clone(self.loaded.tokenizer()?);
         let extractor = self.extractor.clone();
-        let mut new = AudioTranscriber::new(model, tokenizer, extractor, options)?;
-        new.set_threads(if self.threads == 1 { Threads::Serial } else { Threads::Rayon });
-        Ok(new)
+        Ok(AudioTranscriber::new(engine, tokenizer, extractor, options)?)
     }
 
     /// Keeps a transcriber for a later recording.
@@ -63,7 +67,8 @@ impl Transcriber {
     ) -> PyResult<Self> {
         let loaded = loaded::open(py, &path, isa, dtype)?;
         let extractor = FeatureExtractor::from_dir(&path).map_err(Failure::from)?;
-        let options = options::transcriber(options, loaded.model.config())?;
+        let options =
+            (options::transcriber(options, loaded.model.config())?, options::cache(options)?);
         let shared = Shared { loaded, extractor, options, threads, idle: Mutex::default() };
         // Checks the options before the first recording.
         shared.give_back(shared.new_transcriber(shared.options.clone())?);
@@ -86,8 +91,9 @@ impl Transcriber {
         // A transcriber of other options has another plan, and is not kept.
         let (transcriber, keeps) = match options {
             Some(options) => {
+                let cache = options::cache(options)?;
                 let options = options::transcriber(options, shared.loaded.model.config())?;
-                (shared.new_transcriber(options)?, false)
+                (shared.new_transcriber((options, cache))?, false)
             }
             None => match idle() {
                 Some(transcriber) => (transcriber, true),

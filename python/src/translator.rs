@@ -4,7 +4,7 @@ use crate::arrays::{PyRows, Rows};
 use crate::errors::Failure;
 use crate::generate::{PreparedSearch, Sources, generate};
 use crate::loaded::{self, Loaded};
-use crate::options::{self, SearchChanges, TEXT};
+use crate::options::{self, Planning, SearchChanges, TEXT};
 use crate::pool::{Call, TOKENIZING, Workers};
 use crate::scoring::{self, Pairs};
 use crate::token_stream::TokenStream;
@@ -30,6 +30,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub(crate) struct Shared {
     pub(crate) loaded: Arc<Loaded>,
     pub(crate) options: TranslateOptions,
+    planning: Planning,
     /// With the prefix of the options; an error if the directory has none.
     tokenizer: Result<Arc<Tokenizer>, Failure>,
     changes: SearchChanges,
@@ -62,14 +63,10 @@ impl Shared {
     /// A translator of texts that no other call uses.
     pub(crate) fn text_translator(&self, scores: bool) -> Result<TextTranslator, Failure> {
         take(&self.texts[usize::from(scores)], || {
-            let model = Arc::clone(&self.loaded.model);
             let tokenizer = Arc::clone(self.tokenizer()?);
             let mut options = self.options.clone();
             options.search.scores = scores;
-            let mut new = TextTranslator::new(model, tokenizer, options)?;
-            new.set_threads(self.threads());
-            new.set_sessions(self.sessions);
-            Ok(new)
+            Ok(TextTranslator::new(self.new_engine()?, tokenizer, options)?)
         })
     }
 
@@ -80,15 +77,13 @@ impl Shared {
 
     /// An engine for ids that no other call uses.
     pub(crate) fn id_engine(&self) -> Result<Engine, Failure> {
-        take(&self.ids, || {
-            let builder = Engine::builder(Arc::clone(&self.loaded.model));
-            let builder = builder.slots(self.options.slots).cache(self.options.cache);
-            Ok(builder.threads(self.threads()).sessions(self.sessions).build()?)
-        })
+        take(&self.ids, || self.new_engine())
     }
 
-    fn threads(&self) -> Threads<'static> {
-        if self.threads == 1 { Threads::Serial } else { Threads::Rayon }
+    fn new_engine(&self) -> Result<Engine, Failure> {
+        let threads = if self.threads == 1 { Threads::Serial } else { Threads::Rayon };
+        let builder = self.planning.engine(&self.loaded.model).threads(threads);
+        Ok(builder.sessions(self.sessions).build()?)
     }
 }
 
@@ -153,15 +148,25 @@ impl Translator {
         options: &Bound<'_, PyDict>,
     ) -> PyResult<Self> {
         let loaded = loaded::open(py, &path, isa, dtype)?;
-        let (options, changes) = options::translator(options, loaded.model.config())?;
+        let (options, planning, changes) = options::translator(options, loaded.model.config())?;
         let prepared = prepare(&loaded, &changes, &options.direction())?;
         let (texts, ids) = Default::default();
         let tokenizer = loaded.tokenizer().map(|whole| match &options.prefix {
             Some(prefix) => Arc::new(Tokenizer::clone(whole).with_prefix(Some(prefix.clone()))),
             None => Arc::clone(whole),
         });
-        let shared =
-            Shared { loaded, options, tokenizer, changes, threads, sessions, prepared, texts, ids };
+        let shared = Shared {
+            loaded,
+            options,
+            planning,
+            tokenizer,
+            changes,
+            threads,
+            sessions,
+            prepared,
+            texts,
+            ids,
+        };
         if shared.tokenizer().is_ok() {
             // Checks the options before the first call.
             give_back(&shared.texts[0], shared.text_translator(false)?);
@@ -188,15 +193,11 @@ impl Translator {
         let ((translator, result), seen) = self.workers.run_to_end(py, &call, move |cancel| {
             translator.set_cancel(cancel.clone());
             translator.seek(stream);
-            if let Some(counter) = counter {
-                let mut first = None;
-                translator.set_on_done(move |done| {
-                    let first = *first.get_or_insert(done - 1);
-                    counter.store(done - first, Ordering::Relaxed);
-                });
-            } else {
-                translator.set_on_done(|_| ());
-            }
+            translator.set_on_done(move |done| {
+                if let Some(counter) = &counter {
+                    counter.fetch_max(done, Ordering::Relaxed);
+                }
+            });
             let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
             let mut found = Translated::default();
             let result = if split {
@@ -485,7 +486,8 @@ impl Translator {
             .each_ref()
             .map(|idle| idle.lock().unwrap_or_else(PoisonError::into_inner));
         let ids = self.shared.ids.lock().unwrap_or_else(PoisonError::into_inner);
-        let of_texts = texts.iter().flat_map(|idle| idle.iter()).filter_map(TextTranslator::plan);
+        let of_texts =
+            texts.iter().flat_map(|idle| idle.iter()).filter_map(|one| one.engine().plan());
         let of_ids = ids.iter().filter_map(Engine::plan);
         of_texts.chain(of_ids).map(|plan| (plan.bytes(), plan.to_string())).collect()
     }
@@ -493,9 +495,8 @@ impl Translator {
     /// Bytes and table of a session that is not made.
     fn plan_for(&self, sentences: usize, source_tokens: usize) -> PyResult<(usize, String)> {
         let shared = &self.shared;
-        let builder = Engine::builder(Arc::clone(&shared.loaded.model));
-        let builder = builder.slots(sentences).cache(shared.options.cache);
-        let engine = builder.build().map_err(Failure::from)?;
+        let planning = Planning { slots: sentences, ..shared.planning };
+        let engine = planning.engine(&shared.loaded.model).build().map_err(Failure::from)?;
         let (_, work) = engine.fit(&shared.prepared.options, shared.prepared.start().len());
         let plan = engine.plan_for(&work.with_sources(sentences, source_tokens));
         let plan = plan.map_err(Failure::from)?;

@@ -119,6 +119,20 @@ impl Engine {
     }
 }
 
+impl Engine {
+    /// An engine of the same model with the same settings, whose sessions, limit of bytes and requests are its own.
+    ///
+    /// # Errors
+    /// As [`EngineBuilder::build`].
+    pub fn with_own_sessions(&self) -> Result<Self, Error> {
+        let Self { model, rule, limits, threads, submissions, .. } = self;
+        let submissions = Submissions { capacity: submissions.capacity, ..Submissions::default() };
+        let (model, rule, limits) = (Arc::clone(model), rule.clone(), *limits);
+        let builder = EngineBuilder { model, rule, limits, threads: threads.clone(), submissions };
+        Ok(Self { cancel: self.cancel.clone(), ..builder.build()? })
+    }
+}
+
 impl From<Arc<Model>> for Engine {
     /// An engine with the settings of [`Engine::builder`].
     fn from(model: Arc<Model>) -> Self {

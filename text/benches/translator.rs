@@ -10,7 +10,7 @@
 //! time that encoding and decoding the text takes alone.
 
 use simdformer::search::Hooks;
-use simdformer::{Event, Limits, Model, Session, Source};
+use simdformer::{Engine, Event, Limits, Model, Session, Source};
 use simdformer_text::Error;
 use simdformer_text::translator::{TranslateOptions, Translator};
 use simdformer_text::{Direction, Tokenizer};
@@ -47,12 +47,15 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         (Arc::new(Model::open(&place)?), Arc::new(Tokenizer::from_dir(&place)?));
     let mut options = TranslateOptions::new(model.config());
     options.search.scores = false;
-    options.slots = SLOTS;
     let encode = |line: &String| tokenizer.encode(line, &Direction::default());
     let encoded = lines.iter().map(encode).collect::<Result<Vec<_>, _>>()?;
     let sources: Vec<Source<'_>> = encoded.iter().map(|one| Source::new(&one.ids)).collect();
     let longest = encoded.iter().map(|one| one.ids.len()).max().unwrap_or(1);
-    let mut translator = Translator::new(&model, Arc::clone(&tokenizer), options)?;
+    let translator = Translator::new(
+        Engine::builder(Arc::clone(&model)).slots(SLOTS).build()?,
+        Arc::clone(&tokenizer),
+        options,
+    )?;
     let search = translator.search_options().clone();
     let target = search.max_length.unwrap_or(256);
     let mut session = Session::new(&model, Limits::new(SLOTS, longest, target))?;

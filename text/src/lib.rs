@@ -53,6 +53,8 @@ pub mod marked_text;
 pub mod model_files;
 mod nearest_words;
 #[cfg(feature = "models")]
+mod on_done;
+#[cfg(feature = "models")]
 pub mod packed;
 #[cfg(feature = "json")]
 mod regex_limits;

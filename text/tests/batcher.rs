@@ -2,9 +2,7 @@
 
 use crate::translator::{Demo, sentences};
 use simdformer::search::{BeamOptions, Finish, Strategy};
-use simdformer::{Model, Threads};
 use simdformer_text::Error;
-use simdformer_text::Tokenizer;
 use simdformer_text::translator::{
     BatchEvent, BatchRequest, Batcher, Failure, TranslateOptions, Translation,
 };
@@ -12,15 +10,12 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
-/// The demo model in `Arc`s.
 fn batcher(demo: &Demo, options: TranslateOptions) -> Batcher {
-    let model = Arc::new(Model::open(&demo.place.0).unwrap());
-    let tokenizer = Arc::new(Tokenizer::from_dir(&demo.place.0).unwrap());
-    Batcher::new(model, tokenizer, options, Threads::Serial).unwrap()
+    Batcher::new(&demo.translator(options)).unwrap()
 }
 
 fn alone(demo: &Demo, options: &TranslateOptions, sentences: &[String]) -> Vec<Translation> {
-    let mut translator = demo.translator(options.clone());
+    let translator = demo.translator(options.clone());
     let one = |text: &String| translator.translate_sentences(&[text]).unwrap().remove(0);
     sentences.iter().map(one).collect()
 }
@@ -55,9 +50,8 @@ fn sentences_of_many_threads_have_the_translations_they_have_alone() {
     for strategy in [Strategy::Greedy, beam] {
         let mut options = demo.options();
         options.search.strategy = strategy;
-        options.slots = 5;
         let expected = alone(&demo, &options, &sentences);
-        let batcher = batcher(&demo, options);
+        let batcher = Batcher::new(&demo.translator_of(5, options)).unwrap();
         let (sentences, expected) = (sentences.clone(), expected);
         within(move || {
             std::thread::scope(|scope| {
@@ -103,10 +97,9 @@ fn pieces_of_text_are_the_text() {
 fn a_cancelled_sentence_ends_and_the_others_do_not_change() {
     let demo = Demo::new();
     let sentences = sentences(12);
-    let mut options = demo.options();
-    options.slots = 2;
+    let (slots, options) = (2, demo.options());
     let expected = alone(&demo, &options, &sentences);
-    let batcher = batcher(&demo, options);
+    let batcher = Batcher::new(&demo.translator_of(slots, options)).unwrap();
     within(move || {
         let (submitted, first_event) = (Arc::new(Barrier::new(2)), Arc::new(Barrier::new(2)));
         let (wait, tell) = (Arc::clone(&submitted), Arc::clone(&first_event));
@@ -200,9 +193,8 @@ fn nothing_waits_for_a_batcher_that_is_gone() {
 fn who_submits_more_than_the_capacity_waits() {
     let demo = Demo::new();
     let sentences = sentences(60);
-    let mut options = demo.options();
-    options.slots = 2;
-    let batcher = batcher(&demo, options);
+    let (slots, options) = (2, demo.options());
+    let batcher = Batcher::new(&demo.translator_of(slots, options)).unwrap();
     batcher.set_capacity(3);
     within(move || {
         std::thread::scope(|scope| {
@@ -251,13 +243,12 @@ fn an_event_may_submit_beyond_the_capacity() {
 #[test]
 fn sentences_of_more_than_one_search_get_their_turn() {
     let demo = Demo::new();
-    let mut options = demo.options();
-    options.slots = 3;
+    let (slots, options) = (3, demo.options());
     let sentences = sentences(60);
     let plain = alone(&demo, &options, &sentences);
     let marked: Vec<String> = sentences.iter().map(|one| format!("♪ {one}")).collect();
     let expected = alone(&demo, &options, &marked);
-    let batcher = Arc::new(batcher(&demo, options));
+    let batcher = Arc::new(Batcher::new(&demo.translator_of(slots, options)).unwrap());
     within(move || {
         // Each that ends submits another, so that the batch is never empty.
         fn feed(batcher: &Arc<Batcher>, sentences: &Arc<Vec<String>>, left: usize) {

@@ -6,7 +6,7 @@ use crate::encoders::encoder;
 use crate::translator::{Demo, sentences};
 use simdformer::kernels::ThreadPool;
 use simdformer::search::{SampleOptions, Strategy};
-use simdformer::{Cancel, Threads};
+use simdformer::{Cancel, Engine, Threads};
 use simdformer_text::Error;
 use simdformer_text::bulk::{Computed, Format, Job, Output, Table};
 use simdformer_text::document::Format as DocumentFormat;
@@ -14,6 +14,7 @@ use simdformer_text::embedder::{Embedder, Reranker};
 use simdformer_text::translator::Translation;
 use std::fs;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 #[test]
 fn a_cancelled_translation_comes_again() {
@@ -21,12 +22,11 @@ fn a_cancelled_translation_comes_again() {
     let sentences = sentences(90);
     let sentences: Vec<&str> = sentences.iter().map(String::as_str).collect();
     let mut options = demo.options();
-    options.slots = 1;
     options.search.strategy =
         Strategy::Sample(SampleOptions { temperature: 3.0, seed: 5, ..SampleOptions::default() });
-    let expected = demo.translator(options.clone()).translate_sentences(&sentences).unwrap();
+    let expected = demo.translator_of(1, options.clone()).translate_sentences(&sentences).unwrap();
     let cancel = Cancel::new();
-    let mut translator = demo.translator(options);
+    let mut translator = demo.translator_of(1, options);
     translator.set_cancel(cancel.clone());
     // The second of three windows is cancelled in its middle.
     let flag = cancel.clone();
@@ -97,18 +97,22 @@ fn a_clone_of_an_embedder_has_its_own_flag() {
     let expected = embedder.embed(&texts).unwrap();
     let cancel = Cancel::new();
     let mut own = embedder.clone();
+    let mut engine = embedder.engine().clone();
+    engine.set_slots(8);
+    own.set_engine(engine);
     own.set_cancel(cancel.clone());
-    own.set_slots(8);
-    let mut done = 0;
-    let cancelled = own.embed_with(&texts, &mut || {
-        done += 1;
-        if done == 12 {
-            cancel.cancel();
+    let done = Arc::new(AtomicU64::new(0));
+    let (count, flag) = (Arc::clone(&done), cancel.clone());
+    own.set_on_done(move |finished| {
+        count.fetch_add(1, Ordering::Relaxed);
+        if finished == 12 {
+            flag.cancel();
         }
     });
+    let cancelled = own.embed(&texts);
     assert!(matches!(cancelled, Err(Error::Cancelled)), "{cancelled:?}");
     // The batch that was run is handed out.
-    assert_eq!(done, 16);
+    assert_eq!(done.load(Ordering::Relaxed), 16);
     assert!(matches!(own.embed(&texts[..1]), Err(Error::Cancelled)));
     assert_eq!(embedder.embed(&texts).unwrap(), expected);
     cancel.reset();
@@ -138,22 +142,25 @@ fn sessions_of_encoders_give_the_same_bits() {
     let expected = (embedder.embed(&texts).unwrap(), reranker.score("a dog", &texts).unwrap());
     for (sessions, threads, slots) in [(2, 2, 4), (3, 2, 32), (2, 3, 1), (4, 1, 7)] {
         let pool = Arc::new(ThreadPool::new(threads).unwrap());
-        embedder.set_threads(Threads::Shared(pool.clone()));
-        reranker.set_threads(Threads::Shared(pool));
-        embedder.set_sessions(sessions);
-        reranker.set_sessions(sessions);
-        embedder.set_slots(slots);
-        reranker.set_slots(slots);
+        let engine = |of: &Engine| {
+            let engine = Engine::builder(Arc::clone(of.model())).slots(slots).sessions(sessions);
+            engine.threads(Threads::Shared(pool.clone())).build().unwrap()
+        };
+        embedder.set_engine(engine(embedder.engine()));
+        reranker.set_engine(engine(reranker.engine()));
         for cancels in [false, true] {
             let cancel = Cancel::new();
             embedder.set_cancel(cancel.clone());
-            let mut done = 0;
-            let found = embedder.embed_with(&texts, &mut || {
-                done += 1;
-                if cancels && done == 3 {
+            let done = Arc::new(AtomicU64::new(0));
+            let count = Arc::clone(&done);
+            embedder.set_on_done(move |finished| {
+                count.fetch_add(1, Ordering::Relaxed);
+                if cancels && finished == 3 {
                     cancel.cancel();
                 }
             });
+            let found = embedder.embed(&texts);
+            let done = done.load(Ordering::Relaxed);
             if cancels && found.is_err() {
                 assert!(matches!(found, Err(Error::Cancelled)) && done >= 3, "{done}");
             } else {

@@ -3,8 +3,8 @@
 
 use crate::command::french;
 use crate::directories::Temporary;
+use simdformer::Model;
 use simdformer::search::Hooks;
-use simdformer::{Model, Threads};
 use simdformer_text::Error;
 use simdformer_text::document::Format;
 use simdformer_text::translator::{Batcher, Failure, TranslateOptions, Translation, Translator};
@@ -148,20 +148,14 @@ fn every_method_reports_a_failed_sentence_in_its_place() {
         let new = || Translator::new(&model, Arc::clone(&tokenizer), options.clone()).unwrap();
         let cases = cases();
         let texts: Vec<&str> = cases.iter().map(|case| case.text.as_str()).collect();
-        let mut translator = new();
+        let translator = new();
         let together = translator.translate_sentences(&texts).unwrap();
         let failed = cases.iter().filter(|case| case.expected(fault_of_model).is_some()).count();
         assert_eq!(translator.report().failed, failed as u64);
         for (case, one) in cases.iter().zip(&together) {
             check(case, fault_of_model, one, "translate_sentences");
         }
-        let batcher = Batcher::new(
-            Arc::clone(&model),
-            Arc::clone(&tokenizer),
-            options.clone(),
-            Threads::Serial,
-        );
-        let batcher = batcher.unwrap();
+        let batcher = Batcher::new(&new()).unwrap();
         let pending: Vec<_> = texts.iter().map(|text| batcher.submit(text).unwrap()).collect();
         for ((case, one), together) in cases.iter().zip(pending).zip(&together) {
             let one = one.wait().unwrap();
@@ -241,7 +235,7 @@ fn the_report_and_the_notes_count_what_reached_the_maximum_length() {
         (Model::open(&place.0).unwrap(), Tokenizer::from_dir(&place.0).unwrap());
     let mut options = TranslateOptions::new(model.config());
     options.search.max_new_tokens = Some(3);
-    let mut translator = Translator::new(model, tokenizer, options).unwrap();
+    let translator = Translator::new(model, tokenizer, options).unwrap();
     let found =
         translator.translate_texts(&["je suis étudiant. non. il fait froid.", "12"]).unwrap();
     let cut = found[0].sentences.iter().filter(|one| one.translation.is_unfinished()).count();

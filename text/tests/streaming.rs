@@ -47,7 +47,7 @@ impl Heard {
 }
 
 /// The transcription of a recording that is read once.
-fn offline(transcriber: &mut Transcriber, mut samples: &[f32]) -> Heard {
+fn offline(transcriber: &Transcriber, mut samples: &[f32]) -> Heard {
     let mut heard = Heard::default();
     let summary = transcriber.transcribe_recording(Recording::new(&mut samples), &mut |event| {
         heard.take(event);
@@ -119,8 +119,8 @@ fn random(state: &mut u64) -> usize {
 fn the_final_text_is_that_of_the_recording() {
     let samples = recording();
     let mut state = 1;
-    each_kind(|mut transcriber, kind| {
-        let expected = offline(&mut transcriber, &samples);
+    each_kind(|transcriber, kind| {
+        let expected = offline(&transcriber, &samples);
         assert!(expected.windows.len() > 1, "{expected:?}");
         assert_eq!(expected.summary.duration, samples.len() as f64 / 16_000.0);
         // Also after the first window, which decides the language.

@@ -75,18 +75,18 @@ fn parts(sentence: &str, parts: usize, seed: usize) -> Vec<String> {
     all
 }
 
-fn translate(translator: &mut Translator, text: &str, format: Format) -> String {
+fn translate(translator: &Translator, text: &str, format: Format) -> String {
     translator.translate_document(text, format).unwrap()
 }
 
-fn whole(translator: &mut Translator, sentence: &str) -> String {
+fn whole(translator: &Translator, sentence: &str) -> String {
     translator.translate_texts(&[sentence]).unwrap()[0].text().to_owned()
 }
 
 #[test]
 fn a_sentence_over_cues_is_translated_whole() {
     let demo = Demo::new();
-    let mut translator = demo.translator(demo.options());
+    let translator = demo.translator(demo.options());
     let all: Vec<String> = sentences(effort::cases(60, 400))
         .into_iter()
         .filter(|one| !one.trim().is_empty())
@@ -123,10 +123,10 @@ fn a_sentence_over_cues_is_translated_whole() {
                 })
                 .collect();
             let text = file(&cues, format, newline);
-            let found = translate(&mut translator, &text, format);
+            let found = translate(&translator, &text, format);
             let (texts, others) = read(&found);
             assert_eq!(others, read(&text).1, "{text}\n{found}");
-            let expected = [whole(&mut translator, &one), whole(&mut translator, &two)].join(" ");
+            let expected = [whole(&translator, &one), whole(&translator, &two)].join(" ");
             let filled: Vec<&str> =
                 texts.iter().map(String::as_str).filter(|text| *text != "\u{200b}").collect();
             assert_eq!(filled.join(" "), expected, "{text}\n{found}");
@@ -153,12 +153,12 @@ fn a_sentence_over_cues_is_translated_whole() {
 #[test]
 fn what_is_no_continuation_stays_alone() {
     let demo = Demo::new();
-    let mut translator = demo.translator(demo.options());
-    let mut alone = |cues: &[(usize, usize, &str)], format: Format, expected: &[&str]| {
+    let translator = demo.translator(demo.options());
+    let alone = |cues: &[(usize, usize, &str)], format: Format, expected: &[&str]| {
         let cues: Vec<Cue> =
             cues.iter().map(|(begin, end, text)| (*begin, *end, (*text).to_owned())).collect();
         let text = file(&cues, format, "\n");
-        let found = translate(&mut translator, &text, format);
+        let found = translate(&translator, &text, format);
         let (texts, others) = read(&found);
         assert_eq!(others, read(&text).1, "{found}");
         assert_eq!(texts, expected, "{found}");
@@ -175,13 +175,13 @@ fn what_is_no_continuation_stays_alone() {
         Format::WebVtt,
         &["<v Ann>what month", "<v Bob>what month"],
     );
-    let label = whole(&mut demo.translator(demo.options()), "ANNE: quel mois .");
+    let label = whole(&demo.translator(demo.options()), "ANNE: quel mois .");
     alone(
         &[(0, 900, "quel mois"), (1000, 2000, "ANNE: quel mois .")],
         Format::Srt,
         &[month, &label],
     );
-    let sound = whole(&mut demo.translator(demo.options()), "[quel mois]");
+    let sound = whole(&demo.translator(demo.options()), "[quel mois]");
     alone(
         &[(0, 900, "[quel mois]"), (1000, 2000, "quel mois .")],
         Format::Srt,
@@ -220,14 +220,14 @@ fn what_is_no_continuation_stays_alone() {
 #[test]
 fn no_cue_is_empty_if_the_order_of_words_changes() {
     let demo = Demo::new();
-    let mut translator = demo.translator(demo.options());
-    let mut check = |parts: &[&str]| {
+    let translator = demo.translator(demo.options());
+    let check = |parts: &[&str]| {
         let cue =
             |(index, text): (usize, &&str)| (index * 2000, index * 2000 + 1900, (*text).to_owned());
         let cues: Vec<Cue> = parts.iter().enumerate().map(cue).collect();
-        let found = translate(&mut translator, &file(&cues, Format::Srt, "\n"), Format::Srt);
+        let found = translate(&translator, &file(&cues, Format::Srt, "\n"), Format::Srt);
         let (texts, _) = read(&found);
-        assert_eq!(texts.join(" "), whole(&mut translator, &parts.join(" ")), "{found}");
+        assert_eq!(texts.join(" "), whole(&translator, &parts.join(" ")), "{found}");
         assert!(texts.iter().all(|text| text.contains(char::is_alphabetic)), "{found}");
     };
     check(&["emma et nicolas m'", "ont -ils", "donné leur parapluie ?"]);
@@ -248,15 +248,15 @@ fn no_cue_is_empty_if_the_order_of_words_changes() {
 #[test]
 fn a_line_of_a_voice_tag_stays_a_line() {
     let demo = Demo::new();
-    let mut translator = demo.translator(demo.options());
+    let translator = demo.translator(demo.options());
     let text =
         "WEBVTT\n\n00:01.000 --> 00:03.000\n<v Ann>\nla vieille maison\n<v Bob>\nest belle .\n";
-    let found = translate(&mut translator, text, Format::WebVtt);
+    let found = translate(&translator, text, Format::WebVtt);
     let lines: Vec<&str> = found.lines().collect();
     assert_eq!((lines.len(), lines[3], lines[5]), (7, "<v Ann>", "<v Bob>"), "{found}");
     // Inline tags of a sentence over two cues are closed in each.
     let text = "1\n00:00:01,000 --> 00:00:02,000\nla <i>vieille maison\n\n2\n00:00:02,000 --> 00:00:03,000\nblanche</i> est belle .\n";
-    let found = translate(&mut translator, text, Format::Srt);
+    let found = translate(&translator, text, Format::Srt);
     assert_eq!(read(&found).0.len(), 2, "{found}");
 }
 
@@ -264,7 +264,7 @@ fn a_line_of_a_voice_tag_stays_a_line() {
 #[test]
 fn sentences_run_over_the_blocks_of_a_long_file() {
     let demo = Demo::new();
-    let mut translator = demo.translator(demo.options());
+    let translator = demo.translator(demo.options());
     let cues: Vec<Cue> = (0..effort::cases(600, 4000))
         .map(|index| {
             let text = if index % 2 == 0 { "la vieille maison blanche" } else { "est belle." };
@@ -272,7 +272,7 @@ fn sentences_run_over_the_blocks_of_a_long_file() {
         })
         .collect();
     let text = file(&cues, Format::Srt, "\n");
-    let found = translate(&mut translator, &text, Format::Srt);
+    let found = translate(&translator, &text, Format::Srt);
     for (index, cue) in read(&found).0.iter().enumerate() {
         let expected = if index % 2 == 0 { "the old white house" } else { "is beautiful ." };
         assert_eq!(cue, expected, "{index}");

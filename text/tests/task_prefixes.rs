@@ -201,10 +201,8 @@ fn the_language_of_texts_is_known() {
 mod translations {
     use crate::command::{err, french, out, run};
     use crate::translator::Demo;
-    use simdformer::{Model, Threads};
     use simdformer_text::Tokenizer;
     use simdformer_text::translator::{Batcher, TranslateOptions, Translator};
-    use std::sync::Arc;
 
     /// German sentences with ordinal numbers and abbreviations, which other languages end there.
     const ORDINALS: &str = "Er spielt in der 1. Bundesliga. Sie spielt seit dem 29. Juli 2026 in der 2. Mannschaft. \
@@ -228,7 +226,7 @@ mod translations {
         assert_eq!([sentences(&[]), sentences(&["--from", "de"])], [5, 5]);
         let demo = Demo::new();
         let tokenizer = Tokenizer::from_dir(&place.0).unwrap();
-        let mut translator = Translator::new(&demo.model, tokenizer, demo.options()).unwrap();
+        let translator = Translator::new(&demo.model, tokenizer, demo.options()).unwrap();
         assert_eq!(translator.translate_texts(&[ORDINALS]).unwrap()[0].sentences.len(), 5);
     }
 
@@ -252,9 +250,7 @@ mod translations {
             text[0].sentences.iter().map(|one| &*one.translation.text).collect();
         assert_eq!(sentences, texts);
         let place = french();
-        let model = Arc::new(Model::open(&place.0).unwrap());
-        let tokenizer = Arc::new(Tokenizer::from_dir(&place.0).unwrap());
-        let batcher = Batcher::new(model, tokenizer, options, Threads::Serial).unwrap();
+        let batcher = Batcher::new(&demo.translator(options)).unwrap();
         for (part, text) in parts.iter().zip(&texts) {
             assert_eq!(batcher.submit(part).unwrap().wait().unwrap().text, *text);
         }

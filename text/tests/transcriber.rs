@@ -5,7 +5,7 @@ use crate::directories::Temporary;
 use crate::transcribe::{ONE_LANGUAGE, SEVERAL, START, floats, whisper};
 use simdformer::kernels::ThreadPool;
 use simdformer::search::{BeamOptions, Strategy};
-use simdformer::{Cancel, Model, Threads};
+use simdformer::{Cancel, Engine, Model, Threads};
 use simdformer_text::Error;
 use simdformer_text::Tokenizer;
 use simdformer_text::audio::FeatureExtractor;
@@ -71,7 +71,7 @@ impl SampleSource for Counted<'_> {
 #[test]
 fn earlier_text_is_the_prompt_of_the_next_window() {
     let parts = parts();
-    let mut transcriber = parts.transcriber(|options| options.condition_on_previous_text = true);
+    let transcriber = parts.transcriber(|options| options.condition_on_previous_text = true);
     let found = transcriber.transcribe(&parts.samples).unwrap();
     assert!(found.windows.len() > 1, "{found:?}");
     assert_eq!(found.windows[0].prompt, [START]);
@@ -87,7 +87,7 @@ fn earlier_text_is_the_prompt_of_the_next_window() {
     let earlier = &last[1..last.len() - 1];
     assert!(first.windows(earlier.len()).any(|part| part == earlier), "{first:?} {earlier:?}");
     // Without earlier text the prompt is the caller's, in each window.
-    let mut transcriber =
+    let transcriber =
         parts.transcriber(|options| options.initial_prompt = Some("attention is all ".to_owned()));
     let found = transcriber.transcribe(&parts.samples).unwrap();
     let given = parts.tokenizer.encode_target(" attention is all").unwrap();
@@ -99,7 +99,7 @@ fn earlier_text_is_the_prompt_of_the_next_window() {
 fn a_source_is_read_only_as_far_as_needed_and_events_come_in_order() {
     let parts = parts();
     for windows in [Windows::Sequential, Windows::Batched] {
-        let mut transcriber = parts.transcriber(|options| options.windows = windows);
+        let transcriber = parts.transcriber(|options| options.windows = windows);
         let whole = transcriber.transcribe(&parts.samples).unwrap();
         assert!(whole.segments.windows(2).all(|pair| pair[0].window <= pair[1].window));
         assert_eq!(whole.summary.duration, 4.5);
@@ -143,10 +143,10 @@ fn a_source_is_read_only_as_far_as_needed_and_events_come_in_order() {
         }
     }
     // A pipe has the scale of what was read so far.
-    let mut transcriber = parts.transcriber(|_| ());
+    let transcriber = parts.transcriber(|_| ());
     let quiet: Vec<f32> = parts.samples.iter().map(|x| x / 64.0).collect();
     let rising = [&quiet[..], &parts.samples[..]].concat();
-    let mut starts = |samples: &[f32]| {
+    let starts = |samples: &[f32]| {
         let mut first = Vec::new();
         let mut samples = samples;
         let summary =
@@ -168,7 +168,7 @@ fn only_spans_of_speech_are_read() {
     let parts = parts();
     let spans = [(0.5, 0.9), (1.0, 1.4), (2.25, 4.0)];
     for windows in [Windows::Sequential, Windows::Batched] {
-        let mut transcriber = parts.transcriber(|options| options.windows = windows);
+        let transcriber = parts.transcriber(|options| options.windows = windows);
         let found = transcriber.transcribe_spans(&parts.samples, Some(&spans)).unwrap();
         let covered: Vec<(usize, usize)> =
             found.windows.iter().map(|w| (w.first_frame, w.first_frame + w.frames)).collect();
@@ -214,9 +214,9 @@ fn spans_of_speech_are_found_while_a_source_is_read() {
     let spans: Vec<_> = std::iter::from_fn(|| finder.next_span()).collect();
     assert!(spans.len() > 1, "{spans:?}");
     for windows in [Windows::Sequential, Windows::Batched] {
-        let mut transcriber = parts.transcriber(|options| options.windows = windows);
+        let transcriber = parts.transcriber(|options| options.windows = windows);
         let expected = transcriber.transcribe_spans(&samples, Some(&spans)).unwrap();
-        let mut transcriber = parts.transcriber(|options| {
+        let transcriber = parts.transcriber(|options| {
             options.windows = windows;
             options.vad = Some(vad.clone());
         });
@@ -260,7 +260,7 @@ fn windows_without_sound_are_not_decoded() {
     let speech = &parts.samples[..16_000];
     for windows in [Windows::Sequential, Windows::Batched] {
         let decoded = |threshold, samples: &[f32]| {
-            let mut transcriber = parts.transcriber(|options| {
+            let transcriber = parts.transcriber(|options| {
                 (options.windows, options.timestamps) = (windows, false);
                 options.no_speech_threshold = threshold;
             });
@@ -300,8 +300,10 @@ fn words_have_times_and_do_not_change_the_text() {
                             Strategy::Beam(BeamOptions { beams, ..BeamOptions::default() });
                     }
                 });
-                transcriber
-                    .set_threads(Threads::Shared(Arc::new(ThreadPool::new(threads).unwrap())));
+                let pool = Arc::new(ThreadPool::new(threads).unwrap());
+                let engine =
+                    Engine::builder(Arc::clone(&parts.model)).threads(Threads::Shared(pool));
+                transcriber.set_engine(engine.build().unwrap());
                 transcriber.transcribe(&parts.samples).unwrap()
             };
             let whole = found(true, 1, 1);
@@ -338,7 +340,7 @@ fn a_language_is_detected_once_or_in_each_window() {
     let parts = parts_of(SEVERAL);
     for windows in [Windows::Sequential, Windows::Batched] {
         let found = |each: bool, language: Option<&str>| {
-            let mut transcriber = parts.transcriber(|options| {
+            let transcriber = parts.transcriber(|options| {
                 (options.windows, options.detect_each_window) = (windows, each);
                 options.language = language.map(str::to_owned);
             });
@@ -365,7 +367,7 @@ fn hotwords_precede_the_text_of_every_window() {
     let parts = parts();
     let hotwords = parts.tokenizer.encode_target(" attention is").unwrap();
     for condition in [false, true] {
-        let mut transcriber = parts.transcriber(|options| {
+        let transcriber = parts.transcriber(|options| {
             options.hotwords = Some(" attention is ".to_owned());
             options.condition_on_previous_text = condition;
         });

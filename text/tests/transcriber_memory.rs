@@ -68,8 +68,8 @@ fn a_long_recording_takes_the_memory_of_a_short_one() {
         (options.windows, options.vad) = (windows, vad.cloned());
         let extractor = FeatureExtractor::whisper(80, 1).unwrap();
         let tokenizer = Arc::clone(&tokenizer);
-        let mut transcriber = Transcriber::new(&model, tokenizer, extractor, options).unwrap();
-        let mut most = |seconds: usize| {
+        let transcriber = Transcriber::new(&model, tokenizer, extractor, options).unwrap();
+        let most = |seconds: usize| {
             let mut tone = Tone { at: 0, samples: seconds * 16_000 };
             let mut heard = 0;
             let (summary, bytes) = most_bytes(|| {
@@ -100,7 +100,7 @@ fn a_prompt_that_leaves_no_position_is_an_error() {
         options.condition_on_previous_text = false;
         let extractor = FeatureExtractor::whisper(80, 1).unwrap();
         let tokenizer = Arc::clone(&tokenizer);
-        let mut transcriber = Transcriber::new(&model, tokenizer, extractor, options).unwrap();
+        let transcriber = Transcriber::new(&model, tokenizer, extractor, options).unwrap();
         let error = transcriber.transcribe(&[0.5; 20_000]).unwrap_err().to_string();
         let expected = "max_target_positions: expected more positions than the 2 tokens of the prompt, found 2";
         assert_eq!(error, expected);
@@ -114,7 +114,7 @@ fn a_short_recording_is_opened_once() {
     assert_eq!(options.single_pass_samples, 600 * 16_000);
     options.single_pass_samples = 5 * 16_000;
     let extractor = FeatureExtractor::whisper(80, 1).unwrap();
-    let mut transcriber = Transcriber::new(&model, tokenizer, extractor, options).unwrap();
+    let transcriber = Transcriber::new(&model, tokenizer, extractor, options).unwrap();
     for (seconds, times) in [(5, 1), (6, 2)] {
         let speech = [(seconds as f64 - 3.0, seconds as f64)];
         let (mut opened, mut found) = (0, Vec::new());

@@ -113,7 +113,7 @@ fn spans_of_any_kind_lose_no_frame() {
         let spans = ascending_spans(&mut random, samples.len() as f64 / 16_000.0);
         let timestamps = random.below(2) == 0;
         let run = |windows: Windows, slots: usize, timestamps: bool| {
-            let mut transcriber = transcriber(from, |options| {
+            let transcriber = transcriber(from, |options| {
                 (options.windows, options.slots) = (windows, slots);
                 options.timestamps = timestamps;
                 options.words = number % 3 == 0;
@@ -144,7 +144,7 @@ fn spans_of_any_kind_lose_no_frame() {
         shuffled.swap(a, b);
         let ascends = shuffled.windows(2).all(|pair| pair[0].1 <= pair[1].0);
         for windows in [Windows::Sequential, Windows::Batched] {
-            let mut transcriber = transcriber(from, |options| options.windows = windows);
+            let transcriber = transcriber(from, |options| options.windows = windows);
             match transcriber.transcribe_spans(samples, Some(&shuffled)) {
                 Ok(_) => assert!(ascends, "{shuffled:?}"),
                 Err(error) => {
@@ -205,7 +205,7 @@ fn no_time_is_outside_of_the_recording() {
         let seconds = length as f64 / 16_000.0;
         let spans = ascending_spans(&mut random, seconds);
         let streams = number % 4 == 0;
-        let mut transcriber = transcriber(from, |options| {
+        let transcriber = transcriber(from, |options| {
             options.timestamps = random.below(4) > 0;
             options.words = random.below(2) == 0;
             options.condition_on_previous_text = random.below(2) == 0;
@@ -278,7 +278,7 @@ fn words_at_the_limit_of_the_decoder_have_probabilities() {
             Ok(())
         });
         let endless = Arc::new(endless.unwrap());
-        let mut transcriber = transcriber((&endless, &tokenizer, &place), |options| {
+        let transcriber = transcriber((&endless, &tokenizer, &place), |options| {
             (options.words, options.timestamps) = (true, number % 3 == 0);
             options.windows = [Windows::Sequential, Windows::Batched][number as usize / 2 % 2];
         });
@@ -321,7 +321,7 @@ fn scores_that_are_not_finite_are_errors() {
         });
         let broken = Arc::new(broken.unwrap());
         for (number, temperatures) in (0..16).flat_map(|number| [(number, 0.0), (number, 1.0)]) {
-            let mut transcriber = transcriber((&broken, &tokenizer, &place), |options| {
+            let transcriber = transcriber((&broken, &tokenizer, &place), |options| {
                 options.windows = [Windows::Sequential, Windows::Batched][number % 2];
                 options.words = number / 2 % 2 == 0;
                 options.timestamps = number / 4 % 2 == 0;
@@ -354,7 +354,7 @@ fn attempts_in_a_batch_change_no_window() {
     for number in 0..cases(24, 400) {
         let model = model(&place, 5000 + number / 6);
         let with = |slots: usize| {
-            let mut transcriber = transcriber((&model, &tokenizer, &place), |options| {
+            let transcriber = transcriber((&model, &tokenizer, &place), |options| {
                 options.windows = Windows::Batched;
                 options.slots = slots;
                 options.words = number % 4 == 1;

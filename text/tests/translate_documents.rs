@@ -5,7 +5,7 @@ use crate::directories::Temporary;
 use crate::documents::files;
 use crate::effort::cases;
 use crate::translator::Demo;
-use simdformer::{Model, Threads};
+use simdformer::{Engine, Model, Threads};
 use simdformer_text::Error;
 use simdformer_text::Tokenizer;
 use simdformer_text::document::{Document, Format};
@@ -23,14 +23,14 @@ const PAGE: &str = "# Quel mois\n\nLa vieille maison blanche est belle. Je suis 
                     petites filles sont *heureuses*\n\n```\nla maison\n```\n\n> Où est-ce qu'elle habite ?\n\n| quel \
                     mois | 42 |\n|---|---|\n| la maison | `ls` |\n";
 
-fn markdown(translator: &mut Translator) -> String {
+fn markdown(translator: &Translator) -> String {
     translator.translate_document(PAGE, Format::Markdown).unwrap()
 }
 
 #[test]
 fn every_sentence_of_a_text_is_translated() {
     let demo = Demo::new();
-    let mut translator = demo.translator(demo.options());
+    let translator = demo.translator(demo.options());
     let texts = [TWO_SENTENCES, "", "  \n 42 \n", " quel mois\n\tje suis étudiant  "];
     let found = translator.translate_texts(&texts).unwrap();
     let text = |i: usize| TextTranslation::text(&found[i]);
@@ -49,7 +49,7 @@ fn every_sentence_of_a_text_is_translated() {
 #[test]
 fn a_document_keeps_its_structure() {
     let demo = Demo::new();
-    let found = markdown(&mut demo.translator(demo.options()));
+    let found = markdown(&demo.translator(demo.options()));
     let (lines, source): (Vec<&str>, Vec<&str>) = (found.lines().collect(), PAGE.lines().collect());
     assert_eq!(lines.len(), source.len(), "{found}");
     for (line, source) in lines.iter().zip(&source) {
@@ -91,7 +91,7 @@ fn documents_of_all_formats_keep_their_structure() {
         ),
     ];
     let demo = Demo::new();
-    let mut translator = demo.translator(demo.options());
+    let translator = demo.translator(demo.options());
     for (format, text) in documents {
         let found = translator.translate_document(text, format).unwrap();
         let skeleton = |text: &str| {
@@ -113,21 +113,18 @@ fn documents_of_all_formats_keep_their_structure() {
 #[test]
 fn documents_have_the_same_bits_in_any_window() {
     let demo = Demo::new();
-    let expected = markdown(&mut demo.translator(demo.options()));
+    let expected = markdown(&demo.translator(demo.options()));
     for slots in [1, 3] {
-        let mut options = demo.options();
-        options.slots = slots;
-        let mut translator = demo.translator(options);
+        let translator = demo.translator_of(slots, demo.options());
         let many = PAGE.repeat(3);
         let found = translator.translate_document(&many, Format::Markdown).unwrap();
         assert_eq!(found, expected.repeat(3), "{slots}");
     }
     let pool = rayon::ThreadPoolBuilder::new().num_threads(2).build().unwrap();
     let mut translator = demo.translator(demo.options());
-    let found = pool.install(|| {
-        translator.set_threads(Threads::Rayon);
-        markdown(&mut translator)
-    });
+    let engine = Engine::builder(Arc::clone(&demo.model)).threads(Threads::Rayon);
+    translator.set_engine(engine.build().unwrap());
+    let found = pool.install(|| markdown(&translator));
     assert_eq!(found, expected);
 }
 
@@ -156,9 +153,7 @@ impl<T: Write> Write for Counted<'_, T> {
 #[test]
 fn a_long_text_is_written_while_it_is_read() {
     let demo = Demo::new();
-    let mut options = demo.options();
-    options.slots = 1;
-    let mut translator = demo.translator(options);
+    let translator = demo.translator_of(1, demo.options());
     let paragraph = format!("quel mois\n\n{}", "-----\n\n".repeat(400));
     let text = paragraph.repeat(100);
     let (read, written) = (Cell::new(0), Cell::new(0));
@@ -181,7 +176,7 @@ fn placeholders_and_patterns_are_kept() {
     let demo = Demo::new();
     let mut options = demo.options();
     options.keep = vec![regex::Regex::new("Acme-[0-9]+").unwrap()];
-    let mut translator = demo.translator(options);
+    let translator = demo.translator(options);
     let text = "la maison {name} est belle. je suis Acme-7 étudiant %s. quel mois https://example.org/a?b=c";
     let found = translator.translate_texts(&[text]).unwrap();
     for piece in ["{name}", "Acme-7", "%s", "https://example.org/a?b=c"] {
@@ -199,9 +194,9 @@ fn runaway_repetition_is_translated_again() {
         let mut options = demo.options();
         options.search.sequence_bias = vec![(word.clone(), 50.0)];
         options.guard = guard;
-        let mut translator = demo.translator(options);
+        let translator = demo.translator(options);
         let found = translator.translate_texts(&["quel mois"]).unwrap();
-        (found[0].sentences[0].translation.clone(), *translator.report())
+        (found[0].sentences[0].translation.clone(), translator.report())
     };
     let (plain, report) = endless(false);
     assert_eq!((report.repetitions, plain.retries), (0, 0));
@@ -217,9 +212,9 @@ fn terms_of_a_glossary_are_required() {
     let translate = |terms: &str, text: &str| {
         let mut options = demo.options();
         options.glossary = Some(Arc::new(Glossary::from_tsv(terms).unwrap()));
-        let mut translator = demo.translator(options);
+        let translator = demo.translator(options);
         let found = translator.translate_texts(&[text]).unwrap().remove(0);
-        (found, *translator.report())
+        (found, translator.report())
     };
     let (found, report) =
         translate("maison\tcar\nchat\tdog\n", "la vieille maison blanche est belle");
@@ -268,16 +263,16 @@ fn retries_in_one_batch_are_those_of_each_sentence_alone() {
         options.glossary = Some(Arc::new(Glossary::from_tsv(&terms.join("\n")).unwrap()));
         options.search.sequence_bias = vec![(house.clone(), (case % 4) as f32 * 6.0)];
         let texts: Vec<&str> = (0..12).map(|i| SENTENCES[(i * 3 + case) % 8]).collect();
-        let mut translator = demo.translator(options.clone());
+        let translator = demo.translator(options.clone());
         let together = translator.translate_texts(&texts).unwrap();
-        let report = *translator.report();
-        let mut alone = demo.translator(options);
+        let report = translator.report();
+        let alone = demo.translator(options);
         for (text, together) in texts.iter().zip(&together) {
             let found = alone.translate_texts(&[text]).unwrap().remove(0);
             assert_eq!(found.sentences, together.sentences, "case {case}");
             assert_eq!(found.text(), together.text(), "case {case}");
         }
-        let mut expected = *alone.report();
+        let mut expected = alone.report();
         expected.plans = report.plans;
         assert_eq!(report, expected, "case {case}");
         (again, missing) = (again + report.terms_again, missing + report.terms_missing);
@@ -292,7 +287,7 @@ fn retries_in_one_batch_are_those_of_each_sentence_alone() {
 #[test]
 fn a_sentence_that_is_too_long_is_cut_into_parts() {
     let demo = Demo::new();
-    let mut translator = demo.translator(demo.options());
+    let translator = demo.translator(demo.options());
     let long =
         format!("{} la maison est belle.", "la vieille maison blanche est belle,".repeat(12));
     let found = translator.translate_texts(&[&long]).unwrap().remove(0);
@@ -314,7 +309,7 @@ fn sixty_documents_come_back_through_a_model_that_copies() {
     let tokenizer = Tokenizer::from_dir(&directory).unwrap();
     let mut options = TranslateOptions::new(model.config());
     options.search.scores = false;
-    let mut translator = Translator::new(model, tokenizer, options).unwrap();
+    let translator = Translator::new(model, tokenizer, options).unwrap();
     let files = files();
     assert!(files.len() >= 60);
     for (name, format, text) in files {
@@ -327,7 +322,7 @@ fn sixty_documents_come_back_through_a_model_that_copies() {
 #[test]
 fn errors_of_a_document_are_those_of_its_format() {
     let demo = Demo::new();
-    let mut translator = demo.translator(demo.options());
+    let translator = demo.translator(demo.options());
     let error = translator.translate_document("{\"a\": \"quel", Format::Json).unwrap_err();
     assert!(matches!(error, Error::InvalidInput { .. }), "{error}");
     let mut sink = Vec::new();
@@ -477,7 +472,7 @@ fn placeholders_are_kept_in_every_sentence() {
     ];
     let count = cases(120, 500);
     let demo = Demo::new();
-    let mut translator = demo.translator(demo.options());
+    let translator = demo.translator(demo.options());
     let texts: Vec<String> = crate::translator::sentences(count)
         .iter()
         .enumerate()

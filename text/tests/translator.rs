@@ -4,12 +4,15 @@ use crate::command::french;
 use crate::directories::Temporary;
 use simdformer::config::{Config, TiedWeights};
 use simdformer::search::{BeamOptions, SampleOptions, Strategy};
-use simdformer::{Model, Threads};
+use simdformer::{Engine, Model, Threads};
 use simdformer_text::Error;
 use simdformer_text::Tokenizer;
-use simdformer_text::translator::{Failure, Glossary, TranslateOptions, Translation, Translator};
+use simdformer_text::translator::{
+    Failure, Glossary, Report, TranslateOptions, Translation, Translator,
+};
 use std::cell::Cell;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The demo model.
 pub struct Demo {
@@ -33,6 +36,12 @@ impl Demo {
     pub fn translator(&self, options: TranslateOptions) -> Translator {
         Translator::new(&self.model, Arc::clone(&self.tokenizer), options).unwrap()
     }
+
+    /// One that decodes this many sentences at the same time.
+    pub fn translator_of(&self, slots: usize, options: TranslateOptions) -> Translator {
+        let engine = Engine::builder(Arc::clone(&self.model)).slots(slots).build().unwrap();
+        Translator::new(engine, Arc::clone(&self.tokenizer), options).unwrap()
+    }
 }
 
 /// Sentences of the grammar, a blank one among them.
@@ -48,7 +57,7 @@ pub fn sentences(count: usize) -> Vec<String> {
     all
 }
 
-fn all(translator: &mut Translator, sentences: &[String]) -> Vec<Translation> {
+fn all(translator: &Translator, sentences: &[String]) -> Vec<Translation> {
     let sentences: Vec<&str> = sentences.iter().map(String::as_str).collect();
     translator.translate_sentences(&sentences).unwrap()
 }
@@ -63,7 +72,7 @@ fn the_first_program_of_the_readme_runs() -> Result<(), Box<dyn std::error::Erro
     let lines: Vec<&str> = program.lines().skip(1).collect();
     let place = french();
     let found = lines.join("\n").replace("\"models/fr-en\"", "&place.0");
-    let mut translator = Translator::open(&place.0)?;
+    let translator = Translator::open(&place.0)?;
     println!("{}", translator.translate("je suis étudiant")?);
     assert_eq!(uses, "use simdformer_text::translator::Translator;");
     let here = include_str!("translator.rs");
@@ -86,29 +95,27 @@ fn the_bits_depend_on_the_sentence_alone() {
         let mut options = demo.options();
         options.search.strategy = strategy;
         options.search.num_return_sequences = options.search.sequences().min(2);
-        let expected = all(&mut demo.translator(options.clone()), &sentences);
+        let expected = all(&demo.translator(options.clone()), &sentences);
         assert_eq!(expected.len(), sentences.len());
         assert!(expected[20].text == sentences[20] && expected[20].finish.is_none());
         assert!(expected.iter().filter(|one| one.finish.is_some()).count() == 39);
         for slots in [1, 3, 32] {
-            options.slots = slots;
-            let mut translator = demo.translator(options.clone());
+            let translator = demo.translator_of(slots, options.clone());
             // Alone, and from the end, which plans several sessions.
             for (sentence, expected) in sentences.iter().zip(&expected).rev() {
                 let one = translator.translate_sentences(&[sentence]).unwrap();
                 assert_eq!(one, std::slice::from_ref(expected), "{slots}: {sentence}");
             }
-            assert_eq!(all(&mut translator, &sentences), expected, "{slots}");
+            assert_eq!(all(&translator, &sentences), expected, "{slots}");
         }
-        // On threads, with everything shared.
-        let (model, tokenizer) = (Model::open(&demo.place.0), Tokenizer::from_dir(&demo.place.0));
-        let (model, tokenizer) = (Arc::new(model.unwrap()), Arc::new(tokenizer.unwrap()));
-        let mut translator = Translator::new(model, tokenizer, options).unwrap();
+        // On threads.
+        let mut translator = demo.translator(options);
         for (threads, sessions) in [(2, 1), (2, 2), (2, 3), (3, 4), (1, 2)] {
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
             let found = pool.install(|| {
-                translator.set_threads(Threads::Rayon);
-                translator.set_sessions(sessions);
+                let engine = Engine::builder(Arc::clone(&demo.model));
+                let engine = engine.threads(Threads::Rayon).sessions(sessions).build().unwrap();
+                translator.set_engine(engine);
                 // One, a few, and more than all slots.
                 let part = |range| translator.translate_sentences(range).unwrap();
                 let texts: Vec<&str> = sentences.iter().map(String::as_str).collect();
@@ -119,6 +126,47 @@ fn the_bits_depend_on_the_sentence_alone() {
     }
 }
 
+/// A translator is shared by threads, and its clones count for themselves.
+#[test]
+fn calls_at_the_same_time_have_the_results_that_they_have_alone() {
+    let demo = Demo::new();
+    let sentences = sentences(40);
+    let translator = demo.translator(demo.options());
+    let expected = all(&translator, &sentences);
+    let pages: Vec<String> = sentences.chunks(8).map(|part| part.join("\n\n")).collect();
+    let of_pages: Vec<String> =
+        pages.iter().map(|page| translator.translate(page).unwrap()).collect();
+    let mut shared = demo.translator(demo.options());
+    let (done, most) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let (count, largest) = (Arc::clone(&done), Arc::clone(&most));
+    shared.set_on_done(move |finished| {
+        count.fetch_add(1, Ordering::Relaxed);
+        largest.fetch_max(finished, Ordering::Relaxed);
+    });
+    std::thread::scope(|scope| {
+        for (number, page) in pages.iter().enumerate() {
+            let (shared, expected, of_pages) = (&shared, &expected, &of_pages);
+            let part = &sentences[8 * number..8 * number + 8];
+            scope.spawn(move || {
+                for _ in 0..2 {
+                    assert_eq!(all(shared, part), expected[8 * number..8 * number + 8]);
+                    assert_eq!(shared.translate(page).unwrap(), of_pages[number]);
+                }
+            });
+        }
+    });
+    let (found, alone) = (shared.report(), translator.report());
+    let counts = |of: &Report| (of.sentences, of.texts, of.source_tokens, of.target_tokens);
+    let (one, two) = (counts(&alone), counts(&found));
+    assert_eq!(two, (2 * one.0, 2 * one.1, 2 * one.2, 2 * one.3));
+    // The blank sentence is not run.
+    assert_eq!((done.load(Ordering::Relaxed), most.load(Ordering::Relaxed)), (156, 156));
+    let other = shared.clone();
+    assert_eq!(all(&other, &sentences[..8]), expected[..8]);
+    assert_eq!(other.report().sentences, found.sentences + 8);
+    assert_eq!(shared.report().sentences, found.sentences);
+}
+
 #[test]
 fn samples_draw_from_the_stream_of_their_sentence() {
     let demo = Demo::new();
@@ -127,22 +175,20 @@ fn samples_draw_from_the_stream_of_their_sentence() {
     options.search.strategy =
         Strategy::Sample(SampleOptions { temperature: 3.0, seed: 5, ..SampleOptions::default() });
     assert!(options.samples());
-    let expected = all(&mut demo.translator(options.clone()), &sentences);
+    let expected = all(&demo.translator(options.clone()), &sentences);
     let mut translator = demo.translator(options);
-    let parts = [&sentences[..5], &sentences[5..]].map(|part| all(&mut translator, part));
+    let parts = [&sentences[..5], &sentences[5..]].map(|part| all(&translator, part));
     assert_eq!(parts.concat(), expected);
     translator.seek(9);
-    assert_eq!(all(&mut translator, &sentences[9..]), expected[9..]);
-    assert_ne!(all(&mut translator, &sentences[9..]), expected[9..]);
+    assert_eq!(all(&translator, &sentences[9..]), expected[9..]);
+    assert_ne!(all(&translator, &sentences[9..]), expected[9..]);
 }
 
 /// A window is read, translated and emitted before the next is read.
 #[test]
 fn a_stream_holds_one_window() {
     let demo = Demo::new();
-    let mut options = demo.options();
-    options.slots = 2;
-    let mut translator = demo.translator(options);
+    let translator = demo.translator_of(2, demo.options());
     let (read, emitted) = (Cell::new(0usize), Cell::new(0usize));
     let texts = ["je suis étudiant", "quel mois", "où est-ce qu'elle habite ?"];
     let expected = ["i am a student", "what month", "where does she live ?"];
@@ -176,7 +222,7 @@ fn errors_end_a_stream_in_order() {
         }
     }
     let demo = Demo::new();
-    let mut translator = demo.translator(demo.options());
+    let translator = demo.translator(demo.options());
     let mut texts = Vec::new();
     let input = [Ok("quel mois"), Ok(""), Err(Stop::Input), Ok("quel mois")];
     let done = translator.stream_sentences(input, |translation| {
@@ -196,7 +242,7 @@ fn a_sentence_that_is_too_long_is_an_error_of_this_sentence() {
     let demo = Demo::new();
     let long = "la maison ".repeat(400);
     let sentences = ["quel mois", &long, "quel mois"];
-    let mut translator = demo.translator(demo.options());
+    let translator = demo.translator(demo.options());
     let found = translator.translate_sentences(&sentences).unwrap();
     assert_eq!(found[1].failure, Some(Failure::TooLong { tokens: 801, most: 128 }));
     assert_eq!(found[1].failure.unwrap().to_string(), "801 tokens, the model takes 128");
@@ -204,7 +250,7 @@ fn a_sentence_that_is_too_long_is_an_error_of_this_sentence() {
     assert_eq!((translator.report().failed, translator.report().truncated), (1, 0));
     let mut options = demo.options();
     options.truncate = true;
-    let mut translator = demo.translator(options);
+    let translator = demo.translator(options);
     let found = translator.translate_sentences(&sentences).unwrap();
     assert!(found[1].truncated && found[1].source_tokens == 801 && !found[1].text.is_empty());
     assert_eq!(translator.report().truncated, 1);
@@ -230,9 +276,9 @@ fn a_token_that_the_model_lacks_is_an_error_of_its_sentence() {
     let mut options = TranslateOptions::new(model.config());
     options.search.max_new_tokens = Some(3);
     for sessions in [1, 2] {
-        let mut translator =
-            Translator::new(&model, Arc::clone(&demo.tokenizer), options.clone()).unwrap();
-        translator.set_sessions(sessions);
+        let engine = Engine::builder(Arc::clone(&model)).sessions(sessions).build().unwrap();
+        let translator =
+            Translator::new(engine, Arc::clone(&demo.tokenizer), options.clone()).unwrap();
         let found = translator.translate_sentences(&sentences).unwrap();
         let Some(failure @ Failure::UnknownToken { token: first, .. }) = found[1].failure else {
             panic!("{found:?}")
@@ -248,7 +294,7 @@ fn a_token_that_the_model_lacks_is_an_error_of_its_sentence() {
 #[test]
 fn probabilities_of_tokens_are_kept() {
     let demo = Demo::new();
-    let mut translator = demo.translator(demo.options());
+    let translator = demo.translator(demo.options());
     let [one]: [Translation; 1] =
         translator.translate_sentences(&["quel mois"]).unwrap().try_into().unwrap();
     assert_eq!(one.token_scores.len(), one.tokens.len());

@@ -5,7 +5,7 @@ use crate::directories::Temporary;
 use crate::effort::cases;
 use crate::translator::{Demo, sentences};
 use simdformer::search::Hooks;
-use simdformer::{Event, Model, Threads};
+use simdformer::{Event, Model};
 use simdformer_text::Tokenizer;
 use simdformer_text::document::Format;
 use simdformer_text::marked_text::conventions;
@@ -19,7 +19,7 @@ fn names(words: &[UnknownWord]) -> Vec<&str> {
     words.iter().map(|word| word.text.as_str()).collect()
 }
 
-fn texts(translator: &mut Translator, sources: &[String]) -> Vec<String> {
+fn texts(translator: &Translator, sources: &[String]) -> Vec<String> {
     let sources: Vec<&str> = sources.iter().map(String::as_str).collect();
     let found = translator.translate_texts(&sources).unwrap();
     found.into_iter().map(|found| found.target.text).collect()
@@ -28,7 +28,7 @@ fn texts(translator: &mut Translator, sources: &[String]) -> Vec<String> {
 #[test]
 fn unknown_words_are_named_with_known_ones_of_close_spelling() {
     let demo = Demo::new();
-    let mut translator = demo.translator(demo.options());
+    let translator = demo.translator(demo.options());
     let source = "je suis etudiant. la maison est belle. xyzzy est une maizon";
     let found = translator.translate_texts(&[source]).unwrap().remove(0);
     let unknown: Vec<&[UnknownWord]> =
@@ -45,9 +45,7 @@ fn unknown_words_are_named_with_known_ones_of_close_spelling() {
     let found = translator.translate_sentences(&["je suis etudiant", "quel mois"]).unwrap();
     assert_eq!(names(&found[0].unknown), ["etudiant"]);
     assert!(found[1].unknown.is_empty());
-    let model = Arc::new(Model::open(&demo.place.0).unwrap());
-    let tokenizer = Arc::new(Tokenizer::from_dir(&demo.place.0).unwrap());
-    let batcher = Batcher::new(model, tokenizer, demo.options(), Threads::Serial).unwrap();
+    let batcher = Batcher::new(&demo.translator(demo.options())).unwrap();
     let (send, receive) = mpsc::channel();
     let request = BatchRequest { text: "je suis etudiant", ..BatchRequest::default() };
     let ticket = batcher.submit_with(request, move |event| {
@@ -88,7 +86,7 @@ fn the_command_names_unknown_words() {
 #[test]
 fn the_cases_of_symbols_are_right() {
     let demo = Demo::new();
-    let mut translator = demo.translator(demo.options());
+    let translator = demo.translator(demo.options());
     for (source, expected) in [
         ("la maison est belle ▾", "the house is beautiful ▾"),
         ("▾ la maison est belle", "▾ the house is beautiful"),
@@ -140,7 +138,7 @@ fn every_symbol_is_copied_once() {
         "§",
     ];
     let demo = Demo::new();
-    let mut translator = demo.translator(demo.options());
+    let translator = demo.translator(demo.options());
     let count = cases(160, 2_000);
     let sentences = sentences(100);
     let mut sources = Vec::new();
@@ -157,7 +155,7 @@ fn every_symbol_is_copied_once() {
         }
         sources.push(words.join(" "));
     }
-    let found = texts(&mut translator, &sources);
+    let found = texts(&translator, &sources);
     for (i, (source, found)) in sources.iter().zip(&found).enumerate() {
         let symbol = SYMBOLS[i % SYMBOLS.len()];
         assert_eq!(found.matches(symbol).count(), 1, "{source}: {found}");
@@ -171,7 +169,7 @@ fn every_symbol_is_copied_once() {
 #[test]
 fn signs_beside_elided_words_leave_these_known() {
     let demo = Demo::new();
-    let mut translator = demo.translator(demo.options());
+    let translator = demo.translator(demo.options());
     let mut sources = Vec::new();
     let sentences = [
         "l' oncle apprend l' espagnol maintenant",
@@ -216,7 +214,7 @@ fn signs_beside_elided_words_leave_these_known() {
 #[test]
 fn placeholders_of_every_convention_are_kept() {
     let demo = Demo::new();
-    let mut translator = demo.translator(demo.options());
+    let translator = demo.translator(demo.options());
     let sentences = sentences(100);
     let examples: Vec<&str> =
         conventions().iter().flat_map(|convention| convention.examples).copied().collect();
@@ -233,7 +231,7 @@ fn placeholders_of_every_convention_are_kept() {
         );
         sources.push(words.join(" "));
     }
-    let found = texts(&mut translator, &sources);
+    let found = texts(&translator, &sources);
     for (i, (source, found)) in sources.iter().zip(&found).enumerate() {
         let piece = examples[i % examples.len()];
         assert_eq!(
@@ -251,7 +249,7 @@ fn placeholders_of_every_convention_are_kept() {
 #[test]
 fn white_space_of_every_kind_is_one_space() {
     let demo = Demo::new();
-    let mut translator = demo.translator(demo.options());
+    let translator = demo.translator(demo.options());
     let spaces: Vec<char> = ('\0'..='\u{ffff}').filter(|space| space.is_whitespace()).collect();
     assert_eq!(spaces.len(), 25);
     let expected = "the old white house is beautiful";
@@ -265,7 +263,7 @@ fn white_space_of_every_kind_is_one_space() {
                 .contains(['\n', '\r', '\t', '\u{b}', '\u{c}', '\u{85}', '\u{2028}', '\u{2029}']);
             if !document && !joined.contains("   ") {
                 assert_eq!(
-                    texts(&mut translator, std::slice::from_ref(&source)),
+                    texts(&translator, std::slice::from_ref(&source)),
                     [expected],
                     "{source:?}"
                 );
@@ -290,7 +288,7 @@ fn invisible_characters_do_not_make_a_word_unknown() {
         '\u{200e}', '\u{200f}', '\u{2066}',
     ];
     let demo = Demo::new();
-    let mut translator = demo.translator(demo.options());
+    let translator = demo.translator(demo.options());
     let plain = "la vieille maison blanche est belle";
     let expected = "the old white house is beautiful";
     let mut sources = Vec::new();
@@ -302,7 +300,7 @@ fn invisible_characters_do_not_make_a_word_unknown() {
             sources.push(source);
         }
     }
-    for (source, found) in sources.iter().zip(texts(&mut translator, &sources)) {
+    for (source, found) in sources.iter().zip(texts(&translator, &sources)) {
         assert_eq!(found, expected, "{source:?}");
     }
     let alone: Vec<&str> = sources.iter().map(String::as_str).collect();
@@ -318,7 +316,7 @@ fn invisible_characters_do_not_make_a_word_unknown() {
 #[test]
 fn inline_elements_without_letters_stay() {
     let demo = Demo::new();
-    let mut translator = demo.translator(demo.options());
+    let translator = demo.translator(demo.options());
     for (source, expected) in [
         ("<i class=\"x\">★</i> la maison est belle", "<i class=\"x\">★</i> the house is beautiful"),
         ("la maison<sup>1</sup> est belle", "the house<sup>1</sup> is beautiful"),
@@ -461,7 +459,7 @@ impl Changed {
 #[test]
 fn a_word_is_read_with_the_apostrophe_that_the_model_knows() {
     let demo = Changed::new(without_rules(&[]));
-    let mut translator = demo.translator(true);
+    let translator = demo.translator(true);
     let straight = "aujourd'hui la maison est belle";
     let curly = straight.replace('\'', "\u{2019}");
     let expected = translator.translate_sentences(&[straight]).unwrap().remove(0);
@@ -470,11 +468,11 @@ fn a_word_is_read_with_the_apostrophe_that_the_model_knows() {
         ['\u{2019}', '\u{2bc}', '\u{ff07}'].map(|other| straight.replace('\'', &other.to_string()))
     {
         assert_eq!(translator.translate_sentences(&[&text]).unwrap()[0].text, expected.text);
-        assert_eq!(texts(&mut translator, &[text]), std::slice::from_ref(&expected.text));
+        assert_eq!(texts(&translator, &[text]), std::slice::from_ref(&expected.text));
     }
     // A model that has the other one.
     let demo = Changed::new(without_rules(&[("aujourd'hui", "aujourd\u{2019}hui")]));
-    let mut translator = demo.translator(true);
+    let translator = demo.translator(true);
     for text in [straight, &curly] {
         let found = translator.translate_sentences(&[text]).unwrap().remove(0);
         assert!(found.unknown.is_empty() && found.text == expected.text, "{found:?}");
@@ -493,14 +491,14 @@ fn capitals_are_read_in_small_letters_if_the_model_knows_these() {
     let changed = Changed::new(without_rules(&[]));
     let mut options = demo.options();
     options.capitals = true;
-    for mut translator in [demo.translator(options), changed.translator(true)] {
+    for translator in [demo.translator(options), changed.translator(true)] {
         let expected: Vec<String> =
-            texts(&mut translator, &plain).iter().map(|one| one.to_uppercase()).collect();
-        assert_eq!(texts(&mut translator, &capitals), expected);
+            texts(&translator, &plain).iter().map(|one| one.to_uppercase()).collect();
+        assert_eq!(texts(&translator, &capitals), expected);
         assert_eq!(translator.report().small_letters as usize, plain.len());
     }
     let text = "LA MAISON DE {name} EST BELLE. La maison est belle.";
-    let mut translator = demo.translator(demo.options());
+    let translator = demo.translator(demo.options());
     let found = translator.translate_texts(&[text]).unwrap().remove(0);
     assert_eq!(found.text(), "{name} 'S HOUSE IS BEAUTIFUL . the house is beautiful .");
     assert!(found.sentences[0].translation.notes.contains(&Note::SmallLetters));
@@ -508,7 +506,7 @@ fn capitals_are_read_in_small_letters_if_the_model_knows_these() {
     let found = translator.translate_document(page, Format::Html).unwrap();
     assert_eq!(found, "<p>THE <b>HOUSE</b> IS BEAUTIFUL</p>");
     // The option.
-    let mut translator = changed.translator(false);
+    let translator = changed.translator(false);
     let found = translator.translate_texts(&["LA MAISON EST BELLE"]).unwrap().remove(0);
     assert_eq!(names(&found.sentences[0].translation.unknown), ["LA", "MAISON", "EST", "BELLE"]);
     let place = french();
@@ -525,8 +523,8 @@ fn capitals_are_read_in_small_letters_if_the_model_knows_these() {
 fn of_two_readings_that_are_known_the_more_probable_one_is_taken() {
     let renamed = [("chats", "LA"), ("allons", "MAISON"), ("juillet", "EST"), ("froides", "BELLE")];
     let demo = Changed::new(without_rules(&renamed));
-    let mut translator = demo.translator(true);
-    let found = texts(&mut translator, &["LA MAISON EST BELLE".to_owned()]);
+    let translator = demo.translator(true);
+    let found = texts(&translator, &["LA MAISON EST BELLE".to_owned()]);
     assert_eq!(found, ["THE HOUSE IS BEAUTIFUL"]);
     assert_eq!(translator.report().small_letters, 1);
     // The words in capitals are those of a good sentence, and the small ones are not.
@@ -541,8 +539,8 @@ fn of_two_readings_that_are_known_the_more_probable_one_is_taken() {
         ("froides", "belle"),
     ];
     let demo = Changed::new(without_rules(&renamed));
-    let mut translator = demo.translator(true);
-    let found = texts(&mut translator, &["LA MAISON EST BELLE".to_owned()]);
+    let translator = demo.translator(true);
+    let found = texts(&translator, &["LA MAISON EST BELLE".to_owned()]);
     assert_eq!(found, ["the house is beautiful"]);
     assert_eq!(translator.report().small_letters, 0);
 }
@@ -552,7 +550,7 @@ fn of_two_readings_that_are_known_the_more_probable_one_is_taken() {
 #[test]
 fn joiners_that_mean_something_stay() {
     let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/../models/copy");
-    let mut translator = Translator::open(directory).unwrap();
+    let translator = Translator::open(directory).unwrap();
     for text in [
         "\u{645}\u{6cc}\u{200c}\u{62e}\u{648}\u{627}\u{647}\u{645}",
         "\u{915}\u{94d}\u{200d}\u{937}",
@@ -581,8 +579,7 @@ fn a_sentence_alone_is_read_as_one_of_a_text() {
     let demo = Demo::new();
     let mut options = demo.options();
     options.guard = false;
-    options.slots = 4;
-    let mut translator = demo.translator(options.clone());
+    let translator = demo.translator_of(4, options);
     let count = cases(120, 1_000);
     let plain: Vec<String> =
         sentences(100).into_iter().filter(|one| !one.trim().is_empty()).collect();
@@ -602,12 +599,10 @@ fn a_sentence_alone_is_read_as_one_of_a_text() {
     let given: Vec<&str> = sources.iter().map(String::as_str).collect();
     let expected = translator.translate_texts(&given).unwrap();
     let found = translator.translate_sentences(&given).unwrap();
-    let model = Arc::new(Model::open(&demo.place.0).unwrap());
-    let tokenizer = Arc::new(Tokenizer::from_dir(&demo.place.0).unwrap());
-    let batcher = Batcher::new(model, tokenizer, options, Threads::Serial).unwrap();
+    let batcher = Batcher::new(&translator).unwrap();
     let pending: Vec<_> = given.iter().map(|text| batcher.submit(text).unwrap()).collect();
     let mut same = 0;
-    let mut others = demo.translator(demo.options());
+    let others = demo.translator(demo.options());
     for (((text, expected), found), pending) in given.iter().zip(&expected).zip(&found).zip(pending)
     {
         assert_eq!(pending.wait().unwrap(), *found, "{text}");
@@ -681,11 +676,11 @@ fn decomposed_accents_are_composed() {
     let decomposed: Vec<String> = plain.iter().map(|one| one.nfd().collect()).collect();
     assert!(plain.len() > 30, "{}", plain.len());
     let (demo, changed) = (Demo::new(), Changed::new(without_rules(&[])));
-    for mut translator in [demo.translator(demo.options()), changed.translator(true)] {
-        assert_eq!(texts(&mut translator, &decomposed), texts(&mut translator, &plain));
+    for translator in [demo.translator(demo.options()), changed.translator(true)] {
+        assert_eq!(texts(&translator, &decomposed), texts(&translator, &plain));
         let given = |texts: &[String]| -> Vec<String> {
             let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
-            let mut translator = changed.translator(true);
+            let translator = changed.translator(true);
             let found = translator.translate_sentences(&texts).unwrap();
             assert!(found.iter().all(|one| one.unknown.is_empty()));
             found.into_iter().map(|one| one.text).collect()
@@ -699,9 +694,7 @@ fn decomposed_accents_are_composed() {
 #[test]
 fn a_text_without_a_known_word_is_copied() {
     let demo = Demo::new();
-    let model = Arc::new(Model::open(&demo.place.0).unwrap());
-    let tokenizer = Arc::new(Tokenizer::from_dir(&demo.place.0).unwrap());
-    let batcher = Batcher::new(model, tokenizer, demo.options(), Threads::Serial).unwrap();
+    let batcher = Batcher::new(&demo.translator(demo.options())).unwrap();
     let place = demo.place.0.to_str().unwrap();
     let words = ["X", "Xyz", "etudiant", "привет", "你好世界", "XYZ", "x1y", "Ångström"];
     let mut sources: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
@@ -710,7 +703,7 @@ fn a_text_without_a_known_word_is_copied() {
         sources.extend([format!("{word} {other}"), format!("{word} 😀"), format!(" «{word}» ")]);
     }
     for source in &sources {
-        let mut translator = demo.translator(demo.options());
+        let translator = demo.translator(demo.options());
         let text = translator.translate_texts(&[source]).unwrap().remove(0);
         let alone = translator.translate_sentences(&[source]).unwrap().remove(0);
         let batched = batcher.submit(source).unwrap().wait().unwrap();
@@ -738,7 +731,7 @@ fn a_text_without_a_known_word_is_copied() {
     // A term of the glossary is no unknown word.
     let mut options = demo.options();
     options.glossary = Some(Arc::new(Glossary::from_tsv("Xyz\thouse\n").unwrap()));
-    let mut translator = demo.translator(options);
+    let translator = demo.translator(options);
     let found = translator.translate_texts(&["Xyz"]).unwrap().remove(0);
     assert!(found.text().contains("house"), "{found:?}");
 }

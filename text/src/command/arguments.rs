@@ -3,7 +3,7 @@
 use clap::builder::PossibleValuesParser;
 use clap::{ArgGroup, Args, ValueHint};
 use simdformer::kernels::Isa;
-use simdformer::{Dtype, WeightDtypes};
+use simdformer::{Dtype, EngineBuilder, Model, WeightDtypes};
 use simdformer_text::embedder::{Precision, Prompt};
 use std::fmt;
 use std::path::PathBuf;
@@ -115,9 +115,13 @@ pub(crate) struct TextArguments {
 }
 
 impl TextArguments {
-    /// The number of sessions: one for each thread, unless the options say otherwise.
-    pub(crate) fn sessions(&self, model: &ModelArguments) -> usize {
-        self.sessions.unwrap_or_else(|| model.thread_count())
+    /// The engine of `model`, with the threads of `arguments`.
+    pub(crate) fn engine(&self, arguments: &ModelArguments, model: Model) -> EngineBuilder {
+        let builder = arguments.engine(model).slots(self.slots);
+        match self.sessions {
+            Some(sessions) => builder.sessions(sessions),
+            None => builder,
+        }
     }
 
     /// Whether a file is one text; `default` if the options do not say.

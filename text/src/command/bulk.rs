@@ -81,9 +81,7 @@ pub(crate) fn run(
         None => *input,
     };
     common.model.in_pool(|| {
-        let mut translator = Translator::new(model, tokenizer, options)?;
-        translator.set_threads(common.model.threads());
-        translator.set_sessions(common.texts.sessions(&common.model));
+        let translator = Translator::new(common.engine(model)?, tokenizer, options)?;
         let mut compute = |sources: &[&str]| -> Result<Vec<Computed>, ComputeError> {
             Ok(if common.texts.lines {
                 translator.translate_sentences(sources)?.into_iter().map(sentence).collect()
@@ -126,7 +124,7 @@ pub(crate) fn run(
             writeln!(notes, "simdformer: {failed} of {rows} rows have no result")?;
         }
         // Those of the rows that this process has run. A row with a failed sentence is counted above.
-        let mut report = *translator.report();
+        let mut report = translator.report();
         report.failed = 0;
         for line in translate_documents::summary(&report) {
             writeln!(notes, "simdformer: {line}")?;

@@ -4,6 +4,7 @@ use crate::arguments::Embed;
 use crate::inputs::Inputs;
 use crate::vector_formats::Vectors;
 use crate::{Failure, Streams, output_file, progress, show};
+use indicatif::ProgressBar;
 use simdformer::checkpoint::Checkpoint;
 use simdformer_text::embedder::{EmbedOptions, Embedder, EmbedderSetup, Embedding, NotRun};
 use simdformer_text::{Direction, Tokenizer};
@@ -47,29 +48,29 @@ pub(crate) fn run(arguments: &Embed, streams: &mut Streams<'_>) -> Result<u8, Fa
         let what = "no modules.json: a vector is the mean of its text's tokens";
         writeln!(streams.notes, "simdformer: {what}")?;
     }
-    let mut embedder = Embedder::new(model, setup);
-    embedder.set_slots(arguments.texts.slots);
-    embedder.set_threads(arguments.model.threads());
-    embedder.set_sessions(arguments.texts.sessions(&arguments.model));
-    arguments.model.in_pool(|| texts(arguments, &embedder, vectors, streams))
+    let engine = arguments.texts.engine(&arguments.model, model).build()?;
+    let mut embedder = Embedder::new(engine, setup);
+    let progress = progress::counter("texts", arguments.reports.quiet);
+    let counter = progress.clone();
+    embedder.set_on_done(move |_| counter.inc(1));
+    arguments.model.in_pool(|| texts(arguments, (&embedder, &progress), vectors, streams))
 }
 
 fn texts(
     arguments: &Embed,
-    embedder: &Embedder,
+    (embedder, progress): (&Embedder, &ProgressBar),
     mut vectors: Vectors,
     streams: &mut Streams<'_>,
 ) -> Result<u8, Failure> {
     let Streams { input, out, notes, .. } = streams;
     let mut inputs = Inputs::new(&arguments.texts, arguments.texts.whole(false), *input)?;
     let (mut done, mut failed) = (0, 0);
-    let progress = progress::counter("texts", arguments.reports.quiet);
     loop {
         let texts = inputs.take(BLOCK)?;
         if texts.is_empty() {
             break;
         }
-        let embeddings = embedder.embed_with(&texts, &mut || progress.inc(1))?;
+        let embeddings = embedder.embed(&texts)?;
         progress.suspend(|| {
             for (text, Embedding { vector, tokens, truncated }) in texts.iter().zip(embeddings) {
                 done += 1;

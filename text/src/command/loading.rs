@@ -4,7 +4,7 @@ use crate::arguments::{ModelArguments, ReportArguments};
 use crate::{Failure, Streams, progress};
 use simdformer::checkpoint::Checkpoint;
 use simdformer::kernels::Isa;
-use simdformer::{LoadOptions, Model, Threads};
+use simdformer::{Engine, EngineBuilder, LoadOptions, Model, Threads};
 use simdformer_text::packed;
 
 impl ModelArguments {
@@ -36,7 +36,11 @@ impl ModelArguments {
         LoadOptions { isa: self.isa, dtypes: self.weights.clone(), ..LoadOptions::default() }
     }
 
-    /// How a session runs inside [`in_pool`](Self::in_pool).
+    /// The engine of `model` with these threads, which runs inside [`in_pool`](Self::in_pool).
+    pub(crate) fn engine(&self, model: Model) -> EngineBuilder {
+        Engine::builder(model).threads(self.threads())
+    }
+
     pub(crate) fn threads(&self) -> Threads<'static> {
         if self.thread_count() == 1 { Threads::Serial } else { Threads::Rayon }
     }

@@ -4,6 +4,7 @@ use crate::arguments::Rerank;
 use crate::embed::reason;
 use crate::inputs::{self, Inputs};
 use crate::{Failure, Streams, progress, show};
+use indicatif::ProgressBar;
 use serde_json::json;
 use simdformer::checkpoint::Checkpoint;
 use simdformer_text::Tokenizer;
@@ -44,11 +45,12 @@ pub(crate) fn run(arguments: &Rerank, streams: &mut Streams<'_>) -> Result<u8, F
         show::prompt(setup.prompt(), streams.notes)?;
     }
     drop(checkpoint);
-    let mut reranker = Reranker::new(model, setup);
-    reranker.set_slots(arguments.texts.slots);
-    reranker.set_threads(arguments.model.threads());
-    reranker.set_sessions(arguments.texts.sessions(&arguments.model));
-    arguments.model.in_pool(|| texts(arguments, &reranker, queries, streams))
+    let engine = arguments.texts.engine(&arguments.model, model).build()?;
+    let mut reranker = Reranker::new(engine, setup);
+    let progress = progress::counter("pairs", arguments.reports.quiet);
+    let counter = progress.clone();
+    reranker.set_on_done(move |_| counter.inc(1));
+    arguments.model.in_pool(|| texts(arguments, (&reranker, &progress), queries, streams))
 }
 
 /// A query and its results so far.
@@ -84,7 +86,7 @@ impl Query {
 
 fn texts(
     arguments: &Rerank,
-    reranker: &Reranker,
+    (reranker, progress): (&Reranker, &ProgressBar),
     queries: Vec<String>,
     streams: &mut Streams<'_>,
 ) -> Result<u8, Failure> {
@@ -94,14 +96,13 @@ fn texts(
         queries.into_iter().map(|text| Query { text, ..Query::default() }).collect();
     let mut inputs = Inputs::new(&arguments.texts, arguments.texts.whole(false), *input)?;
     let mut before = 0;
-    let progress = progress::counter("pairs", arguments.reports.quiet);
     loop {
         let texts = inputs.take(BLOCK)?;
         if texts.is_empty() {
             break;
         }
         for (number, query) in (1..).zip(&mut queries) {
-            let pairs = reranker.score_with(&query.text, &texts, &mut || progress.inc(1))?;
+            let pairs = reranker.score(&query.text, &texts)?;
             progress.suspend(|| {
                 let of = if named { format!("query {number}, ") } else { String::new() };
                 for (name, pair) in (before + 1..).zip(&pairs) {

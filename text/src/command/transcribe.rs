@@ -45,8 +45,8 @@ pub(crate) fn run(arguments: &Transcribe, streams: &mut Streams<'_>) -> Result<u
     }
     drop(checkpoint);
     arguments.model.in_pool(|| {
-        let mut transcriber = Transcriber::new(model, tokenizer, extractor, options)?;
-        transcriber.set_threads(arguments.model.threads());
+        let engine = arguments.model.engine(model).cache(arguments.cache.dtype).build()?;
+        let transcriber = Transcriber::new(engine, tokenizer, extractor, options)?;
         if arguments.stream {
             return transcribe_stream::run(arguments, transcriber, streams);
         }
@@ -55,8 +55,8 @@ pub(crate) fn run(arguments: &Transcribe, streams: &mut Streams<'_>) -> Result<u
         for (number, path) in arguments.files.iter().enumerate() {
             let reading = (arguments.input.options(), speech.as_deref());
             let transcribed = match arguments.input.separate_channels {
-                true => channels(&mut transcriber, path, reading, &bar),
-                false => file(&mut transcriber, path, reading, streams.input, &bar),
+                true => channels(&transcriber, path, reading, &bar),
+                false => file(&transcriber, path, reading, streams.input, &bar),
             };
             failed += usize::from(transcribed.is_err());
             cut +=
@@ -110,7 +110,6 @@ fn options(arguments: &Transcribe, config: &Config) -> Result<TranscribeOptions,
         *option = given.map(|given| given as f32).or(*option);
     }
     options.timestamps |= arguments.output.timestamps;
-    options.cache = arguments.cache.dtype;
     Ok(options)
 }
 
@@ -138,7 +137,7 @@ fn spans(path: &Path) -> Result<Vec<(f64, f64)>, Failure> {
 
 /// Transcribes a file, or a pipe, which is read once.
 fn file(
-    transcriber: &mut Transcriber,
+    transcriber: &Transcriber,
     path: &Path,
     (options, speech): (InputOptions, Option<&[(f64, f64)]>),
     input: &mut (dyn Read + Send),
@@ -162,7 +161,7 @@ fn file(
 
 /// Transcribes each channel of a file alone. The file is read for each.
 fn channels(
-    transcriber: &mut Transcriber,
+    transcriber: &Transcriber,
     path: &Path,
     (options, speech): (InputOptions, Option<&[(f64, f64)]>),
     bar: &ProgressBar,

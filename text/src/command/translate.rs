@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use simdformer::checkpoint::Checkpoint;
 use simdformer::config::{Config, Side};
 use simdformer::search::{Hooks, Observation, SearchOptions, Strategy};
-use simdformer::{Event, Model};
+use simdformer::{Engine, Event, Model};
 use simdformer_text::sentences::model_language;
 use simdformer_text::translator::{
     self, Glossary, Note, TranslateOptions, Translation, Translator,
@@ -49,9 +49,7 @@ pub(crate) fn translate(arguments: &Translate, streams: &mut Streams<'_>) -> Res
     let (model, tokenizer, mut options) = load_for_texts(arguments, streams)?;
     (options.token_scores, options.alignment) = (common.json, common.json);
     common.model.in_pool(|| {
-        let mut translator = Translator::new(model, tokenizer, options)?;
-        translator.set_threads(common.model.threads());
-        translator.set_sessions(common.texts.sessions(&common.model));
+        let translator = Translator::new(common.engine(model)?, tokenizer, options)?;
         translate_documents::run(arguments, outputs.as_deref(), translator, streams)
     })
 }
@@ -90,14 +88,20 @@ pub(crate) fn lines(
     options.capitals = capitals.unwrap_or(options.capitals);
     arguments.model.in_pool(|| {
         let tokenizer = Arc::new(tokenizer);
-        let mut translator = Translator::new(model, Arc::clone(&tokenizer), options)?;
-        translator.set_threads(arguments.model.threads());
-        translator.set_sessions(arguments.texts.sessions(&arguments.model));
+        let engine = arguments.engine(model)?;
+        let translator = Translator::new(engine, Arc::clone(&tokenizer), options)?;
         let search = translator.search_options().clone();
         let tokenizer = &tokenizer;
         Lines { arguments, tokenizer, search, done: 0, failed: 0, unknown: 0 }
             .run(translator, whole, streams)
     })
+}
+
+impl TextToText {
+    /// The engine of `model` with the settings of the command line.
+    pub(crate) fn engine(&self, model: Model) -> Result<Engine, Failure> {
+        Ok(self.texts.engine(&self.model, model).cache(self.cache.dtype).build()?)
+    }
 }
 
 /// The model, its tokenizer, and the options of the command line. `task` is one of `config.json`; `None` for the one of the
@@ -133,11 +137,9 @@ fn load(
     options.source.clone_from(&source);
     options.detect = detect;
     options.target = arguments.to.clone();
-    options.slots = arguments.texts.slots;
     options.truncate = arguments.texts.truncate;
     // A summary has no place for the symbols of a text.
     options.symbols = task.is_none();
-    options.cache = arguments.cache.dtype;
     let model = arguments.model.load(&checkpoint, &arguments.reports, streams)?;
     if arguments.reports.summary {
         show::loaded(&tokenizer, &model, streams.notes)?;
@@ -216,8 +218,8 @@ impl Lines<'_> {
         if stream || explain.is_some() {
             for text in texts {
                 let (translation, explanation) = match explain {
-                    Some(listed) => self.explained(&mut translator, &text?, listed, *notes)?,
-                    None => (Self::streamed(&mut translator, &text?, *out)?, None),
+                    Some(listed) => self.explained(&translator, &text?, listed, *notes)?,
+                    None => (Self::streamed(&translator, &text?, *out)?, None),
                 };
                 self.write(&translation, explanation.as_ref(), *notes, *out)?;
                 out.flush()?;
@@ -324,7 +326,7 @@ impl Lines<'_> {
     /// Translates a text and records each step; without an explanation if the model is not run.
     fn explained(
         &self,
-        translator: &mut Translator,
+        translator: &Translator,
         text: &str,
         listed: usize,
         notes: &mut dyn Write,
@@ -366,7 +368,7 @@ impl Lines<'_> {
     /// Translates a text and writes its parts when the model has written them; the translation has no text that is still to
     /// be written.
     fn streamed(
-        translator: &mut Translator,
+        translator: &Translator,
         text: &str,
         out: &mut (dyn Write + Send),
     ) -> Result<Translation, Failure> {

@@ -120,7 +120,7 @@ pub(crate) fn run(
         }
     }
     progress.finish_and_clear();
-    let report = translator.report();
+    let report = &translator.report();
     if named > NAMED {
         writeln!(notes, "simdformer: and {} more", named - NAMED)?;
     }

@@ -34,6 +34,7 @@ pub use reranker::{PairScore, RerankOptions, Reranker, RerankerSetup, Score, Sco
 use crate::encoding::Encoded;
 use crate::error::Error;
 use crate::languages::Direction;
+use crate::on_done::OnDone;
 use crate::tokenizer::Tokenizer;
 use core::fmt;
 use encoder_batches::{check_cancel, open, rejected, run};
@@ -41,7 +42,7 @@ use prompts::SentenceTransformersConfig;
 use simdformer::checkpoint::Checkpoint;
 use simdformer::config::Side;
 use simdformer::task_heads::SentenceHead;
-use simdformer::{Cancel, Engine, Threads};
+use simdformer::{Cancel, Engine};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -210,6 +211,7 @@ pub struct Embedding {
 pub struct Embedder {
     setup: Arc<EmbedderSetup>,
     engine: Engine,
+    on_done: OnDone,
 }
 
 impl Embedder {
@@ -224,41 +226,37 @@ impl Embedder {
             EmbedderSetup::read(directory, tokenizer, checkpoint, &EmbedOptions::default())
         };
         let (engine, setup) = open(directory.as_ref(), read)?;
-        Ok(Self { setup: Arc::new(setup), engine })
+        Ok(Self::new(engine, setup))
     }
 
     /// An embedder of a loaded model: an [`Engine`], a `Model`, or an `Arc` of one, of the directory of `setup`.
     #[must_use]
     pub fn new(engine: impl Into<Engine>, setup: EmbedderSetup) -> Self {
-        Self { setup: Arc::new(setup), engine: engine.into() }
+        Self { setup: Arc::new(setup), engine: engine.into(), on_done: OnDone::default() }
     }
 
-    /// The most texts that are run at a time; 32 without this call. It changes no result.
-    pub fn set_slots(&mut self, slots: usize) {
-        self.engine.set_slots(slots);
+    /// The engine in which the embedder runs.
+    #[must_use]
+    pub fn engine(&self) -> &Engine {
+        &self.engine
     }
 
-    /// The most sessions at the same time, each on one of the [threads](Self::set_threads), with its own
-    /// [slots](Self::set_slots) and planned memory; without this call as many as there are threads. One session on all
-    /// threads takes the least memory, and more time for many texts. They change no result.
-    pub fn set_sessions(&mut self, sessions: usize) {
-        self.engine.set_sessions(sessions);
-    }
-
-    /// Runs later calls in another engine of the same model, with sessions and settings of its own.
+    /// Runs later calls in another engine of the same model, with sessions and settings of its own. The results stay the
+    /// same.
     pub fn set_engine(&mut self, engine: impl Into<Engine>) {
         self.engine = engine.into();
-    }
-
-    /// The threads that compute; without this call the calling thread. They change no result.
-    pub fn set_threads(&mut self, threads: Threads<'static>) {
-        self.engine.set_threads(threads);
     }
 
     /// Ends later calls with [`Error::Cancelled`] some milliseconds after `cancel` is set. Calls of a clone of this
     /// embedder can have a flag of their own.
     pub fn set_cancel(&mut self, cancel: Cancel) {
         self.engine.set_cancel(cancel);
+    }
+
+    /// Calls `on_done` during later calls, each time the model finishes a text, with the number of those that are finished
+    /// since this call. They finish in any order, on any of the threads.
+    pub fn set_on_done(&mut self, on_done: impl Fn(u64) + Send + Sync + 'static) {
+        self.on_done = OnDone::new(on_done);
     }
 
     /// What the directory and the options define.
@@ -273,18 +271,6 @@ impl Embedder {
     /// A text cannot be tokenized, or the model cannot run. A text that alone is not run is no error; see
     /// [`Embedding::vector`].
     pub fn embed(&self, texts: &[impl AsRef<str>]) -> Result<Vec<Embedding>, Error> {
-        self.embed_with(texts, &mut || ())
-    }
-
-    /// As [`Embedder::embed`]; calls `each` after every text that was run, on any of the threads, one call at a time.
-    ///
-    /// # Errors
-    /// As [`Embedder::embed`].
-    pub fn embed_with(
-        &self,
-        texts: &[impl AsRef<str>],
-        each: &mut (dyn FnMut() + Send),
-    ) -> Result<Vec<Embedding>, Error> {
         let setup = &self.setup;
         let mut embeddings = Vec::with_capacity(texts.len());
         let mut encoded: Vec<(usize, Encoded)> = Vec::new();
@@ -304,7 +290,7 @@ impl Embedder {
         run(&self.engine, &encoded, &compute, &mut |i, vector| {
             let finite = vector.iter().all(|x: &f32| x.is_finite());
             embeddings[i].vector = if finite { Ok(vector) } else { Err(NotRun::NotFinite) };
-            each();
+            self.on_done.add_one();
         })?;
         Ok(embeddings)
     }

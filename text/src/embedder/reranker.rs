@@ -7,6 +7,7 @@ use crate::checkpoint_directory::{Settings, tokenizer_folder};
 use crate::encoding::Encoded;
 use crate::error::Error;
 use crate::limits;
+use crate::on_done::OnDone;
 use crate::tokenizer::Tokenizer;
 use core::cmp::Ordering;
 use core::fmt;
@@ -15,7 +16,7 @@ use simdformer::checkpoint::Checkpoint;
 use simdformer::config::Side;
 use simdformer::kernels::{Activation, reference};
 use simdformer::task_heads::Classifier;
-use simdformer::{Cancel, Engine, Threads};
+use simdformer::{Cancel, Engine};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -213,6 +214,7 @@ pub struct PairScore {
 pub struct Reranker {
     setup: Arc<RerankerSetup>,
     engine: Engine,
+    on_done: OnDone,
 }
 
 impl Reranker {
@@ -227,41 +229,37 @@ impl Reranker {
             RerankerSetup::read(directory, tokenizer, checkpoint, &RerankOptions::default())
         };
         let (engine, setup) = open(directory.as_ref(), read)?;
-        Ok(Self { setup: Arc::new(setup), engine })
+        Ok(Self::new(engine, setup))
     }
 
     /// A reranker of a loaded model: an [`Engine`], a `Model`, or an `Arc` of one, of the directory of `setup`.
     #[must_use]
     pub fn new(engine: impl Into<Engine>, setup: RerankerSetup) -> Self {
-        Self { setup: Arc::new(setup), engine: engine.into() }
+        Self { setup: Arc::new(setup), engine: engine.into(), on_done: OnDone::default() }
     }
 
-    /// The most pairs that are run at a time; 32 without this call. It changes no result.
-    pub fn set_slots(&mut self, slots: usize) {
-        self.engine.set_slots(slots);
+    /// The engine in which the reranker runs.
+    #[must_use]
+    pub fn engine(&self) -> &Engine {
+        &self.engine
     }
 
-    /// The most sessions at the same time, each on one of the [threads](Self::set_threads), with its own
-    /// [slots](Self::set_slots) and planned memory; without this call as many as there are threads. One session on all
-    /// threads takes the least memory, and more time for many pairs. They change no result.
-    pub fn set_sessions(&mut self, sessions: usize) {
-        self.engine.set_sessions(sessions);
-    }
-
-    /// Runs later calls in another engine of the same model, with sessions and settings of its own.
+    /// Runs later calls in another engine of the same model, with sessions and settings of its own. The results stay the
+    /// same.
     pub fn set_engine(&mut self, engine: impl Into<Engine>) {
         self.engine = engine.into();
-    }
-
-    /// The threads that compute; without this call the calling thread. They change no result.
-    pub fn set_threads(&mut self, threads: Threads<'static>) {
-        self.engine.set_threads(threads);
     }
 
     /// Ends later calls with [`Error::Cancelled`] some milliseconds after `cancel` is set. Calls of a clone of this
     /// reranker can have a flag of their own.
     pub fn set_cancel(&mut self, cancel: Cancel) {
         self.engine.set_cancel(cancel);
+    }
+
+    /// Calls `on_done` during later calls, each time the model finishes a pair, with the number of those that are finished
+    /// since this call. They finish in any order, on any of the threads.
+    pub fn set_on_done(&mut self, on_done: impl Fn(u64) + Send + Sync + 'static) {
+        self.on_done = OnDone::new(on_done);
     }
 
     /// What the directory and the options define.
@@ -276,19 +274,6 @@ impl Reranker {
     /// A text cannot be tokenized, or the model cannot run. A pair that alone is not run is no error; see
     /// [`PairScore::score`].
     pub fn score(&self, query: &str, texts: &[impl AsRef<str>]) -> Result<Vec<PairScore>, Error> {
-        self.score_with(query, texts, &mut || ())
-    }
-
-    /// As [`Reranker::score`]; calls `each` after every pair that was run, on any of the threads, one call at a time.
-    ///
-    /// # Errors
-    /// As [`Reranker::score`].
-    pub fn score_with(
-        &self,
-        query: &str,
-        texts: &[impl AsRef<str>],
-        each: &mut (dyn FnMut() + Send),
-    ) -> Result<Vec<PairScore>, Error> {
         let setup = &self.setup;
         let query = [setup.prompt.as_str(), query].concat();
         let mut pairs = Vec::with_capacity(texts.len());
@@ -311,7 +296,7 @@ impl Reranker {
         run(&self.engine, &encoded, &compute, &mut |i, score| {
             let finite = score.raw.is_finite() && score.value.is_finite();
             pairs[i].score = if finite { Ok(score) } else { Err(NotRun::NotFinite) };
-            each();
+            self.on_done.add_one();
         })?;
         Ok(pairs)
     }

@@ -6,10 +6,11 @@ use super::options::TranslateOptions;
 use super::requests::{BatchEvent, MarkedRequest, Request, RequestState, Requests, Shared};
 use super::translation::Translation;
 use super::window::{Encoding, Reads, Unit, encode_unit};
-use crate::Tokenizer;
 use crate::error::Error;
+use crate::on_done::OnDone;
+use simdformer::Cancel;
 use simdformer::search::Hooks;
-use simdformer::{Cancel, Model, Threads};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -40,7 +41,7 @@ pub struct BatchRequest<'r> {
 /// request. It is one sentence, whatever is in it. The text of one with symbols that are copied, or in capitals, comes whole:
 /// its symbols are put in their places after its search, and some are searched again, alone, between two steps of the batch.
 ///
-/// The session has [`TranslateOptions::slots`] slots. It is planned for the first sentences, and again when a longer one
+/// The session has the slots of the engine. It is planned for the first sentences, and again when a longer one
 /// arrives, after those before it are done. Memory grows with the sentences that wait: [`Batcher::len`] counts them, and
 /// who submits more than [`Batcher::set_capacity`] allows waits until one is done.
 ///
@@ -48,16 +49,10 @@ pub struct BatchRequest<'r> {
 /// done.
 ///
 /// ```no_run
-/// use simdformer::{Model, Threads};
-/// use simdformer_text::Tokenizer;
-/// use simdformer_text::translator::{Batcher, TranslateOptions};
-/// use std::sync::Arc;
+/// use simdformer_text::translator::Batcher;
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let model = Arc::new(Model::open("opus-mt-en-fr")?);
-/// let tokenizer = Arc::new(Tokenizer::from_dir("opus-mt-en-fr")?);
-/// let options = TranslateOptions::new(model.config());
-/// let batcher = Batcher::new(model, tokenizer, options, Threads::Serial)?;
+/// let batcher = Batcher::open("opus-mt-en-fr")?;
 /// let pending = [batcher.submit("How are you?")?, batcher.submit("Where does she live?")?];
 /// for one in pending {
 ///     println!("{}", one.wait()?.text);
@@ -71,30 +66,33 @@ pub struct Batcher {
 }
 
 impl Batcher {
-    /// Starts the decoding thread. It computes with `threads`, which is [`Threads::Serial`] for itself alone, or
-    /// [`Threads::Shared`] with a pool.
+    /// The batcher of a published directory, with its default options. The decoding thread computes alone.
     ///
     /// # Errors
-    /// As [`Translator::new`]; the thread cannot be started.
-    pub fn new(
-        model: Arc<Model>,
-        tokenizer: Arc<Tokenizer>,
-        options: TranslateOptions,
-        threads: Threads<'static>,
-    ) -> Result<Self, Error> {
-        let new = || {
-            let (model, tokenizer) = (Arc::clone(&model), Arc::clone(&tokenizer));
-            let mut translator = Translator::new(model, tokenizer, options.clone())?;
-            translator.set_threads(threads.clone());
+    /// As [`Translator::open`]; the thread cannot be started.
+    pub fn open(directory: impl AsRef<Path>) -> Result<Self, Error> {
+        Self::new(&Translator::open(directory)?)
+    }
+
+    /// Starts the decoding thread. It decodes in one session with the settings of the engine of `translator`, and with the
+    /// engine's threads: only itself if they are [serial](simdformer::Threads::Serial).
+    ///
+    /// # Errors
+    /// The thread cannot be started; there is no memory for sessions of fixed limits.
+    pub fn new(translator: &Translator) -> Result<Self, Error> {
+        let of_one_session = || {
+            let mut engine = translator.engine.with_own_sessions()?;
             // The sentences of a batch are decoded in one session.
-            translator.set_sessions(1);
+            engine.set_sessions(1);
+            engine.set_cancel(Cancel::new());
+            let mut translator = translator.clone();
+            (translator.engine, translator.on_done) = (engine, OnDone::default());
             Ok::<_, Error>(translator)
         };
-        let (mut translator, mut others) = (new()?, new()?);
-        let tokenizer = match &options.prefix {
-            Some(prefix) => Arc::new(tokenizer.prefixed(prefix)),
-            None => tokenizer,
-        };
+        let (translator, mut others) = (of_one_session()?, of_one_session()?);
+        let (model, tokenizer) =
+            (Arc::clone(translator.engine.model()), Arc::clone(&translator.tokenizer));
+        let options = translator.options.clone();
         let (state, changed) = Default::default();
         let abort = AtomicBool::new(false);
         let capacity = AtomicUsize::new(CAPACITY);
@@ -104,7 +102,7 @@ impl Batcher {
         let shared = Arc::new(shared);
         let decoding = DecodingThread { shared: Arc::clone(&shared) };
         let thread = std::thread::Builder::new().name("simdformer-batcher".to_owned());
-        let thread = thread.spawn(move || decoding.run(&mut translator, others));
+        let thread = thread.spawn(move || decoding.run(&translator, others));
         let thread = thread.map_err(Error::of_stream("started", "the decoding thread"))?;
         Ok(Self { shared, thread: Some(thread) })
     }
@@ -292,8 +290,8 @@ struct DecodingThread {
 
 impl DecodingThread {
     /// `others` is for what takes more than the search of the batch.
-    fn run(&self, translator: &mut Translator, others: Translator) {
-        let slots = translator.options().slots.max(1);
+    fn run(&self, translator: &Translator, others: Translator) {
+        let slots = translator.engine.slots();
         let (search, most) = (translator.search_options().clone(), translator.longest_source());
         let tokenizer = Arc::clone(&self.shared.tokenizer);
         let mut requests = Requests::new(&self.shared, &tokenizer, others, slots);

@@ -82,7 +82,7 @@ impl Translator {
     /// Translates sentences that were prepared, in their order. `found` is what the first search finds for each that has a
     /// [unit](Begun::unit), if it was run.
     pub(super) fn finish_sentences(
-        &mut self,
+        &self,
         begun: &[Begun],
         found: Option<Vec<Translation>>,
     ) -> Result<Vec<Translation>, Error> {

@@ -30,14 +30,13 @@ pub(super) struct Inspected {
 impl Translator {
     /// Looks at `jobs`, and calls `each` with the index of each and what was found, in their order.
     pub(super) fn inspect(
-        &mut self,
+        &self,
         jobs: &[Job<'_>],
         each: &mut dyn FnMut(usize, Inspected) -> Result<(), Error>,
     ) -> Result<(), Error> {
         let Some(longest) = jobs.iter().map(|job| job.source.len()).max() else { return Ok(()) };
         let work = self.work.with_sources(jobs.len(), longest);
         self.engine.with_session(&work, |session| inspect_in(session, jobs, each))??;
-        self.report.plans = self.engine.report().plans;
         Ok(())
     }
 }

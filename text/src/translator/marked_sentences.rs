@@ -91,7 +91,7 @@ const WAYS: [StandIn<'static>; 3] = [StandIn::Piece, StandIn::Word(NAME), StandI
 impl Translator {
     /// Translates `sentences`, in their order. A kept piece that is lost in every way splits its sentence.
     pub(super) fn translate_marked(
-        &mut self,
+        &self,
         sentences: &[MarkedSentence<'_>],
     ) -> Result<Vec<(MarkedText, Translation)>, Error> {
         let mut prepared = Vec::with_capacity(sentences.len());
@@ -105,7 +105,7 @@ impl Translator {
     /// Translates sentences that are prepared, in their order. `found`: what the first search finds for those that are read,
     /// if it was run.
     pub(super) fn translate_read(
-        &mut self,
+        &self,
         sentences: &[MarkedSentence<'_>],
         prepared: &[&PreparedSentence],
         found: Option<Vec<Translation>>,
@@ -120,11 +120,13 @@ impl Translator {
             prepared.remove_added(&mut one.target);
             one.translation.unknown.clone_from(&prepared.unknown);
         }
-        for Placed { counts, .. } in &results {
-            self.report.repetitions += u64::from(counts.repeated);
-            self.report.terms += counts.terms;
-            self.report.terms_again += counts.lacked;
-        }
+        self.add_to_report(|report| {
+            for Placed { counts, .. } in &results {
+                report.repetitions += u64::from(counts.repeated);
+                report.terms += counts.terms;
+                report.terms_again += counts.lacked;
+            }
+        });
         let mut results = results.into_iter().map(|one| (one.target, one.translation));
         let mut all = Vec::with_capacity(sentences.len());
         for (sentence, prepared) in sentences.iter().zip(prepared) {
@@ -140,7 +142,7 @@ impl Translator {
     /// Translates sentences in capitals, which the vocabulary has in small letters, too, in small letters, and takes those
     /// that the model finds more probable.
     fn take_small_letters(
-        &mut self,
+        &self,
         given: &[GivenSentence<'_>],
         prepared: &[&PreparedSentence],
         results: &mut [Placed],
@@ -172,7 +174,7 @@ impl Translator {
 
     /// Translates what is given for sentences, in their order. `found`: as in [`translate_read`](Self::translate_read).
     fn translate_given(
-        &mut self,
+        &self,
         sentences: &[GivenSentence<'_>],
         found: Option<Vec<Translation>>,
     ) -> Result<Vec<Placed>, Error> {
@@ -188,7 +190,7 @@ impl Translator {
         let pairs = sentences.iter().zip(&results).enumerate();
         let mut left: Vec<usize> =
             pairs.filter(|(_, (sentence, one))| again(sentence, one)).map(|(i, _)| i).collect();
-        self.report.kept_again += left.len() as u64;
+        self.add_to_report(|report| report.kept_again += left.len() as u64);
         for way in &WAYS[1..] {
             let those: Vec<GivenSentence<'_>> = left.iter().map(|&i| sentences[i]).collect();
             let mut still = Vec::new();
@@ -222,7 +224,7 @@ impl Translator {
 
     /// Translates what stands between the kept pieces of each sentence, all parts in one batch.
     fn translate_between_keeps(
-        &mut self,
+        &self,
         sentences: &[GivenSentence<'_>],
     ) -> Result<Vec<Placed>, Error> {
         let parts: Vec<_> = sentences.iter().map(|one| parts_between_keeps(one.marked)).collect();
@@ -262,7 +264,7 @@ impl Translator {
 
     /// Translates `sentences` with `way` in the place of kept pieces. `found`: what the search finds, if it was run.
     fn translate_way(
-        &mut self,
+        &self,
         sentences: &[GivenSentence<'_>],
         way: StandIn<'_>,
         found: Option<Vec<Translation>>,
@@ -283,10 +285,9 @@ impl Translator {
                 options: None,
             })
             .collect();
-        let search = self.search.clone();
         let mut translations = match found {
             Some(found) => found,
-            None => self.run_units(&units, &search, None)?,
+            None => self.run_units(&units, &self.search, None)?,
         };
         let mut counts = vec![SentenceCounts::default(); units.len()];
         if sentences.iter().all(|sentence| sentence.of_text) {
@@ -366,7 +367,7 @@ impl Translator {
     /// Aligns the words of the translations that have marks, and of all if the options say so. Returns the mean log-probability
     /// of the tokens of each sentence for which it is needed.
     fn place_marks(
-        &mut self,
+        &self,
         sentences: &[GivenSentence<'_>],
         given: &[MarkedText],
         units: &[Unit<'_>],

@@ -5,7 +5,7 @@
 //! use simdformer_text::translator::Translator;
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let mut translator = Translator::open("opus-mt-en-fr")?;
+//! let translator = Translator::open("opus-mt-en-fr")?;
 //! println!("{}", translator.translate("How are you? Where does she live?")?);
 //! for translation in translator.translate_sentences(&["How are you?", "Where does she live?"])? {
 //!     println!("{}", translation.result()?);
@@ -33,7 +33,7 @@
 //! # What the result depends on
 //!
 //! The bits of a translation depend on its sentence, the model and the options: not on the other sentences, their
-//! order, [`slots`](TranslateOptions::slots), the threads, or what was translated before. Sampling is the exception:
+//! order, the slots, the threads, or what was translated before. Sampling is the exception:
 //! sentence `i` of a [`Translator`] draws from random stream `i`, see [`Translator::seek`].
 //!
 //! # Requests that arrive at any time

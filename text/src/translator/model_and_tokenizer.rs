@@ -3,21 +3,24 @@
 use super::options::TranslateOptions;
 use super::translation::Report;
 use crate::error::Error;
+use crate::on_done::OnDone;
 use crate::{Tokenizer, packed};
 use core::fmt;
 use simdformer::config::Side;
 use simdformer::search::SearchOptions;
-use simdformer::{Cancel, Engine, LoadOptions, Model, Plan, Threads, Workload};
+use simdformer::{Cancel, Engine, LoadOptions, Model, Workload};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Sentences of fewer tokens are never cut because the translation might be too long.
 const SHORTEST_LIMIT: usize = 32;
 
-/// Called with the number of finished sentences.
-pub(super) type OnDone = Box<dyn FnMut(u64) + Send>;
-
 /// Translates sentences with a model and its tokenizer. The [module](super) has an example.
+///
+/// Calls may run at the same time, each in sessions of its own. A clone shares the weights and the planned sessions; it can
+/// have a [`Cancel`] and a [progress](Self::set_on_done) of its own, and goes on from the same random stream and
+/// [report](Self::report).
+#[derive(Clone)]
 pub struct Translator {
     pub(super) engine: Engine,
     pub(super) tokenizer: Arc<Tokenizer>,
@@ -28,12 +31,62 @@ pub struct Translator {
     pub(super) fitted: SearchOptions,
     /// What a sentence needs.
     pub(super) work: Workload,
+    pub(super) on_done: OnDone,
+    progress: Progress,
+}
+
+/// What was done so far, which calls at the same time add to.
+#[derive(Debug, Default)]
+struct Progress(Mutex<Done>);
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Done {
     /// The random stream of the next sentence.
-    pub(super) next_stream: u64,
-    pub(super) report: Report,
-    pub(super) on_done: Option<OnDone>,
-    /// The sentences that the model has finished, those of further attempts included.
-    pub(super) finished: u64,
+    next_stream: u64,
+    /// Without the sessions that were planned.
+    report: Report,
+}
+
+impl Progress {
+    fn lock(&self) -> MutexGuard<'_, Done> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Clone for Progress {
+    fn clone(&self) -> Self {
+        Self(Mutex::new(*self.lock()))
+    }
+}
+
+/// Random streams of the sentences of a call. The next call has them if this one fails.
+pub(super) struct Streams<'t> {
+    progress: &'t Progress,
+    first: u64,
+    end: u64,
+}
+
+impl Streams<'_> {
+    /// The stream of each sentence.
+    pub(super) fn iter(&self) -> impl Iterator<Item = u64> + use<> {
+        let first = self.first;
+        (0..).map(move |i| first.wrapping_add(i))
+    }
+
+    /// The sentences have their translations.
+    pub(super) fn keep(mut self) {
+        self.first = self.end;
+    }
+}
+
+impl Drop for Streams<'_> {
+    fn drop(&mut self) {
+        let mut done = self.progress.lock();
+        // Unless another call has taken those after them.
+        if done.next_stream == self.end {
+            done.next_stream = self.first;
+        }
+    }
 }
 
 impl fmt::Debug for Translator {
@@ -41,7 +94,7 @@ impl fmt::Debug for Translator {
         f.debug_struct("Translator")
             .field("options", &self.options)
             .field("engine", &self.engine)
-            .field("report", &self.report)
+            .field("report", &self.report())
             .finish_non_exhaustive()
     }
 }
@@ -58,7 +111,7 @@ impl Translator {
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/../models/fr-en");
     /// # if !std::path::Path::new(directory).exists() { return Ok(()) } // not in the published package
-    /// let mut translator = Translator::open(directory)?;
+    /// let translator = Translator::open(directory)?;
     /// assert_eq!(translator.translate("je suis étudiant")?, "i am a student");
     /// # Ok(()) }
     /// ```
@@ -71,8 +124,8 @@ impl Translator {
     }
 
     /// A translator of a model and the tokenizer of its directory. `engine` is an [`Engine`], a [`Model`], or an `Arc` of
-    /// one; `tokenizer` is a [`Tokenizer`] or an `Arc` of one. Plans nothing yet. The slots and the dtype of the KV cache
-    /// are those of the options.
+    /// one; [`Engine::builder`] sets threads, slots and memory. `tokenizer` is a [`Tokenizer`] or an `Arc` of one. Plans
+    /// nothing yet.
     ///
     /// # Errors
     /// The model does not have a language of the options, or needs one; the search options are invalid; the model has
@@ -82,12 +135,10 @@ impl Translator {
         tokenizer: impl Into<Arc<Tokenizer>>,
         options: TranslateOptions,
     ) -> Result<Self, Error> {
-        let (mut engine, mut tokenizer) = (engine.into(), tokenizer.into());
+        let (engine, mut tokenizer) = (engine.into(), tokenizer.into());
         if let Some(prefix) = &options.prefix {
             tokenizer = Arc::new(tokenizer.prefixed(prefix));
         }
-        engine.set_slots(options.slots);
-        engine.set_cache(options.cache);
         if engine.model().config().decoder.is_none() {
             return Err(simdformer::Error::NO_DECODER.into());
         }
@@ -104,28 +155,21 @@ impl Translator {
             search,
             fitted,
             work,
-            next_stream: 0,
-            report: Report::default(),
-            on_done: None,
-            finished: 0,
+            on_done: OnDone::default(),
+            progress: Progress::default(),
         })
     }
 
-    /// Uses `threads` for all later calls. The translations stay the same.
-    pub fn set_threads(&mut self, threads: Threads<'static>) {
-        self.engine.set_threads(threads);
+    /// The engine in which the translator runs.
+    #[must_use]
+    pub fn engine(&self) -> &Engine {
+        &self.engine
     }
 
-    /// Runs up to `sessions` sessions at the same time, each on one of the [threads](Self::set_threads), at least 1; without
-    /// this call as many as there are threads. Each has its own [slots](TranslateOptions::slots) and its own planned memory:
-    /// one session on all threads takes the least memory, and more time for a long list. The translations stay the same.
-    pub fn set_sessions(&mut self, sessions: usize) {
-        self.engine.set_sessions(sessions);
-    }
-
-    /// The sentences that are decoded at the same time, at most.
-    pub(super) fn slots(&self) -> usize {
-        self.engine.slots()
+    /// Runs later calls in another engine of the same model, with sessions and settings of its own. The translations stay
+    /// the same.
+    pub fn set_engine(&mut self, engine: impl Into<Engine>) {
+        self.engine = engine.into();
     }
 
     /// Ends later calls with [`Error::Cancelled`] when `cancel` is set: during the model's work within some
@@ -164,16 +208,25 @@ impl Translator {
         if self.engine.cancel().is_cancelled() { Err(Error::Cancelled) } else { Ok(()) }
     }
 
-    /// Calls `on_done` during later calls, each time the model finishes a sentence, with the number of sentences that
-    /// are finished in total. They finish in any order; one that is translated again counts again.
-    pub fn set_on_done(&mut self, on_done: impl FnMut(u64) + Send + 'static) {
-        self.on_done = Some(Box::new(on_done));
+    /// Calls `on_done` during later calls, each time the model finishes a sentence, with the number of those that are
+    /// finished since this call. They finish in any order, on any of the threads; one that is translated again counts again.
+    pub fn set_on_done(&mut self, on_done: impl Fn(u64) + Send + Sync + 'static) {
+        self.on_done = OnDone::new(on_done);
     }
 
     /// The next sentence draws from random stream `stream`, which has an effect only if the search
     /// [samples](TranslateOptions::samples). Without a call of this function the sentences are counted from 0.
     pub fn seek(&mut self, stream: u64) {
-        self.next_stream = stream;
+        self.progress.lock().next_stream = stream;
+    }
+
+    /// The random streams of the next `count` sentences.
+    pub(super) fn take_streams(&self, count: usize) -> Streams<'_> {
+        let progress = &self.progress;
+        let next = &mut progress.lock().next_stream;
+        let first = *next;
+        *next = first.wrapping_add(count as u64);
+        Streams { progress, first, end: *next }
     }
 
     /// The model.
@@ -200,16 +253,14 @@ impl Translator {
         &self.fitted
     }
 
-    /// The plan of each session; `None` before the first sentence.
-    #[must_use]
-    pub fn plan(&self) -> Option<Plan> {
-        self.engine.plan()
-    }
-
     /// What was done so far.
     #[must_use]
-    pub fn report(&self) -> &Report {
-        &self.report
+    pub fn report(&self) -> Report {
+        Report { plans: self.engine.report().plans, ..self.progress.lock().report }
+    }
+
+    pub(super) fn add_to_report(&self, add: impl FnOnce(&mut Report)) {
+        add(&mut self.progress.lock().report);
     }
 
     /// The most tokens of a sentence that is translated at once: what the model reads, and no more than it may write, since a

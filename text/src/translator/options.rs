@@ -3,7 +3,6 @@
 use super::glossary::Glossary;
 use crate::Direction;
 use regex::Regex;
-use simdformer::Dtype;
 use simdformer::config::Config;
 use simdformer::search::{SearchOptions, Strategy};
 use std::sync::Arc;
@@ -24,8 +23,6 @@ pub struct TranslateOptions {
     /// How tokens are chosen. The translator replaces [`start`](SearchOptions::start) if the tokenizer defines it, and
     /// drops a maximum length that the model's positions do not allow.
     pub search: SearchOptions,
-    /// The number of sentences that a session decodes at the same time, at least 1 (32).
-    pub slots: usize,
     /// Whether a sentence that has more tokens than the model accepts is cut (no). If not, it is not translated:
     /// [`Failure::TooLong`](super::Failure::TooLong).
     pub truncate: bool,
@@ -50,12 +47,10 @@ pub struct TranslateOptions {
     pub symbols: bool,
     /// Terms whose translation is required; only of texts and documents.
     pub glossary: Option<Arc<Glossary>>,
-    /// The dtype of the KV cache, see [`Limits::cache`](simdformer::Limits::cache).
-    pub cache: Option<Dtype>,
 }
 
 impl TranslateOptions {
-    /// The search of the checkpoint, its default languages, 32 slots.
+    /// The search of the checkpoint, its default languages.
     #[must_use]
     pub fn new(config: &Config) -> Self {
         Self {
@@ -63,7 +58,6 @@ impl TranslateOptions {
             target: None,
             prefix: None,
             search: config.search_options(),
-            slots: 32,
             truncate: false,
             token_scores: false,
             alignment: false,
@@ -74,7 +68,6 @@ impl TranslateOptions {
             capitals: true,
             symbols: true,
             glossary: None,
-            cache: None,
         }
     }
 

@@ -15,7 +15,7 @@ impl Translator {
     /// Translates again what repeats itself. An attempt that does not is taken; if all do, the first translation stays, with a
     /// [`Note::Repetition`]. `counts` are those of the units.
     pub(super) fn guard_repetition(
-        &mut self,
+        &self,
         units: &[Unit<'_>],
         translations: &mut [Translation],
         counts: &mut [SentenceCounts],

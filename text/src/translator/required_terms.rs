@@ -30,12 +30,12 @@ impl Translator {
     /// Translates again what lacks terms of the glossary; what still lacks one has a [`Note::MissingTerm`].
     /// `counts` are those of the units.
     pub(super) fn require_terms(
-        &mut self,
+        &self,
         units: &[Unit<'_>],
         translations: &mut [Translation],
         counts: &mut [SentenceCounts],
     ) -> Result<(), Error> {
-        let Some(glossary) = self.options.glossary.clone() else { return Ok(()) };
+        let Some(glossary) = &self.options.glossary else { return Ok(()) };
         let mut left = Vec::new();
         for (index, (unit, translation)) in units.iter().zip(&*translations).enumerate() {
             if translation.failure.is_some() || translation.finish.is_none() {
@@ -49,7 +49,7 @@ impl Translator {
                 left.push(Missing { index, terms });
             }
         }
-        let call = self.search.clone();
+        let call = &self.search;
         for bias in BIASES {
             let searches: Result<Vec<_>, _> =
                 left.iter().map(|one| self.biased(&one.terms, bias)).collect();
@@ -58,7 +58,7 @@ impl Translator {
             let again: Vec<Unit<'_>> = again
                 .map(|(one, search)| Unit { options: Some(search), ..units[one.index] })
                 .collect();
-            let found = self.run_units(&again, &call, None)?;
+            let found = self.run_units(&again, call, None)?;
             for (one, new) in left.iter_mut().zip(found) {
                 self.take_better(one, units, translations, new)?;
             }
@@ -84,7 +84,7 @@ impl Translator {
                 .zip(&searches)
                 .map(|((i, force), search)| Unit { force, options: Some(search), ..units[i] })
                 .collect();
-            let mut found = self.run_units(&again, &call, None)?.into_iter();
+            let mut found = self.run_units(&again, call, None)?.into_iter();
             for (one, force) in left.iter_mut().zip(&forces) {
                 let before = one.terms.len();
                 if let Some(new) = force.as_ref().and_then(|_| found.next()) {
@@ -147,7 +147,7 @@ impl Translator {
     /// For each sentence, the tokens of its translation before the word that attends most to its first missing term, and
     /// then the term. `None` if they would not fit.
     fn prefixes_with_terms(
-        &mut self,
+        &self,
         left: &[Missing<'_>],
         units: &[Unit<'_>],
         translations: &[Translation],
@@ -166,11 +166,10 @@ impl Translator {
         let jobs: Vec<Job<'_>> = jobs.collect();
         // For each, the index of the token that attends most to the term.
         let mut best = vec![0; left.len()];
-        let tokenizer = self.tokenizer.clone();
         self.inspect(&jobs, &mut |job, found| {
             let (_, range) = &left[job].terms[0];
             let source = &read[job].1;
-            let (text, spans) = tokenizer.decode_with_spans(jobs[job].target);
+            let (text, spans) = self.tokenizer.decode_with_spans(jobs[job].target);
             let mut most = 0.0;
             let rows = found.weights.chunks_exact(source.len().max(1)).zip(&spans).enumerate();
             for (i, (row, span)) in rows.filter(|(_, (_, span))| !span.is_empty()) {

@@ -48,22 +48,24 @@ impl Prepared {
 
 impl Translator {
     /// Divides a text into sentences, and sentences that are too long into parts.
-    pub(super) fn prepare(&mut self, text: &MarkedText) -> Result<Prepared, Error> {
+    pub(super) fn prepare(&self, text: &MarkedText) -> Result<Prepared, Error> {
         self.prepare_joined(text, Boundaries::default())
     }
 
     /// As [`prepare`](Self::prepare), for a text that is joined of those of several cues.
     pub(super) fn prepare_joined(
-        &mut self,
+        &self,
         text: &MarkedText,
         mut boundaries: Boundaries,
     ) -> Result<Prepared, Error> {
-        self.report.texts += 1;
         let mut marked = placeholders(text, &self.options.keep);
         let keeps = marked.marks.iter().filter(|mark| matches!(mark.kind, MarkKind::Keep { .. }));
-        self.report.kept += keeps.count() as u64;
         let (language, copied) = self.language_of(&marked.text);
-        self.report.copied += u64::from(copied);
+        self.add_to_report(|report| {
+            report.texts += 1;
+            report.kept += keeps.count() as u64;
+            report.copied += u64::from(copied);
+        });
         let known = language.as_deref().or(self.options.source.as_deref());
         let direction = self.options.direction_from(known);
         let splitter = SentenceSplitter::new(self.tokenizer.source_language(&direction));
@@ -97,7 +99,7 @@ impl Translator {
                 push(sentence, true, false);
                 continue;
             }
-            self.report.cut += 1;
+            self.add_to_report(|report| report.cut += 1);
             let mut failed = Ok(());
             let mut fits = |part: &str| match self.count_tokens(part, known) {
                 Ok(tokens) => tokens <= most,
@@ -136,28 +138,20 @@ impl Translator {
     }
 
     /// Translates texts that were divided; the results are in their order.
-    pub(super) fn translate_prepared(
-        &mut self,
-        texts: &[Prepared],
-    ) -> Result<Vec<Translated>, Error> {
-        let (mut sentences, first) = (Vec::new(), self.next_stream);
-        for text in texts {
-            for part in text.parts.iter().filter(|part| part.translated) {
-                sentences.push(MarkedSentence {
-                    marked: &part.marked,
-                    language: text.language.as_deref(),
-                    stream: self.next_stream,
-                    of_text: true,
-                });
-                self.next_stream = self.next_stream.wrapping_add(1);
-            }
-        }
-        let translated = self.translate_marked(&sentences);
-        if translated.is_err() {
-            // Nothing is emitted, so these sentences come again.
-            self.next_stream = first;
-        }
-        let mut translated = translated?.into_iter();
+    pub(super) fn translate_prepared(&self, texts: &[Prepared]) -> Result<Vec<Translated>, Error> {
+        let streams = self.take_streams(texts.iter().map(Prepared::sentences).sum());
+        let parts = texts.iter().flat_map(|text| text.parts.iter().map(move |part| (text, part)));
+        let parts = parts.filter(|(_, part)| part.translated).zip(streams.iter());
+        let sentences: Vec<MarkedSentence<'_>> = parts
+            .map(|((text, part), stream)| MarkedSentence {
+                marked: &part.marked,
+                language: text.language.as_deref(),
+                stream,
+                of_text: true,
+            })
+            .collect();
+        let mut translated = self.translate_marked(&sentences)?.into_iter();
+        streams.keep();
         let mut results = Vec::with_capacity(texts.len());
         for text in texts {
             let mut joined = Vec::with_capacity(text.parts.len());

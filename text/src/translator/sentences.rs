@@ -21,7 +21,7 @@ impl Translator {
     ///
     /// # Errors
     /// The tokenizer rejects a text (of gigabytes); there is no memory.
-    pub fn translate_sentences(&mut self, sentences: &[&str]) -> Result<Vec<Translation>, Error> {
+    pub fn translate_sentences(&self, sentences: &[&str]) -> Result<Vec<Translation>, Error> {
         let mut translations = Vec::with_capacity(sentences.len());
         let sentences = sentences.iter().map(Ok::<_, Error>);
         self.stream_sentences(sentences, |translation| {
@@ -40,12 +40,12 @@ impl Translator {
     /// # Errors
     /// As [`translate_sentences`](Self::translate_sentences); the first error of the iterator or of `emit`.
     pub fn stream_sentences<S: AsRef<str>, E: From<Error>>(
-        &mut self,
+        &self,
         sentences: impl IntoIterator<Item = Result<S, E>>,
         mut emit: impl FnMut(Translation) -> Result<(), E>,
     ) -> Result<(), E> {
         let mut sentences = sentences.into_iter();
-        let most = self.slots().saturating_mul(SENTENCES_PER_SLOT);
+        let most = self.engine.slots().saturating_mul(SENTENCES_PER_SLOT);
         let mut window: Vec<S> = Vec::new();
         loop {
             let mut end = None;
@@ -60,20 +60,19 @@ impl Translator {
                     None => end = Some(Ok(())),
                 }
             }
-            let first = self.next_stream;
+            let streams = self.take_streams(window.len());
             let languages: Vec<Option<String>> =
                 window.iter().map(|text| self.language_of(text.as_ref()).0).collect();
             let units: Vec<Unit<'_>> = window
                 .iter()
                 .zip(&languages)
-                .zip(first..)
+                .zip(streams.iter())
                 .map(|((text, source), stream)| {
                     whole_sentence(text.as_ref(), source.as_deref(), stream)
                 })
                 .collect();
-            let search = self.search.clone();
             let mut marked = Vec::new();
-            let mut translations = self.run_sentences(&units, &search, None, &mut marked)?;
+            let mut translations = self.run_sentences(&units, &self.search, None, &mut marked)?;
             let those: Vec<Unit<'_>> = marked.iter().map(|&i| units[i]).collect();
             let found = self.translate_as_marked(&those)?;
             let others = translations.iter().enumerate();
@@ -83,7 +82,7 @@ impl Translator {
             for (i, found) in marked.into_iter().zip(found) {
                 translations[i] = found;
             }
-            self.next_stream = first.wrapping_add(units.len() as u64);
+            streams.keep();
             translations.into_iter().try_for_each(&mut emit)?;
             window.clear();
             if let Some(end) = end {
@@ -93,7 +92,7 @@ impl Translator {
     }
 
     /// Translates sentences as those of texts, in their order.
-    fn translate_as_marked(&mut self, units: &[Unit<'_>]) -> Result<Vec<Translation>, Error> {
+    fn translate_as_marked(&self, units: &[Unit<'_>]) -> Result<Vec<Translation>, Error> {
         if units.is_empty() {
             return Ok(Vec::new());
         }
@@ -112,27 +111,29 @@ impl Translator {
     /// # Errors
     /// As [`translate_sentences`](Self::translate_sentences); an error of the hooks.
     pub fn translate_observed(
-        &mut self,
+        &self,
         sentence: &str,
         hooks: &mut Hooks<'_>,
         on_event: &mut dyn FnMut(&Event<'_>),
     ) -> Result<Translation, Error> {
-        let (language, search) = (self.language_of(sentence).0, self.search.clone());
-        let unit = whole_sentence(sentence, language.as_deref(), self.next_stream);
+        let language = self.language_of(sentence).0;
+        let streams = self.take_streams(1);
+        let stream = streams.iter().next().unwrap_or_default();
+        let unit = whole_sentence(sentence, language.as_deref(), stream);
         let observed: Observed<'_, '_> = (&mut *hooks, &mut *on_event);
         let mut marked = Vec::new();
-        let mut found = self.run_sentences(&[unit], &search, Some(observed), &mut marked)?;
+        let mut found = self.run_sentences(&[unit], &self.search, Some(observed), &mut marked)?;
         if marked.is_empty() {
             self.count(&found);
         } else {
             let begun = self.begin_sentence(&unit)?;
             let first = match begun.unit() {
-                Some(unit) => self.run_units(&[unit], &search, Some((hooks, on_event)))?,
+                Some(unit) => self.run_units(&[unit], &self.search, Some((hooks, on_event)))?,
                 None => Vec::new(),
             };
             found = self.finish_sentences(&[begun], Some(first))?;
         }
-        self.next_stream = self.next_stream.wrapping_add(1);
+        streams.keep();
         let Some(found) = found.pop() else { unreachable!("a sentence has a result") };
         Ok(found)
     }
@@ -144,15 +145,16 @@ impl Translator {
     /// # Errors
     /// As [`translate_sentences`](Self::translate_sentences).
     pub fn translate_streamed(
-        &mut self,
+        &self,
         sentence: &str,
         on_text: &mut dyn FnMut(&str),
     ) -> Result<Translation, Error> {
-        let (language, search) = (self.language_of(sentence).0, self.search.clone());
-        let unit = whole_sentence(sentence, language.as_deref(), self.next_stream);
-        let (mut marked, mut hooks, tokenizer) =
-            (Vec::new(), Hooks::default(), self.tokenizer.clone());
-        let mut stream = tokenizer.stream();
+        let language = self.language_of(sentence).0;
+        let streams = self.take_streams(1);
+        let stream = streams.iter().next().unwrap_or_default();
+        let unit = whole_sentence(sentence, language.as_deref(), stream);
+        let (mut marked, mut hooks) = (Vec::new(), Hooks::default());
+        let mut stream = self.tokenizer.stream();
         let mut on_event = |event: &Event<'_>| {
             if let Event::Token { token, .. } = event
                 && token.sequence == 0
@@ -162,7 +164,7 @@ impl Translator {
             }
         };
         let observed: Observed<'_, '_> = (&mut hooks, &mut on_event);
-        let mut found = self.run_sentences(&[unit], &search, Some(observed), &mut marked)?;
+        let mut found = self.run_sentences(&[unit], &self.search, Some(observed), &mut marked)?;
         let streamed = found.iter().any(|one| one.finish.is_some());
         let rest = stream.finish();
         if marked.is_empty() {
@@ -170,7 +172,7 @@ impl Translator {
         } else {
             found = self.translate_as_marked(&[unit])?;
         }
-        self.next_stream = self.next_stream.wrapping_add(1);
+        streams.keep();
         let Some(found) = found.pop() else { unreachable!("a sentence has a result") };
         if found.failure.is_none() {
             let rest = if streamed { rest } else { &found.text };

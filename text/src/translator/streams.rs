@@ -47,7 +47,7 @@ impl Translator {
     ///
     /// # Errors
     /// As [`translate_sentences`](Self::translate_sentences).
-    pub fn translate_texts(&mut self, texts: &[&str]) -> Result<Vec<TextTranslation>, Error> {
+    pub fn translate_texts(&self, texts: &[&str]) -> Result<Vec<TextTranslation>, Error> {
         let mut translations = Vec::with_capacity(texts.len());
         self.stream_texts(texts.iter().map(Ok::<_, Error>), |translation| {
             translations.push(translation);
@@ -62,7 +62,7 @@ impl Translator {
     /// # Errors
     /// [`Error::FailedSentence`] for the first sentence without a translation; as
     /// [`translate_sentences`](Self::translate_sentences).
-    pub fn translate(&mut self, text: &str) -> Result<String, Error> {
+    pub fn translate(&self, text: &str) -> Result<String, Error> {
         let mut translated = String::new();
         self.stream_texts([Ok::<_, Error>(text)], |found| {
             if let Some((sentence, one, failure)) = found.failure() {
@@ -81,7 +81,7 @@ impl Translator {
     /// # Errors
     /// As [`translate_sentences`](Self::translate_sentences); the first error of the iterator or of `emit`.
     pub fn stream_texts<S: AsRef<str>, E: From<Error>>(
-        &mut self,
+        &self,
         texts: impl IntoIterator<Item = Result<S, E>>,
         emit: impl FnMut(TextTranslation) -> Result<(), E>,
     ) -> Result<(), E> {
@@ -97,14 +97,14 @@ impl Translator {
     /// # Errors
     /// As [`stream_texts`](Self::stream_texts).
     pub fn stream_marked<E: From<Error>>(
-        &mut self,
+        &self,
         texts: impl IntoIterator<Item = Result<MarkedText, E>>,
         mut emit: impl FnMut(TextTranslation) -> Result<(), E>,
     ) -> Result<(), E> {
         let mut texts = texts.into_iter();
         loop {
             let (mut window, mut load, mut end) = (Vec::new(), Load::default(), None);
-            while end.is_none() && !load.is_full(self.slots()) {
+            while end.is_none() && !load.is_full(self.engine.slots()) {
                 match texts.next() {
                     Some(Ok(text)) => {
                         let prepared = self.prepare(&text)?;
@@ -129,7 +129,7 @@ impl Translator {
     /// The document is not of its format; [`Error::FailedSentence`] for the first sentence without a translation
     /// ([`translate_reader`](Self::translate_reader) copies it, and says so of its text); as
     /// [`translate_sentences`](Self::translate_sentences).
-    pub fn translate_document(&mut self, source: &str, format: Format) -> Result<String, Error> {
+    pub fn translate_document(&self, source: &str, format: Format) -> Result<String, Error> {
         let mut out = Vec::with_capacity(source.len());
         let documents = std::iter::once(Ok(source.to_owned()));
         let (mut index, mut failed) = (0, None);
@@ -161,7 +161,7 @@ impl Translator {
     /// # Errors
     /// As [`translate_document`](Self::translate_document); errors of the streams and of `on_text`; the input is not UTF-8.
     pub fn translate_reader(
-        &mut self,
+        &self,
         input: impl BufRead,
         format: Format,
         output: &mut dyn Write,
@@ -173,7 +173,7 @@ impl Translator {
     }
 
     fn translate_blocks(
-        &mut self,
+        &self,
         mut blocks: impl Iterator<Item = Result<String, Error>>,
         format: Format,
         output: &mut dyn Write,
@@ -187,7 +187,7 @@ impl Translator {
         let mut runs = Runs::default();
         loop {
             let (mut window, mut load) = (Vec::new(), Load::default());
-            while !load.is_full(self.slots()) {
+            while !load.is_full(self.engine.slots()) {
                 let document = documents.back().map(DocumentWriter::document);
                 if let Some(document) = document.filter(|d| next < d.segments().len()) {
                     let splitter = SentenceSplitter::new(self.options.source.as_deref());

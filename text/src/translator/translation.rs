@@ -341,6 +341,32 @@ pub struct Report {
     pub plans: u64,
 }
 
+impl Report {
+    /// Adds a translated sentence.
+    pub(super) fn add(&mut self, translation: &Translation) {
+        self.sentences += 1;
+        self.truncated += u64::from(translation.truncated);
+        self.failed += u64::from(translation.failure.is_some());
+        self.unfinished += u64::from(translation.is_unfinished());
+        self.unknown_words += translation.unknown.len() as u64;
+        for note in &translation.notes {
+            match note {
+                Note::Split => self.split += 1,
+                Note::Repetition => self.repetitions_left += 1,
+                Note::Lost => self.lost += 1,
+                Note::MissingTerm { .. } => self.terms_missing += 1,
+                Note::SmallLetters => self.small_letters += 1,
+                Note::NoKnownWord => self.without_known_words += 1,
+                Note::Cut => (),
+            }
+        }
+        if translation.finish.is_some() {
+            self.source_tokens += translation.source_tokens as u64;
+            self.target_tokens += translation.tokens.len() as u64;
+        }
+    }
+}
+
 /// A word of a sentence that the vocabulary does not have, so that the model did not read it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]

@@ -1,9 +1,9 @@
 //! Translates a window of sentences: longest first, so that no slot is left over with a long sentence at the end.
 
 use super::capitals::in_capitals;
-use super::model_and_tokenizer::{OnDone, Translator};
+use super::model_and_tokenizer::Translator;
 use super::options::TranslateOptions;
-use super::translation::{Alternative, Failure, Note, Translation};
+use super::translation::{Alternative, Failure, Translation};
 use super::unknown_words::pictures;
 use crate::marked_text::MarkedText;
 use crate::{Direction, Encoded, Error, Tokenizer};
@@ -60,29 +60,15 @@ struct Call<'c> {
 /// The hooks of a search in one session, and what is called with each of its events before the translator uses it.
 pub(super) type Observed<'o, 'h> = (&'o mut Hooks<'h>, &'o mut dyn FnMut(&Event<'_>));
 
-/// What the sessions of a call write.
-struct Results<'t> {
-    translations: &'t mut [Translation],
-    on_done: Option<OnDone>,
-    finished: u64,
-}
-
-impl Results<'_> {
-    /// Writes what was found for the unit of index `index`.
-    fn done(&mut self, index: usize, found: Translation) {
-        self.finished += 1;
-        if let Some(on_done) = &mut self.on_done {
-            on_done(self.finished);
-        }
-        let Some(one) = self.translations.get_mut(index) else { return };
-        // Tokens that were chosen before an error are incomplete output.
-        let token_scores = match found.failure {
-            Some(_) => Vec::new(),
-            None => core::mem::take(&mut one.token_scores),
-        };
-        let (source_tokens, truncated) = (one.source_tokens, one.truncated);
-        *one = Translation { token_scores, source_tokens, truncated, ..found };
-    }
+/// Writes what was found for a unit to its translation.
+fn write_found(found: Translation, translation: &mut Translation) {
+    // Tokens that were chosen before an error are incomplete output.
+    let token_scores = match found.failure {
+        Some(_) => Vec::new(),
+        None => core::mem::take(&mut translation.token_scores),
+    };
+    let (source_tokens, truncated) = (translation.source_tokens, translation.truncated);
+    *translation = Translation { token_scores, source_tokens, truncated, ..found };
 }
 
 /// The value of a mutex. After a panic in a callback, which reaches the caller, nothing reads the value.
@@ -93,7 +79,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Translator {
     /// Translates `units` under `search`, or their own options, in their order and in one batch. Does not count them.
     pub(super) fn run_units(
-        &mut self,
+        &self,
         units: &[Unit<'_>],
         search: &SearchOptions,
         observed: Option<Observed<'_, '_>>,
@@ -104,7 +90,7 @@ impl Translator {
     /// As [`run_units`](Self::run_units); appends the indices of those that are to be translated as sentences of a text to
     /// `marked`, and leaves them out.
     pub(super) fn run_sentences(
-        &mut self,
+        &self,
         units: &[Unit<'_>],
         search: &SearchOptions,
         observed: Option<Observed<'_, '_>>,
@@ -133,7 +119,7 @@ impl Translator {
 
     /// Runs the search for the encoded units, and writes what it finds to `translations`.
     fn generate(
-        &mut self,
+        &self,
         call: &Call<'_>,
         translations: &mut [Translation],
         observed: Option<Observed<'_, '_>>,
@@ -156,30 +142,27 @@ impl Translator {
             })
             .collect();
         let tokenizer = &self.tokenizer;
-        let results = Mutex::new(Results {
-            translations,
-            on_done: self.on_done.take(),
-            finished: self.finished,
-        });
+        let results = Mutex::new(translations);
         // Sessions call this at the same time. Texts are decoded outside of the lock.
         let take = |event: &Event<'_>| {
             match event {
                 Event::Token { source, token } if token.sequence == 0 => {
                     let score = token.log_probability;
                     let index = encoded[*source].0;
-                    lock(&results).translations[index].token_scores.extend(score);
+                    lock(&results)[index].token_scores.extend(score);
                 }
                 Event::Done(done) => {
                     let index = encoded[done.source].0;
                     let mut found = Translation::default();
                     finish_translation(&mut found, done, units[index].force, tokenizer);
-                    lock(&results).done(index, found);
+                    write_found(found, &mut lock(&results)[index]);
+                    self.on_done.add_one();
                 }
                 // Any other error ends the call.
                 Event::Refused { source, error } => {
                     if let Some(failure) = Failure::of_refused(error) {
                         let index = encoded[*source].0;
-                        lock(&results).translations[index].failure = Some(failure);
+                        lock(&results)[index].failure = Some(failure);
                         return ControlFlow::Break(Stop::Source);
                     }
                 }
@@ -188,50 +171,23 @@ impl Translator {
             ControlFlow::Continue(())
         };
         let engine = &self.engine;
-        let done = match observed {
-            None => engine.stream(&sources, search, &|event: Event<'_>| take(&event)),
+        match observed {
+            None => drop(engine.stream(&sources, search, &|event: Event<'_>| take(&event))?),
             Some((hooks, on_event)) => {
-                let done = engine.with_session_for(&sources, search, |session, sources, search| {
+                engine.with_session_for(&sources, search, |session, sources, search| {
                     session.generate(sources, search, hooks, &mut |event| {
                         on_event(&event);
                         take(&event)
                     })
-                });
-                done.and_then(|done| done)
+                })??;
             }
-        };
-        let results = results.into_inner().unwrap_or_else(PoisonError::into_inner);
-        (self.on_done, self.finished) = (results.on_done, results.finished);
-        self.report.plans = self.engine.report().plans;
-        done?;
+        }
         Ok(())
     }
 
     /// Adds translations to the report.
-    pub(super) fn count<'c>(&mut self, translations: impl IntoIterator<Item = &'c Translation>) {
-        let report = &mut self.report;
-        for translation in translations {
-            report.sentences += 1;
-            report.truncated += u64::from(translation.truncated);
-            report.failed += u64::from(translation.failure.is_some());
-            report.unfinished += u64::from(translation.is_unfinished());
-            report.unknown_words += translation.unknown.len() as u64;
-            for note in &translation.notes {
-                match note {
-                    Note::Split => report.split += 1,
-                    Note::Repetition => report.repetitions_left += 1,
-                    Note::Lost => report.lost += 1,
-                    Note::MissingTerm { .. } => report.terms_missing += 1,
-                    Note::SmallLetters => report.small_letters += 1,
-                    Note::NoKnownWord => report.without_known_words += 1,
-                    Note::Cut => (),
-                }
-            }
-            if translation.finish.is_some() {
-                report.source_tokens += translation.source_tokens as u64;
-                report.target_tokens += translation.tokens.len() as u64;
-            }
-        }
+    pub(super) fn count<'c>(&self, translations: impl IntoIterator<Item = &'c Translation>) {
+        self.add_to_report(|report| translations.into_iter().for_each(|one| report.add(one)));
     }
 }
 

@@ -66,7 +66,7 @@ impl Cutter<'_> {
 impl Transcriber {
     /// Transcribes many windows at a time.
     pub(super) fn batched(
-        &mut self,
+        &self,
         mut frames: Frames,
         source: &mut dyn SampleSource,
         spans: Spans<'_>,

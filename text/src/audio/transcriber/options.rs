@@ -1,7 +1,6 @@
 //! The settings of a transcriber.
 
 use crate::audio::vad::VadOptions;
-use simdformer::Dtype;
 use simdformer::config::Config;
 use simdformer::search::{SampleOptions, SearchOptions, Strategy};
 
@@ -64,8 +63,6 @@ pub struct TranscribeOptions {
     pub compression: Compression,
     /// The seed and the filters of random samples (0, none). The temperature is that of the attempt.
     pub sample: SampleOptions,
-    /// The dtype of the KV cache, see [`Limits::cache`](simdformer::Limits::cache).
-    pub cache: Option<Dtype>,
     /// The most samples of a recording that [`Transcriber::transcribe_reopened`](super::Transcriber::transcribe_reopened)
     /// reads in a single pass, with all of its features in memory (9,600,000: ten minutes, 19 MB with 80 mel bins). Has no
     /// effect on the text.
@@ -127,7 +124,6 @@ impl TranscribeOptions {
             compression_ratio_threshold: Some(2.4),
             compression: Compression::Text,
             sample: SampleOptions::default(),
-            cache: None,
             single_pass_samples: 10 * MINUTE,
         }
     }

@@ -30,6 +30,7 @@ const NAMES: &str = "
     yiddish:yi, yoruba:yo, cantonese:yue, chinese:zh, mandarin:zh ";
 
 /// The options of the caller, or the defaults of the checkpoint, as tokens.
+#[derive(Clone)]
 pub(super) struct Prompt {
     transcription: Transcription,
     /// The decoder start.

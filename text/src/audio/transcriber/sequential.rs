@@ -134,7 +134,7 @@ impl<'s> Sequence<'s> {
 impl Transcriber {
     /// Transcribes window by window.
     pub(super) fn sequential(
-        &mut self,
+        &self,
         mut frames: Frames,
         source: &mut dyn SampleSource,
         spans: Spans<'_>,
@@ -169,7 +169,7 @@ impl Transcriber {
 
     /// Decodes the next window of a sequence and reports it. Returns whether the caller ends the transcription.
     pub(super) fn advance(
-        &mut self,
+        &self,
         sequence: &mut Sequence<'_>,
         frames: &mut Frames,
         window: (usize, usize),
@@ -187,7 +187,7 @@ impl Transcriber {
     /// Decodes the frames of a window with what the sequence has so far, and returns its language, too. `other`: options that
     /// differ only in the attempts and their checks.
     pub(super) fn decode(
-        &mut self,
+        &self,
         sequence: &Sequence<'_>,
         frames: &mut Frames,
         (first, count): (usize, usize),

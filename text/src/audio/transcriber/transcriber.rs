@@ -10,22 +10,29 @@ use super::transcription::{
     RecordingSummary, Segment, TimedWord, TranscribeEvent, Transcription, Window, Word,
 };
 use super::window_decoder::WindowDecoder;
-use crate::Tokenizer;
 use crate::audio::FeatureExtractor;
 use crate::audio::vad::{SpeechDetector, SpeechFinder};
 use crate::error::Error;
+use crate::on_done::OnDone;
+use crate::{Tokenizer, packed};
 use core::fmt;
 use core::ops::ControlFlow;
 use core::task::Poll;
+use simdformer::checkpoint::Checkpoint;
 use simdformer::config::{Config, Side};
 use simdformer::search::Strategy;
-use simdformer::{Cancel, Engine, Model, Plan, Threads};
+use simdformer::{Cancel, Engine, LoadOptions, Model, Plan};
+use std::path::Path;
 use std::sync::Arc;
 
 /// Gets each event; `Break` ends the transcription after it.
 pub(super) type OnEvent<'e> = &'e mut dyn FnMut(TranscribeEvent<'_>) -> ControlFlow<()>;
 
 /// Transcribes recordings of any length with a Whisper model. The [module](super) has an example.
+///
+/// Calls may run at the same time, each in a session of its own. A clone shares the weights and the planned sessions; it can
+/// have a [`Cancel`] and a [progress](Self::set_on_done) of its own.
+#[derive(Clone)]
 pub struct Transcriber {
     pub(super) tokenizer: Arc<Tokenizer>,
     pub(super) extractor: FeatureExtractor,
@@ -46,9 +53,24 @@ impl fmt::Debug for Transcriber {
 }
 
 impl Transcriber {
+    /// The transcriber of a published directory, with its default options, on the calling thread.
+    ///
+    /// # Errors
+    /// The model, the tokenizer or the settings of the features cannot be read; as [`new`](Self::new).
+    pub fn open(directory: impl AsRef<Path>) -> Result<Self, Error> {
+        let directory = directory.as_ref();
+        let (tokenizer, extractor) =
+            (Tokenizer::from_dir(directory)?, FeatureExtractor::from_dir(directory)?);
+        let checkpoint = Checkpoint::open(directory)?;
+        let options = TranscribeOptions::new(checkpoint.config());
+        Self::fits(checkpoint.config(), &tokenizer, &extractor, &options)?;
+        let model = packed::load(&checkpoint, LoadOptions::default())?;
+        Self::new(model, tokenizer, extractor, options)
+    }
+
     /// A transcriber of a model and the tokenizer of its directory. `engine` is an [`Engine`], a [`Model`], or an `Arc` of
-    /// one; `tokenizer` is a [`Tokenizer`] or an `Arc` of one. The slots and the dtype of the KV cache are those of the
-    /// options. It plans its memory when the first recording arrives; from then on only texts and results allocate.
+    /// one; [`Engine::builder`] sets the threads and the dtype of the KV cache, and the options the slots. `tokenizer` is a
+    /// [`Tokenizer`] or an `Arc` of one. It plans its memory when the first recording arrives; from then on only texts and results allocate.
     ///
     /// # Errors
     /// The features do not fit the model; the model lacks the language, the task or the timestamps of the options, or has
@@ -136,15 +158,27 @@ impl Transcriber {
         Ok(prompt)
     }
 
-    /// Uses `threads` for all later calls. The text stays the same.
-    pub fn set_threads(&mut self, threads: Threads<'static>) {
-        self.decoder.engine.set_threads(threads);
+    /// The engine in which the transcriber runs.
+    #[must_use]
+    pub fn engine(&self) -> &Engine {
+        self.decoder.engine()
+    }
+
+    /// Runs later calls in another engine of the same model, with sessions and settings of its own. The text stays the same.
+    pub fn set_engine(&mut self, engine: impl Into<Engine>) {
+        self.decoder.set_engine(engine.into());
     }
 
     /// Ends later calls when `cancel` is set, some milliseconds after that, with [`Error::Cancelled`]; events that
     /// were reported before stay valid. A source that waits for samples is not interrupted.
     pub fn set_cancel(&mut self, cancel: Cancel) {
-        self.decoder.engine.set_cancel(cancel);
+        self.decoder.set_cancel(cancel);
+    }
+
+    /// Calls `on_done` during later calls, each time a window is finished, with the number of those that are finished since
+    /// this call. A stream finishes its last window several times.
+    pub fn set_on_done(&mut self, on_done: impl Fn(u64) + Send + Sync + 'static) {
+        self.decoder.set_on_done(OnDone::new(on_done));
     }
 
     /// The memory of the session that the first recording plans.
@@ -158,7 +192,7 @@ impl Transcriber {
     /// The model.
     #[must_use]
     pub fn model(&self) -> &Model {
-        self.decoder.engine.model()
+        self.decoder.engine().model()
     }
 
     /// The tokenizer.
@@ -196,7 +230,7 @@ impl Transcriber {
     ///
     /// # Errors
     /// A sample is not finite, there is no memory for the session, or a score of the model is not finite.
-    pub fn transcribe(&mut self, samples: &[f32]) -> Result<Transcription, Error> {
+    pub fn transcribe(&self, samples: &[f32]) -> Result<Transcription, Error> {
         self.transcribe_spans(samples, None)
     }
 
@@ -205,7 +239,7 @@ impl Transcriber {
     /// # Errors
     /// As [`transcribe`](Self::transcribe); a span is not after the one before it.
     pub fn transcribe_spans(
-        &mut self,
+        &self,
         samples: &[f32],
         speech: Option<&[(f64, f64)]>,
     ) -> Result<Transcription, Error> {
@@ -240,7 +274,7 @@ impl Transcriber {
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let (model, tokenizer) = (Model::open("m")?, Tokenizer::from_dir("m")?);
     /// # let options = TranscribeOptions::new(model.config());
-    /// # let mut transcriber = Transcriber::new(model, tokenizer, FeatureExtractor::whisper(80, 30)?, options)?;
+    /// # let transcriber = Transcriber::new(model, tokenizer, FeatureExtractor::whisper(80, 30)?, options)?;
     /// let mut open = || AudioReader::open("talk.mp3", InputOptions::default());
     /// transcriber.transcribe_reopened(&mut open, None, &mut |event| {
     ///     if let TranscribeEvent::Segment(segment) = event {
@@ -251,7 +285,7 @@ impl Transcriber {
     /// # Ok(()) }
     /// ```
     pub fn transcribe_reopened<S: SampleSource>(
-        &mut self,
+        &self,
         open: &mut dyn FnMut() -> Result<S, Error>,
         speech: Option<&[(f64, f64)]>,
         on_event: &mut dyn FnMut(TranscribeEvent<'_>) -> ControlFlow<()>,
@@ -276,7 +310,7 @@ impl Transcriber {
     /// # Errors
     /// As [`transcribe_spans`](Self::transcribe_spans); the source cannot be read.
     pub fn transcribe_recording(
-        &mut self,
+        &self,
         recording: Recording<'_>,
         on_event: &mut dyn FnMut(TranscribeEvent<'_>) -> ControlFlow<()>,
     ) -> Result<RecordingSummary, Error> {
@@ -302,7 +336,7 @@ impl Transcriber {
 
     /// Transcribes `frames` and what `source` has after them.
     fn transcribe_frames(
-        &mut self,
+        &self,
         frames: Frames,
         source: &mut dyn SampleSource,
         spans: Spans<'_>,

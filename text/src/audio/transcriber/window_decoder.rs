@@ -9,17 +9,18 @@ use super::word_timestamps::WordTimer;
 use crate::Tokenizer;
 use crate::audio::FeatureExtractor;
 use crate::error::Error;
+use crate::on_done::OnDone;
 use core::cell::{Cell, RefCell};
 use core::ops::ControlFlow;
 use simdformer::search::{
     Context, Finish, Hooks, LogitsProcessor, SampleOptions, SearchOptions, Strategy, score_targets,
 };
 use simdformer::{
-    DecodeStats, Engine, Event, Features, HypothesisId, Plan, RequestQueue, Session, Source,
-    SourceId, StepRow, Stop, Workload,
+    Cancel, DecodeStats, Engine, Event, Features, HypothesisId, Plan, RequestQueue, Session,
+    Source, SourceId, StepRow, Stop, Workload,
 };
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What all windows of a call have in common.
 pub(super) struct Task<'t> {
@@ -39,23 +40,33 @@ type OnWindow<'o> = &'o mut dyn FnMut(usize, Window) -> ControlFlow<()>;
 /// Rows of logits that an alignment computes at a time.
 const ALIGNED_ROWS: usize = 16;
 
-/// The engine that decodes windows, and the memory beside its session.
+/// The engine that decodes windows, and the memory beside its sessions.
+#[derive(Clone)]
 pub(super) struct WindowDecoder {
-    pub(super) engine: Engine,
+    engine: Engine,
     work: Workload,
     /// The most windows at the same time.
     slots: usize,
+    /// Floats of the features of a window, and of a frame of them.
+    len: usize,
+    bins: usize,
+    on_done: OnDone,
+    /// Those of the calls that have ended, of all clones.
+    idle: Arc<Mutex<Vec<Buffers>>>,
+}
+
+/// What a call needs beside its session.
+struct Buffers {
     /// Planned with the first window, if words get times.
     timer: Option<WordTimer>,
     /// The input of the encoder for one window, `[frames, bins]`.
     features: Vec<f32>,
-    bins: usize,
 }
 
 impl WindowDecoder {
     /// Plans nothing yet.
     pub(super) fn new(
-        mut engine: Engine,
+        engine: Engine,
         options: &TranscribeOptions,
         prompt: &Prompt,
         extractor: &FeatureExtractor,
@@ -64,9 +75,6 @@ impl WindowDecoder {
             Windows::Sequential => 1,
             Windows::Batched => options.slots,
         };
-        engine.set_sessions(1);
-        engine.set_slots(slots);
-        engine.set_cache(options.cache);
         let positions = extractor.frames().div_ceil(2);
         // The last token is not an input of the decoder.
         let target = prompt.positions.saturating_sub(1).max(1);
@@ -81,8 +89,38 @@ impl WindowDecoder {
                 work.with_drafts(ALIGNED_ROWS.saturating_sub(rows))
             }
         };
-        let (features, bins) = (vec![0.0; extractor.len()], extractor.bins());
-        Self { engine, work, slots, timer: None, features, bins }
+        let (len, bins) = (extractor.len(), extractor.bins());
+        let (on_done, idle) = Default::default();
+        let mut new = Self { engine, work, slots, len, bins, on_done, idle };
+        new.limit_engine();
+        new
+    }
+
+    /// All windows of a call are decoded in one session.
+    fn limit_engine(&mut self) {
+        self.engine.set_sessions(1);
+        self.engine.set_slots(self.slots);
+    }
+
+    pub(super) fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    pub(super) fn set_engine(&mut self, engine: Engine) {
+        self.engine = engine;
+        self.limit_engine();
+    }
+
+    pub(super) fn set_cancel(&mut self, cancel: Cancel) {
+        self.engine.set_cancel(cancel);
+    }
+
+    pub(super) fn set_on_done(&mut self, on_done: OnDone) {
+        self.on_done = on_done;
+    }
+
+    fn idle(&self) -> MutexGuard<'_, Vec<Buffers>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn plan(&self) -> Result<Plan, simdformer::Error> {
@@ -97,19 +135,37 @@ impl WindowDecoder {
     /// Decodes windows until `next` has no more, or `done` ends the call. Returns the language of the first one; `language` is
     /// that of all windows, unless it is detected.
     pub(super) fn run(
-        &mut self,
+        &self,
         task: &Task<'_>,
         language: Option<u32>,
         next: NextWindow<'_>,
         done: OnWindow<'_>,
     ) -> Result<Option<u32>, Error> {
-        let Self { engine, work, slots, timer, features, bins } = self;
+        let idle = self.idle().pop();
+        let new = || Buffers { timer: None, features: vec![0.0; self.len] };
+        let mut buffers = idle.unwrap_or_else(new);
+        let done = &mut |number, window| {
+            self.on_done.add_one();
+            done(number, window)
+        };
+        let language = self.run_with(&mut buffers, (task, language), next, done);
+        self.idle().push(buffers);
+        language
+    }
+
+    fn run_with(
+        &self,
+        Buffers { timer, features }: &mut Buffers,
+        (task, language): (&Task<'_>, Option<u32>),
+        next: NextWindow<'_>,
+        done: OnWindow<'_>,
+    ) -> Result<Option<u32>, Error> {
         let recorder = Recorder::default();
         let mut queue = WindowQueue {
             task,
-            slots: *slots,
+            slots: self.slots,
             features,
-            bins: *bins,
+            bins: self.bins,
             timer: None,
             next,
             done,
@@ -133,7 +189,7 @@ impl WindowDecoder {
         let mut hooks = Hooks { processors: &mut rules[..usize::from(draws)], ..Hooks::default() };
         // Each request has its own.
         let options = task.search_options(0, &[task.prompt.start]);
-        let served = engine.with_session(work, |session| {
+        let served = self.engine.with_session(&self.work, |session| {
             let plan = session.plan();
             if task.options.words {
                 match timer {
