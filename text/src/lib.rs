@@ -34,6 +34,8 @@
 
 #[cfg(feature = "audio")]
 pub mod audio;
+#[cfg(feature = "models")]
+mod builder;
 #[cfg(feature = "bulk")]
 pub mod bulk;
 mod checkpoint_directory;
@@ -79,6 +81,8 @@ mod trie;
 mod truncate_pair;
 mod vocabulary_files;
 
+#[cfg(feature = "models")]
+pub use builder::{Builder, Product};
 pub use detect_family::Family;
 pub use encoding::Encoded;
 pub use error::Error;

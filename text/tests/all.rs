@@ -71,6 +71,8 @@ mod packed;
 mod page_models;
 mod placement;
 mod placement_model;
+#[cfg(all(feature = "cli", feature = "json", feature = "transcribe"))]
+mod products;
 #[cfg(feature = "audio-files")]
 mod recorded_sound;
 mod repetition;

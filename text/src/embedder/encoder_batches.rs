@@ -3,12 +3,8 @@
 use super::NotRun;
 use crate::encoding::Encoded;
 use crate::error::Error;
-use crate::packed;
-use crate::tokenizer::Tokenizer;
 use core::ops::ControlFlow;
-use simdformer::checkpoint::Checkpoint;
-use simdformer::{Engine, LoadOptions, Source};
-use std::path::Path;
+use simdformer::{Engine, Source};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Why a text is not run: it is longer than the model's limit and must not be cut, or it has no tokens. `None` if it
@@ -27,19 +23,6 @@ pub(super) fn rejected(one: &Encoded, positions: Option<usize>, cut: bool) -> Op
 
 /// Makes a result of the hidden states of a text, `[tokens, d_model]`.
 pub(super) type Compute<'c, R> = &'c (dyn Fn(&[f32]) -> Result<R, Error> + Sync);
-
-/// The model of a published directory, and what `read` makes of its path, tokenizer and checkpoint before gigabytes of
-/// weights are read.
-pub(super) fn open<S>(
-    directory: &Path,
-    read: impl FnOnce(&Path, Tokenizer, &Checkpoint<'_>) -> Result<S, Error>,
-) -> Result<(Engine, S), Error> {
-    let tokenizer = Tokenizer::from_dir(directory)?;
-    let checkpoint = Checkpoint::open(directory)?;
-    let setup = read(directory, tokenizer, &checkpoint)?;
-    let model = packed::load(&checkpoint, LoadOptions::default())?;
-    Ok((Engine::from(model), setup))
-}
 
 /// An error if the calls of `engine` are cancelled.
 pub(super) fn check_cancel(engine: &Engine) -> Result<(), Error> {

@@ -36,11 +36,12 @@ use crate::error::Error;
 use crate::languages::Direction;
 use crate::on_done::OnDone;
 use crate::tokenizer::Tokenizer;
+use crate::{Builder, Product};
 use core::fmt;
-use encoder_batches::{check_cancel, open, rejected, run};
+use encoder_batches::{check_cancel, rejected, run};
 use prompts::SentenceTransformersConfig;
 use simdformer::checkpoint::Checkpoint;
-use simdformer::config::Side;
+use simdformer::config::{Config, Side};
 use simdformer::task_heads::SentenceHead;
 use simdformer::{Cancel, Engine};
 use std::path::Path;
@@ -220,13 +221,12 @@ impl Embedder {
     /// # Errors
     /// As [`EmbedderSetup::read`]; the tokenizer or the weights cannot be read.
     pub fn open(directory: impl AsRef<Path>) -> Result<Self, Error> {
-        let read = |directory: &Path, tokenizer: Tokenizer, checkpoint: &Checkpoint<'_>| {
-            // Does the model encode single texts?
-            tokenizer.encode("", &Direction::default())?;
-            EmbedderSetup::read(directory, tokenizer, checkpoint, &EmbedOptions::default())
-        };
-        let (engine, setup) = open(directory.as_ref(), read)?;
-        Ok(Self::new(engine, setup))
+        Self::builder(directory).open()
+    }
+
+    /// How to open a directory with other options, weights, threads or memory.
+    pub fn builder<'b>(directory: impl AsRef<Path>) -> Builder<'b, Self> {
+        Builder::new(directory)
     }
 
     /// An embedder of a loaded model: an [`Engine`], a `Model`, or an `Arc` of one, of the directory of `setup`.
@@ -299,5 +299,29 @@ impl Embedder {
 impl fmt::Debug for Embedder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Embedder").field("setup", &self.setup).finish_non_exhaustive()
+    }
+}
+
+impl Product for Embedder {
+    type Options = EmbedOptions;
+    type Setup = EmbedderSetup;
+
+    fn default_options(_: &Config) -> EmbedOptions {
+        EmbedOptions::default()
+    }
+
+    fn read(
+        directory: &Path,
+        checkpoint: &Checkpoint<'_>,
+        options: EmbedOptions,
+    ) -> Result<EmbedderSetup, Error> {
+        let tokenizer = Tokenizer::from_dir(directory)?;
+        // Does the model encode single texts?
+        tokenizer.encode("", &Direction::default())?;
+        EmbedderSetup::read(directory, tokenizer, checkpoint, &options)
+    }
+
+    fn build(engine: Engine, setup: EmbedderSetup) -> Result<Self, Error> {
+        Ok(Self::new(engine, setup))
     }
 }

@@ -1,7 +1,7 @@
 //! Scores of texts together with a query: cross-encoders.
 
 use super::NotRun;
-use super::encoder_batches::{check_cancel, open, rejected, run};
+use super::encoder_batches::{check_cancel, rejected, run};
 use super::prompts::{Prompt, SentenceTransformersConfig};
 use crate::checkpoint_directory::{Settings, tokenizer_folder};
 use crate::encoding::Encoded;
@@ -9,11 +9,12 @@ use crate::error::Error;
 use crate::limits;
 use crate::on_done::OnDone;
 use crate::tokenizer::Tokenizer;
+use crate::{Builder, Product};
 use core::cmp::Ordering;
 use core::fmt;
 use serde_json::Value;
 use simdformer::checkpoint::Checkpoint;
-use simdformer::config::Side;
+use simdformer::config::{Config, Side};
 use simdformer::kernels::{Activation, reference};
 use simdformer::task_heads::Classifier;
 use simdformer::{Cancel, Engine};
@@ -223,13 +224,12 @@ impl Reranker {
     /// # Errors
     /// As [`RerankerSetup::read`]; the tokenizer encodes single texts only; the tokenizer or the weights cannot be read.
     pub fn open(directory: impl AsRef<Path>) -> Result<Self, Error> {
-        let read = |directory: &Path, tokenizer: Tokenizer, checkpoint: &Checkpoint<'_>| {
-            // Does the model encode pairs?
-            tokenizer.encode_pair("", "")?;
-            RerankerSetup::read(directory, tokenizer, checkpoint, &RerankOptions::default())
-        };
-        let (engine, setup) = open(directory.as_ref(), read)?;
-        Ok(Self::new(engine, setup))
+        Self::builder(directory).open()
+    }
+
+    /// How to open a directory with other options, weights, threads or memory.
+    pub fn builder<'b>(directory: impl AsRef<Path>) -> Builder<'b, Self> {
+        Builder::new(directory)
     }
 
     /// A reranker of a loaded model: an [`Engine`], a `Model`, or an `Arc` of one, of the directory of `setup`.
@@ -305,5 +305,29 @@ impl Reranker {
 impl fmt::Debug for Reranker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Reranker").field("setup", &self.setup).finish_non_exhaustive()
+    }
+}
+
+impl Product for Reranker {
+    type Options = RerankOptions;
+    type Setup = RerankerSetup;
+
+    fn default_options(_: &Config) -> RerankOptions {
+        RerankOptions::default()
+    }
+
+    fn read(
+        directory: &Path,
+        checkpoint: &Checkpoint<'_>,
+        options: RerankOptions,
+    ) -> Result<RerankerSetup, Error> {
+        let tokenizer = Tokenizer::from_dir(directory)?;
+        // Does the model encode pairs?
+        tokenizer.encode_pair("", "")?;
+        RerankerSetup::read(directory, tokenizer, checkpoint, &options)
+    }
+
+    fn build(engine: Engine, setup: RerankerSetup) -> Result<Self, Error> {
+        Ok(Self::new(engine, setup))
     }
 }

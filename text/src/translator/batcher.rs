@@ -8,8 +8,11 @@ use super::translation::Translation;
 use super::window::{Encoding, Reads, Unit, encode_unit};
 use crate::error::Error;
 use crate::on_done::OnDone;
-use simdformer::Cancel;
+use crate::{Builder, Product, Tokenizer};
+use simdformer::checkpoint::Checkpoint;
+use simdformer::config::Config;
 use simdformer::search::Hooks;
+use simdformer::{Cancel, Engine};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -71,7 +74,12 @@ impl Batcher {
     /// # Errors
     /// As [`Translator::open`]; the thread cannot be started.
     pub fn open(directory: impl AsRef<Path>) -> Result<Self, Error> {
-        Self::new(&Translator::open(directory)?)
+        Self::builder(directory).open()
+    }
+
+    /// How to open a directory with other options, weights, threads or memory.
+    pub fn builder<'b>(directory: impl AsRef<Path>) -> Builder<'b, Self> {
+        Builder::new(directory)
     }
 
     /// Starts the decoding thread. It decodes in one session with the settings of the engine of `translator`, and with the
@@ -232,6 +240,27 @@ impl Drop for Batcher {
         self.shared.abort.store(true, Ordering::Relaxed);
         self.shared.cancel.cancel();
         self.join();
+    }
+}
+
+impl Product for Batcher {
+    type Options = TranslateOptions;
+    type Setup = (Tokenizer, TranslateOptions);
+
+    fn default_options(config: &Config) -> TranslateOptions {
+        TranslateOptions::new(config)
+    }
+
+    fn read(
+        directory: &Path,
+        checkpoint: &Checkpoint<'_>,
+        options: TranslateOptions,
+    ) -> Result<Self::Setup, Error> {
+        Translator::read(directory, checkpoint, options)
+    }
+
+    fn build(engine: Engine, setup: Self::Setup) -> Result<Self, Error> {
+        Self::new(&Translator::build(engine, setup)?)
     }
 }
 

@@ -4,11 +4,12 @@ use super::options::TranslateOptions;
 use super::translation::Report;
 use crate::error::Error;
 use crate::on_done::OnDone;
-use crate::{Tokenizer, packed};
+use crate::{Builder, Product, Tokenizer};
 use core::fmt;
-use simdformer::config::Side;
+use simdformer::checkpoint::Checkpoint;
+use simdformer::config::{Config, Side};
 use simdformer::search::SearchOptions;
-use simdformer::{Cancel, Engine, LoadOptions, Model, Workload};
+use simdformer::{Cancel, Engine, Model, Workload};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -116,11 +117,12 @@ impl Translator {
     /// # Ok(()) }
     /// ```
     pub fn open(directory: impl AsRef<Path>) -> Result<Self, Error> {
-        let directory = directory.as_ref();
-        let tokenizer = Tokenizer::from_dir(directory)?;
-        let model = packed::open(directory, LoadOptions::default())?;
-        let options = TranslateOptions::new(model.config());
-        Self::new(model, tokenizer, options)
+        Self::builder(directory).open()
+    }
+
+    /// How to open a directory with other options, weights, threads or memory.
+    pub fn builder<'b>(directory: impl AsRef<Path>) -> Builder<'b, Self> {
+        Builder::new(directory)
     }
 
     /// A translator of a model and the tokenizer of its directory. `engine` is an [`Engine`], a [`Model`], or an `Arc` of
@@ -178,15 +180,13 @@ impl Translator {
     /// again, with the same bits, once the flag is cleared or replaced.
     ///
     /// ```no_run
-    /// use simdformer::{Cancel, Model};
-    /// use simdformer_text::{Error, Tokenizer};
-    /// use simdformer_text::translator::{TranslateOptions, Translator};
+    /// use simdformer::Cancel;
+    /// use simdformer_text::Error;
+    /// use simdformer_text::translator::Translator;
     /// use std::time::Duration;
     ///
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let (model, tokenizer) = (Model::open("opus-mt-en-fr")?, Tokenizer::from_dir("opus-mt-en-fr")?);
-    /// let options = TranslateOptions::new(model.config());
-    /// let mut translator = Translator::new(model, tokenizer, options)?;
+    /// let mut translator = Translator::open("opus-mt-en-fr")?;
     /// let cancel = Cancel::new();
     /// translator.set_cancel(cancel.clone());
     /// std::thread::spawn(move || {
@@ -279,5 +279,29 @@ impl Translator {
     /// Whether a target may begin with so many given tokens.
     pub(super) fn has_room(&self, given: usize) -> bool {
         given < self.work.target_tokens()
+    }
+}
+
+impl Product for Translator {
+    type Options = TranslateOptions;
+    type Setup = (Tokenizer, TranslateOptions);
+
+    fn default_options(config: &Config) -> TranslateOptions {
+        TranslateOptions::new(config)
+    }
+
+    fn read(
+        directory: &Path,
+        _: &Checkpoint<'_>,
+        options: TranslateOptions,
+    ) -> Result<Self::Setup, Error> {
+        let tokenizer = Tokenizer::from_dir(directory)?;
+        // Does the model have the languages?
+        tokenizer.encode("", &options.direction())?;
+        Ok((tokenizer, options))
+    }
+
+    fn build(engine: Engine, (tokenizer, options): Self::Setup) -> Result<Self, Error> {
+        Self::new(engine, tokenizer, options)
     }
 }

@@ -14,14 +14,14 @@ use crate::audio::FeatureExtractor;
 use crate::audio::vad::{SpeechDetector, SpeechFinder};
 use crate::error::Error;
 use crate::on_done::OnDone;
-use crate::{Tokenizer, packed};
+use crate::{Builder, Product, Tokenizer};
 use core::fmt;
 use core::ops::ControlFlow;
 use core::task::Poll;
 use simdformer::checkpoint::Checkpoint;
 use simdformer::config::{Config, Side};
 use simdformer::search::Strategy;
-use simdformer::{Cancel, Engine, LoadOptions, Model, Plan};
+use simdformer::{Cancel, Engine, Model, Plan};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -58,14 +58,12 @@ impl Transcriber {
     /// # Errors
     /// The model, the tokenizer or the settings of the features cannot be read; as [`new`](Self::new).
     pub fn open(directory: impl AsRef<Path>) -> Result<Self, Error> {
-        let directory = directory.as_ref();
-        let (tokenizer, extractor) =
-            (Tokenizer::from_dir(directory)?, FeatureExtractor::from_dir(directory)?);
-        let checkpoint = Checkpoint::open(directory)?;
-        let options = TranscribeOptions::new(checkpoint.config());
-        Self::fits(checkpoint.config(), &tokenizer, &extractor, &options)?;
-        let model = packed::load(&checkpoint, LoadOptions::default())?;
-        Self::new(model, tokenizer, extractor, options)
+        Self::builder(directory).open()
+    }
+
+    /// How to open a directory with other options, weights, threads or memory.
+    pub fn builder<'b>(directory: impl AsRef<Path>) -> Builder<'b, Self> {
+        Builder::new(directory)
     }
 
     /// A transcriber of a model and the tokenizer of its directory. `engine` is an [`Engine`], a [`Model`], or an `Arc` of
@@ -347,6 +345,31 @@ impl Transcriber {
             Windows::Batched => self.batched(frames, source, spans, on_event),
         }?;
         Ok(RecordingSummary { incomplete: source.incomplete().cloned(), ..summary })
+    }
+}
+
+impl Product for Transcriber {
+    type Options = TranscribeOptions;
+    type Setup = (Tokenizer, FeatureExtractor, TranscribeOptions);
+
+    fn default_options(config: &Config) -> TranscribeOptions {
+        TranscribeOptions::new(config)
+    }
+
+    fn read(
+        directory: &Path,
+        checkpoint: &Checkpoint<'_>,
+        options: TranscribeOptions,
+    ) -> Result<Self::Setup, Error> {
+        let (tokenizer, extractor) =
+            (Tokenizer::from_dir(directory)?, FeatureExtractor::from_dir(directory)?);
+        Self::fits(checkpoint.config(), &tokenizer, &extractor, &options)?;
+        Ok((tokenizer, extractor, options))
+    }
+
+    fn build(engine: Engine, setup: Self::Setup) -> Result<Self, Error> {
+        let (tokenizer, extractor, options) = setup;
+        Self::new(engine, tokenizer, extractor, options)
     }
 }
 
