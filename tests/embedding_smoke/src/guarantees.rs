@@ -134,8 +134,7 @@ pub(crate) fn a_plan_has_space_for_what_it_states() {
     let child = session.fork(parent).expect("a fork");
     session.release(parent).expect("released");
     let second = session.start(sentence).expect("one lives, and two are planned");
-    let logits =
-        session.step(&[StepRow::new(second, 1)]).expect("a step").to_vec();
+    let logits = session.step(&[StepRow::new(second, 1)]).expect("a step").to_vec();
     assert_eq!(session.hypothesis_len(child), Ok(1));
 
     // In any order.
