@@ -20,7 +20,7 @@ pub struct Request<'r> {
 }
 
 impl Request<'_> {
-    /// Does the checks of [`Search::admit`] without a search. The options must be [valid](SearchOptions::validate).
+    /// Does the checks of [`Search::admit`](super::Search::admit) without a search. The options must be [valid](SearchOptions::validate).
     ///
     /// # Errors
     /// The prompt is too long ([`Error::InvalidInput`]), or an id is outside the vocabulary ([`Error::Token`]).
