@@ -1,19 +1,21 @@
-//! Selects the files of a directory that contain the weights of a model or of a small layer, and reports an error if there are none.
-
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+//! The files of a directory that have the weights of a model or of a small layer: one file, shards with an index, files of
+//! packed weights. An error says what is there instead.
 
 use super::byte_source::{Source, read_json};
-use super::faults::wrong_dtype;
+use super::faults::{too_many_tensors, wrong_dtype};
 use super::lazy_tensor::{Accept, TensorView};
-use super::safetensors_file::{self, Entry};
-use super::shards::{self, Opened, ReadHeader};
+use super::safetensors_file::{self, Entry, MAX_TENSORS};
 #[cfg(feature = "torch")]
 use super::torch_file;
 use super::unsupported_formats::{self, UnsupportedFormat};
 use crate::error::{Error, listed};
 use crate::json_object::object;
 use crate::printable_text::sanitized;
+use serde_core::Deserialize;
+use serde_core::de::{Deserializer, Error as _, MapAccess, Visitor};
+use std::collections::{BTreeMap, HashSet};
+use std::fmt;
+use std::path::{Path, PathBuf};
 
 const WEIGHTS: &str = "model.safetensors";
 
@@ -47,7 +49,7 @@ pub(super) fn names_in(directory: &Path) -> Vec<String> {
 /// Whether a directory has the tensors of a model under their usual names.
 pub(super) fn has_tensors(directory: &Path) -> bool {
     let exists = |name: &&str| directory.join(name).exists();
-    [WEIGHTS, shards::INDEX].iter().any(exists)
+    [WEIGHTS, INDEX].iter().any(exists)
 }
 
 /// Opens the weights of a directory: one file, shards with an index, or the only other safetensors file. Files of
@@ -57,7 +59,7 @@ pub(super) fn open_weights(directory: &Path) -> Result<Opened, Error> {
     if single.exists() {
         return open_single(&single, safetensors_file::read_header);
     }
-    if let Some(sharded) = shards::open(directory, shards::INDEX, safetensors_file::read_header)? {
+    if let Some(sharded) = open_shards(directory, INDEX, safetensors_file::read_header)? {
         return Ok(sharded);
     }
     let names = names_in(directory);
@@ -65,7 +67,7 @@ pub(super) fn open_weights(directory: &Path) -> Result<Opened, Error> {
     let found: Vec<&String> = unsupported_formats::safetensors(&names).collect();
     let shards = shards_among(&found);
     if !shards.is_empty() {
-        return Err(no_index(path(shards::INDEX), &shards));
+        return Err(no_index(path(INDEX), &shards));
     }
     let consolidated = |name: &str| name.starts_with("consolidated");
     if let [name] = found[..]
@@ -113,7 +115,7 @@ fn open_torch(directory: &Path, names: &[String]) -> Result<Option<Opened>, Erro
     if file.exists() {
         return open_single(&file, torch_file::read_header).map(Some);
     }
-    if let Some(sharded) = shards::open(directory, index, torch_file::read_header)? {
+    if let Some(sharded) = open_shards(directory, index, torch_file::read_header)? {
         return Ok(Some(sharded));
     }
     let found: Vec<&String> = names
@@ -186,7 +188,7 @@ pub(super) fn transformer_folder(directory: &Path) -> Result<Option<PathBuf>, Er
     }
     let modules = read_modules(directory)?.unwrap_or_default();
     let found = modules.into_iter().find(|(_, kind)| kind.ends_with(".Transformer"));
-    let path = found.map(|(path, _)| path).filter(|path| shards::is_plain(path));
+    let path = found.map(|(path, _)| path).filter(|path| is_plain(path));
     Ok(path.map(|path| directory.join(path)))
 }
 
@@ -217,4 +219,179 @@ pub(crate) fn read_layer(folder: &Path) -> Result<(String, Numbers), Error> {
         tensors.insert(name, (shape, numbers));
     }
     Ok((source.name().to_owned(), tensors))
+}
+
+/// The index of shards in safetensors.
+const INDEX: &str = "model.safetensors.index.json";
+
+/// Maximum size of an index: a hundred characters for each tensor.
+const MAX_INDEX: u64 = 8 << 20;
+
+/// Maximum characters of a name in an error.
+const SHOWN: usize = 400;
+
+/// The location of each tensor: the index of its source, and its entry there. Sorted by name, so that all lists
+/// of tensors have the same order.
+pub(super) type Tensors = BTreeMap<String, (usize, Entry)>;
+
+object! {
+    /// The part of the index that is used. Other fields, such as the total size, may be wrong.
+    struct Index {
+        weight_map: Placed = "weight_map",
+    }
+}
+
+/// The tensors of each file.
+#[derive(Default)]
+struct Placed {
+    files: BTreeMap<String, HashSet<String>>,
+    twice: Option<String>,
+    too_many: bool,
+}
+
+impl<'de> Deserialize<'de> for Placed {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(Collect)
+    }
+}
+
+struct Collect;
+
+impl<'de> Visitor<'de> for Collect {
+    type Value = Placed;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object of tensors and files")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Placed, A::Error> {
+        let (mut placed, mut seen) = (Placed::default(), HashSet::new());
+        while let Some(tensor) = map.next_key::<String>()? {
+            let file: String = map.next_value().map_err(|error| {
+                A::Error::custom(format_args!("{}: {error}", sanitized(&tensor, SHOWN)))
+            })?;
+            // Report the error after the rest has been parsed as valid JSON.
+            placed.too_many |= seen.len() == MAX_TENSORS;
+            if placed.too_many || placed.twice.is_some() {
+                continue;
+            }
+            if !seen.insert(tensor.clone()) {
+                placed.twice = Some(sanitized(&tensor, SHOWN));
+            }
+            placed.files.entry(file).or_default().insert(tensor);
+        }
+        Ok(placed)
+    }
+}
+
+/// Whether a file of this name is directly in the directory, on any operating system.
+fn is_plain(name: &str) -> bool {
+    let outside = |c: char| matches!(c, '/' | '\\' | ':') || c.is_control();
+    !name.is_empty() && name != "." && name != ".." && !name.contains(outside)
+}
+
+/// What one or several files contain.
+pub(super) struct Opened {
+    pub(super) sources: Vec<Source<'static>>,
+    pub(super) tensors: Tensors,
+    /// Tensors of shards that their index does not list, sorted.
+    pub(super) unlisted: Vec<String>,
+}
+
+/// The function that reads the tensors of one file.
+pub(super) type ReadHeader = fn(&Source<'_>) -> Result<Vec<Entry>, Error>;
+
+/// Opens the shards of a directory with an index of this name; `None` if it has none.
+fn open_shards(
+    directory: &Path,
+    index: &str,
+    read_header: ReadHeader,
+) -> Result<Option<Opened>, Error> {
+    let index = directory.join(index);
+    let Some(text) = read_json(&index, MAX_INDEX)? else { return Ok(None) };
+    let file = || index.display().to_string();
+    let Index { weight_map: Placed { files, twice, too_many } } = serde_json::from_str(&text)
+        .map_err(|error| {
+            let message = sanitized(&error.to_string(), SHOWN);
+            Error::corrupt(file(), "an index of shards", format!("something else: {message}"))
+        })?;
+    drop(text);
+    if too_many {
+        return Err(too_many_tensors(file(), MAX_TENSORS));
+    }
+    if let Some(tensor) = twice {
+        let operand = format!("{}: {tensor}", file());
+        return Err(Error::corrupt(operand, "to be placed once", "to be placed twice"));
+    }
+    if let Some(shard) = files.keys().find(|name| !is_plain(name)) {
+        let found = format!("the shard \"{}\"", sanitized(shard, SHOWN));
+        return Err(Error::corrupt(file(), "plain file names", found));
+    }
+    let missing = files.keys().filter(|name| !directory.join(name).exists());
+    let missing: Vec<String> = missing.map(|name| sanitized(name, SHOWN)).collect();
+    if !missing.is_empty() {
+        let found = format!("no such files as {}", listed(&missing));
+        return Err(Error::not_found(file(), "the files that it names", found));
+    }
+    let (mut sources, mut tensors, mut unlisted) = (Vec::new(), Tensors::new(), Vec::new());
+    for (shard, mut wanted) in files {
+        let source = Source::open(&directory.join(shard))?;
+        for entry in read_header(&source)? {
+            // Ignore a tensor that the index assigns to another shard.
+            if wanted.remove(entry.name.as_str()) {
+                tensors.insert(entry.name.clone(), (sources.len(), entry));
+            } else {
+                unlisted.push(entry.name);
+            }
+        }
+        if let Some(tensor) = wanted.into_iter().min() {
+            let operand = format!("{}: {}", source.name(), sanitized(&tensor, SHOWN));
+            return Err(Error::corrupt(operand, "a tensor, which the index places here", "none"));
+        }
+        sources.push(source);
+    }
+    unlisted.retain(|name| !tensors.contains_key(name));
+    unlisted.sort_unstable();
+    unlisted.dedup();
+    Ok(Some(Opened { sources, tensors, unlisted }))
+}
+
+/// The tensors of task heads, which are not packed.
+pub(crate) const HEADS: &str = "heads.safetensors";
+
+/// A file of packed weights in a directory.
+#[derive(Clone, Debug)]
+pub(crate) struct PackedFile {
+    /// The name of its instruction set.
+    pub(crate) isa: String,
+    pub(crate) path: PathBuf,
+    /// The path as text.
+    pub(super) name: String,
+}
+
+/// The name of the file of packed weights for the instruction set with this name.
+pub(crate) fn packed_name(isa: &str) -> String {
+    format!("model.{isa}.packed")
+}
+
+/// The files of packed weights in `directory`, by the names of their instruction sets.
+pub(super) fn packed_files(directory: &Path) -> Vec<PackedFile> {
+    let names = names_in(directory);
+    let file = |file: &String| {
+        let isa = file.strip_prefix("model.")?.strip_suffix(".packed")?.to_owned();
+        let path = directory.join(file);
+        let name = path.display().to_string();
+        Some(PackedFile { isa, path, name })
+    };
+    names.iter().filter_map(file).collect()
+}
+
+/// The tensors of task heads in a directory with packed weights.
+pub(super) fn heads(directory: &Path) -> Result<(Vec<Source<'static>>, Tensors), Error> {
+    let file = directory.join(HEADS);
+    if !file.exists() {
+        return Ok((Vec::new(), Tensors::new()));
+    }
+    let opened = open_single(&file, super::safetensors_file::read_header)?;
+    Ok((opened.sources, opened.tensors))
 }

@@ -31,13 +31,10 @@ mod faults;
 mod inventory;
 mod lazy_tensor;
 mod names;
-mod packed_directory;
 mod safetensors_file;
 pub(crate) mod save;
-mod shards;
 #[cfg(feature = "train")]
 pub(crate) mod stored_tensor;
-mod strided;
 #[cfg(feature = "torch")]
 mod torch_file;
 mod unsupported_formats;
@@ -55,15 +52,15 @@ pub use crate::network::{Attention, FeedForward, LayerPart, ParamKind, Projectio
 use crate::printable_text::sanitized;
 use byte_source::Source;
 pub(crate) use byte_source::read_json;
-use directory::{has_tensors, open_weights, reject_other_formats, transformer_folder};
-pub(crate) use directory::{read_layer, read_modules};
+pub(crate) use directory::{HEADS, PackedFile, packed_name, read_layer, read_modules};
+use directory::{
+    Opened, Tensors, has_tensors, open_weights, reject_other_formats, transformer_folder,
+};
 use faults::{nearest_names, no_such_tensor, wrong_dtype};
 use lazy_tensor::Accept;
 pub use lazy_tensor::TensorView;
 pub(crate) use names::Location;
-pub(crate) use packed_directory::{HEADS, PackedFile, packed_name};
 use safetensors_file::{Entry, Stored};
-use shards::{Opened, Tensors};
 pub use simdformer_kernels::Dtype;
 use unsupported_formats::UnsupportedFormat;
 
@@ -163,9 +160,9 @@ impl Checkpoint<'static> {
             config.set_generation_config(&text).map_err(|error| in_file(&file, error))?;
         }
         if !has_tensors(directory) {
-            let packed = packed_directory::packed_files(directory);
+            let packed = directory::packed_files(directory);
             if !packed.is_empty() {
-                let (sources, tensors) = packed_directory::heads(directory)?;
+                let (sources, tensors) = directory::heads(directory)?;
                 return Ok(Self { packed, ..Self::unchecked(config, sources, tensors) });
             }
         }

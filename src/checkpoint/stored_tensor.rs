@@ -1,8 +1,8 @@
 //! Tensors as stored in a file, for code that writes another file of the same tensors.
 
 use super::faults::no_such_tensor;
+use super::lazy_tensor::Strided;
 use super::safetensors_file::Entry;
-use super::strided::Strided;
 use super::{Checkpoint, Location, names};
 use crate::config::Config;
 use crate::error::Error;

@@ -1,6 +1,6 @@
 //! Names of tensors whose module was wrapped when the model was saved.
 
-use super::shards::Tensors;
+use super::directory::Tensors;
 use crate::error::Error;
 use crate::printable_text::sanitized;
 

@@ -1,6 +1,6 @@
 //! Encoder-only models: BERT and its descendants.
 
-use super::faults::unknown_name;
+use super::json::unknown_name;
 use super::keys::{Keys, after_pad};
 use super::{
     Activation, Config, Family, NormPlacement, Positions, RelativeBias, SpecialTokens, Stack,

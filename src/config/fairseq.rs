@@ -1,7 +1,6 @@
 //! The encoder-decoders that transformers derived from fairseq: one row of defaults for each class.
 
-use super::faults::not_encoder_decoder;
-use super::json::Fields;
+use super::json::{Fields, not_encoder_decoder};
 use super::keys::{Keys, TORCH_EPS, after_pad, scale};
 use super::{
     Activation, Config, Family, NormPlacement, Positions, SpecialTokens, Stack, TiedWeights,

@@ -4,8 +4,7 @@
 use serde_json::Value;
 
 use super::Config;
-use super::faults::ids_inside;
-use super::json::Fields;
+use super::json::{Fields, ids_inside};
 use super::keys::Keys;
 use crate::error::Error;
 use crate::search::Setting;

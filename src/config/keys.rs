@@ -5,8 +5,9 @@
 
 use super::arch::ACTIVATIONS;
 use super::arch::SpecialTokens;
-use super::faults::{IS_ENCODER_DECODER, missing_key, not_encoder_decoder, unknown_activation};
-use super::json::{Fields, wrong};
+use super::json::{
+    Fields, IS_ENCODER_DECODER, missing_key, not_encoder_decoder, unknown_activation, wrong,
+};
 use crate::error::Error;
 use crate::search::{self, Settings, decimal};
 use serde_json::{Map, Value};

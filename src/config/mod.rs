@@ -12,7 +12,6 @@
 mod arch;
 mod encoder_only;
 mod fairseq;
-mod faults;
 mod generation;
 mod hugging_face;
 mod json;
@@ -23,7 +22,6 @@ mod relative;
 mod t5;
 mod torch;
 mod transcription;
-mod unsupported;
 mod whisper;
 
 pub use crate::search::{EarlyStopping, Settings};
@@ -31,17 +29,16 @@ pub use arch::{
     Biases, Dimensions, Family, NormKind, NormPlacement, Positions, RelativeBias, Side,
     SpecialTokens, Stack, TiedWeights,
 };
-pub(crate) use faults::MODEL_TYPE;
-pub(crate) use json::Fields;
 #[cfg(feature = "train")]
 pub(crate) use json::first_size;
+pub(crate) use json::{Fields, MODEL_TYPE};
 /// The function between the two matrices of the feed-forward block.
 pub use simdformer_kernels::Activation;
 pub use transcription::Transcription;
 
 use crate::error::Error;
 use arch::Part;
-use faults::{ids_inside, not_in_family};
+use json::{ids_inside, not_in_family};
 use std::borrow::Cow;
 
 /// Maximum `d_model`, feed-forward width or position count. Published models stay below a hundredth of it;

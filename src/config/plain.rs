@@ -1,7 +1,7 @@
 //! The `config.json` of [`Family::Plain`](super::Family::Plain): a key for each field of a [`Config`]. A missing key
 //! has the value of the paper's base model.
 
-use super::faults::{unknown_name, unknown_positions};
+use super::json::{unknown_name, unknown_positions};
 use super::keys::Keys;
 use super::{Activation, Config, NormKind, NormPlacement, Positions, RelativeBias, Stack};
 use crate::error::Error;

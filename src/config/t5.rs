@@ -1,7 +1,7 @@
 //! T5 and its descendants: no bias, positions only in the attention scores, RMSNorm.
 
 use super::arch::ACTIVATIONS;
-use super::faults::{missing_key, unknown_activation};
+use super::json::{missing_key, unknown_activation};
 use super::keys::Keys;
 use super::{
     Activation, Biases, Config, Family, NormKind, NormPlacement, Positions, RelativeBias,

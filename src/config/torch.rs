@@ -1,7 +1,7 @@
 //! State dicts of `torch.nn.Transformer`, which have no configuration; this crate defines a `config.json` for
 //! them.
 
-use super::faults::{not_encoder_decoder, unknown_positions};
+use super::json::{not_encoder_decoder, unknown_positions};
 use super::keys::Keys;
 use super::{Config, Family, NormPlacement, Positions, Stack, TiedWeights};
 use crate::error::Error;

@@ -1,7 +1,6 @@
 //! The prompt settings of a transcription checkpoint: the tokens between the decoder start and the text.
 
-use super::faults::ids_inside;
-use super::json::{Fields, token, wrong};
+use super::json::{Fields, ids_inside, token, wrong};
 use super::keys::{Keys, Setting, setting};
 use crate::error::Error;
 use serde_json::{Value, json};

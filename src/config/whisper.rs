@@ -1,7 +1,6 @@
 //! Whisper: the encoder reads audio features through convolutions, the decoder reads a prompt.
 
-use super::faults::not_encoder_decoder;
-use super::json::Fields;
+use super::json::{Fields, not_encoder_decoder};
 use super::keys::Keys;
 use super::{
     Activation, Biases, Config, Dimensions, Family, NormPlacement, Positions, SpecialTokens, Stack,

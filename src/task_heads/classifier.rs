@@ -1,7 +1,7 @@
 //! Scores of a text or a pair of texts: the head of `...ForSequenceClassification`, as in cross-encoders.
 
 use super::dense::{Dense, OutputActivation, ShapedTensor, wrong_hidden, wrong_width};
-use super::transformer_settings::TransformerSettings;
+use super::modules::TransformerSettings;
 use crate::atomic_file;
 use crate::checkpoint::save::header;
 use crate::checkpoint::{Checkpoint, HEADS};

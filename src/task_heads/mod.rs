@@ -12,9 +12,8 @@ mod dense;
 mod modules;
 mod pooling;
 mod sentence;
-mod transformer_settings;
 
 pub use classifier::Classifier;
+pub use modules::SETTINGS_FILES;
 pub use pooling::Pooling;
 pub use sentence::SentenceHead;
-pub use transformer_settings::SETTINGS_FILES;

@@ -1,9 +1,8 @@
 //! The modules after the transformer of a sentence-transformers directory.
 
 use super::dense::{Dense, ShapedTensor, wrong_hidden, wrong_width};
-use super::modules::{self, Module};
+use super::modules::{self, Module, Task, TransformerSettings};
 use super::pooling::Pooling;
-use super::transformer_settings::{Task, TransformerSettings};
 use crate::checkpoint::read_layer;
 use crate::error::Error;
 use std::path::Path;

@@ -1,8 +1,7 @@
 //! What the functions of a state dict make of their arguments: dictionaries, storages, and tensors that are views of
 //! storages. Every offset and every size is checked here.
 
-use super::globals::{Global, StorageType};
-use super::values::{Span, Tensor, TorchStorage, Value, Values};
+use super::values::{Global, Span, StorageType, Tensor, TorchStorage, Value, Values};
 
 /// Maximum number of dimensions of a tensor, as in safetensors files.
 const MAX_DIMENSIONS: usize = 32;

@@ -13,7 +13,6 @@
 //! storages are not compared, because that would read every number twice.
 
 mod constructors;
-mod globals;
 mod pickle;
 mod values;
 mod zip_directory;

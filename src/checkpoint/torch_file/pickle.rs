@@ -7,8 +7,7 @@
 use core::ops::Range;
 
 use super::constructors::{call, storage};
-use super::globals::Global;
-use super::values::{Span, Value, Values};
+use super::values::{Global, Span, Value, Values};
 use crate::checkpoint::byte_source::Source;
 use crate::checkpoint::faults::wrong_state_dict;
 use crate::error::Error;

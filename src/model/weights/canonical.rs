@@ -1,8 +1,8 @@
 //! The values of all tensors, in an order that does not depend on the instruction set.
 
+use super::layout::{Parameter, Place, Storage};
 use super::model_weights::Weights;
 use super::packed_weight::Weight;
-use super::parameter::{Parameter, Place, Storage};
 use simdformer_kernels::Error as KernelError;
 
 /// A part of the canonical form of the weights.

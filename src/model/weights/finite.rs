@@ -1,7 +1,7 @@
 //! Finds numbers in packed weights that no checkpoint may contain: NaN and infinities.
 
+use super::layout::{Parameter, Place};
 use super::model_weights::Weights;
-use super::parameter::{Parameter, Place};
 use crate::model::weight_dtypes::WeightDtype;
 use crate::network::TensorId;
 use core::ops::Range;

@@ -1,9 +1,8 @@
 //! Packs every parameter of the table into its range of memory, from a checkpoint or from a function, and unpacks it.
 
-use super::layout::{Placement, ResolvedDtypes};
+use super::layout::{Parameter, Place, Placement, ResolvedDtypes};
 use super::model_weights::{Network, Weights};
 use super::packed_weight::{PackedWeight, Weight};
-use super::parameter::{Parameter, Place};
 use crate::checkpoint::{Checkpoint, TensorId, TensorView};
 use crate::config::Config;
 use crate::error::Error;

@@ -12,9 +12,8 @@ mod layout;
 mod load;
 mod model_weights;
 mod packed_weight;
-mod parameter;
 
-pub use parameter::{Parameter, Storage};
+pub use layout::{Parameter, Storage};
 
 pub(crate) use canonical::Part;
 pub(crate) use finite::{FiniteCheck, NotFinite};

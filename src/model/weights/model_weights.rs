@@ -1,8 +1,9 @@
 //! [`Weights`]: the memory of all weights and the table of what is in it, and the network as ranges of it.
 
-use super::layout::{Layout, Linear, Norm, Output, Placement, ResolvedDtypes, Table};
+use super::layout::{
+    Layout, Linear, Norm, Output, Parameter, Place, Placement, ResolvedDtypes, Table,
+};
 use super::packed_weight::Weight;
-use super::parameter::{Parameter, Place};
 use crate::error::Error;
 use crate::memory::{Buffer, SharedBytes};
 use crate::model::weight_dtypes::WEIGHTS;
