@@ -98,7 +98,7 @@ fn broken_weights_are_errors() {
     }));
     seen.check("a misspelled tensor", missing, &[KEY, "fc1.weights"]);
     let extra = open(with_header(|header| {
-        let tensor = header.remove("final_logits_bias").expect("there");
+        let tensor = header.remove("model.decoder.layers.0.fc1.weight").expect("there");
         header.insert("model.decoder.layers.2.fc1.weight".into(), tensor);
     }));
     seen.check("a layer too many", extra, &["2 decoder layers", "layers.2"]);

@@ -264,8 +264,11 @@ impl<'c> Checkpoint<'c> {
         let mut beyond = Vec::new();
         // Stops at the first missing tensor, so a huge number of layers costs no time; `checked` reports it.
         let walked = each_tensor(&config, |Tensor { role, .. }| {
-            beyond
-                .extend(after_last_layer(&config, role).into_iter().flat_map(|r| r.names(&config)));
+            if let TensorId::Layer(side, layer, part) = role
+                && config.stack(side).is_some_and(|stack| layer + 1 == stack.layers)
+            {
+                beyond.extend(TensorId::Layer(side, layer + 1, part).names(&config));
+            }
             for name in role.names(&config) {
                 if take(&name).map_err(Some)? {
                     return Ok(());
@@ -305,10 +308,22 @@ impl<'c> Checkpoint<'c> {
     fn checked(config: Config, sources: Vec<Source<'c>>, tensors: Tensors) -> Result<Self, Error> {
         let tensors = wrapped_names::unwrapped(tensors)?;
         let mut checkpoint = Self::unchecked(config, sources, tensors);
+        for name in checkpoint.tensors.keys() {
+            let Some((side, layer)) = names::layer_of(name) else { continue };
+            // The checkpoint of an encoder-only model may contain a decoder, which is ignored.
+            let Some(stack) = checkpoint.config.stack(side) else { continue };
+            if layer >= stack.layers {
+                let (layers, side) = (stack.layers, side.name());
+                let s = if layers == 1 { "" } else { "s" };
+                let expected =
+                    format!("a tensor of the {layers} {side} layer{s} of the configuration");
+                let found = "one of a further layer";
+                return Err(Error::corrupt(sanitized(name, 400), expected, found));
+            }
+        }
         // Stops at the first missing tensor, so a huge number of layers costs no time.
         let mut locations = HashMap::new();
         each_tensor(&checkpoint.config, |Tensor { role, shape }| {
-            checkpoint.check_next_layer(role)?;
             match checkpoint.find(role, shape)? {
                 Some(location) => drop(locations.insert(role, location)),
                 None if role.may_be_absent() => {}
@@ -327,18 +342,6 @@ impl<'c> Checkpoint<'c> {
         };
         checkpoint.copies = checkpoint.different_copies()?;
         Ok(checkpoint)
-    }
-
-    /// An error if `role` is in the last layer of a stack, and the file has the same part of one more layer.
-    fn check_next_layer(&self, role: TensorId) -> Result<(), Error> {
-        let places = after_last_layer(&self.config, role).map(|next| self.locate(next));
-        let mut names = places.into_iter().flatten().map(|place| place.name);
-        let Some(name) = names.find(|name| self.tensors.contains_key(name)) else { return Ok(()) };
-        let TensorId::Layer(side, layer, _) = role else { return Ok(()) };
-        let (layers, side) = (layer + 1, side.name());
-        let s = if layers == 1 { "" } else { "s" };
-        let expected = format!("a tensor of the {layers} {side} layer{s} of the configuration");
-        Err(Error::corrupt(sanitized(&name, 400), expected, "one of a further layer"))
     }
 
     /// The architecture. Its [`TiedWeights`] follow from the tensors: matrices are tied if they are one tensor, or
@@ -492,13 +495,6 @@ fn read_header(source: &Source<'_>) -> Result<Vec<Entry>, Error> {
         return torch_file::read_header(source);
     }
     safetensors_file::read_header(source)
-}
-
-/// The same part of the layer after the last one of its stack, which no checkpoint of `config` has.
-fn after_last_layer(config: &Config, role: TensorId) -> Option<TensorId> {
-    let TensorId::Layer(side, layer, part) = role else { return None };
-    let next = layer + 1;
-    (config.stack(side)?.layers == next).then_some(TensorId::Layer(side, next, part))
 }
 
 fn validated(config: Config) -> Result<Config, Error> {

@@ -86,9 +86,9 @@ pub(super) fn pooling(folder: &Path) -> Result<PoolingModule, Error> {
     of_module(folder, |fields| {
         let mut modes = Vec::new();
         match fields.present(MODE) {
-            Some(Value::Array(names)) => {
-                for name in names {
-                    modes.push(pooling_of_name(name.as_str().unwrap_or(&name.to_string()))?);
+            Some(Value::Array(names)) if names.iter().all(Value::is_string) => {
+                for name in names.iter().filter_map(Value::as_str) {
+                    modes.push(pooling_of_name(name)?);
                 }
             }
             Some(Value::String(name)) => modes.push(pooling_of_name(name)?),
@@ -112,8 +112,11 @@ pub(super) fn pooling(folder: &Path) -> Result<PoolingModule, Error> {
         if modes.is_empty() {
             return Err(Error::corrupt("", "at least one pooling", "none"));
         }
-        let width = fields.optional_size("word_embedding_dimension")?;
-        let width = width.or(fields.optional_size("embedding_dimension")?);
+        let [key, short] = ["word_embedding_dimension", "embedding_dimension"];
+        if fields.get(key).is_some() && fields.get(short).is_some() {
+            return Err(Error::corrupt(key, "one spelling of this key", format!("also {short}")));
+        }
+        let width = fields.optional_size(key)?.or(fields.optional_size(short)?);
         let include_prompt = fields.flag_or_null("include_prompt", true)?;
         Ok(PoolingModule { modes, width, include_prompt })
     })

@@ -4,7 +4,7 @@ mod families;
 
 use core::ops::Range;
 
-use crate::config::{Config, Family, TiedWeights};
+use crate::config::{Config, Family, Side, TiedWeights};
 use crate::network::TensorId;
 use families::{Names, SHARED_EMBEDDING, names};
 
@@ -189,6 +189,29 @@ pub(super) fn ignorable(family: Family, name: &str) -> bool {
 /// Prefixes of an encoder's names in a larger model.
 const PREFIXES: &[&str] = &["bert.", "roberta.", "distilbert.", "mpnet."];
 
+/// The stack and the layer of a tensor, from its name in any of the families.
+pub(super) fn layer_of(name: &str) -> Option<(Side, usize)> {
+    use Side::{Decoder, Encoder};
+    const STACKS: [(&str, Side); 8] = [
+        ("encoder.layers.", Encoder),
+        ("decoder.layers.", Decoder),
+        ("text_encoder.layers.", Encoder),
+        ("text_decoder.layers.", Decoder),
+        ("encoder.block.", Encoder),
+        ("decoder.block.", Decoder),
+        ("encoder.layer.", Encoder),
+        ("transformer.layer.", Encoder),
+    ];
+    let prefixes = PREFIXES.iter().chain(&["model.", "transformer."]);
+    let mut names = prefixes.filter_map(|prefix| name.strip_prefix(prefix)).chain([name]);
+    names.find_map(|name| {
+        let stack = STACKS.iter().find_map(|&(stem, side)| Some((side, name.strip_prefix(stem)?)));
+        let (side, rest) = stack?;
+        let (layer, _) = rest.split_once('.')?;
+        Some((side, layer.parse().ok()?))
+    })
+}
+
 /// Up to three of `names` with the smallest edit distance to `wanted`, the closest first.
 pub(super) fn nearest<'a>(wanted: &str, names: impl Iterator<Item = &'a str>) -> Vec<String> {
     const COMPARED: usize = 4096;
@@ -272,5 +295,21 @@ mod tests {
         }
         // Marian has none of these parts and rejects more configurations; BART lacks only token types.
         assert!(refused > 512, "{refused}");
+    }
+
+    #[test]
+    fn layers_are_found_in_names() {
+        assert_eq!(layer_of("model.decoder.layers.11.fc1.bias"), Some((Side::Decoder, 11)));
+        assert_eq!(layer_of("encoder.layers.0.norm1.bias"), Some((Side::Encoder, 0)));
+        assert_eq!(layer_of("encoder.layers.x.norm1.bias"), None);
+        let encoder = |layer| Some((Side::Encoder, layer));
+        assert_eq!(layer_of("transformer.encoder.layers.3.norm1.bias"), encoder(3));
+        assert_eq!(layer_of("bert.encoder.layer.7.output.dense.bias"), encoder(7));
+        assert_eq!(layer_of("distilbert.transformer.layer.2.ffn.lin1.bias"), encoder(2));
+        assert_eq!(layer_of("transformer.layer.2.ffn.lin1.bias"), encoder(2));
+        assert_eq!(layer_of("decoder.block.5.layer.0.layer_norm.weight"), Some((Side::Decoder, 5)));
+        assert_eq!(layer_of("text_encoder.layers.1.ffn.fc1.bias"), encoder(1));
+        assert_eq!(layer_of("speech_encoder.layers.1.ffn.fc1.bias"), None);
+        assert_eq!(layer_of("model.shared.weight"), None);
     }
 }

@@ -300,14 +300,14 @@ pub(super) fn modules(directories: &mut Vec<MaliciousDirectory>) {
         "a number",
         list("3".into()),
         &[
-            "modules.json: expected the settings of a module, found something else: invalid type: integer `3`",
+            "modules.json: expected a list of modules, found something else: invalid type: integer `3`",
         ],
     );
     add(
         "lists in place of objects",
         list(r#"[["1_Pooling", "sentence_transformers.models.Pooling"]]"#.into()),
         &[
-            "modules.json: expected the settings of a module, found something else: invalid type: sequence, expected an object",
+            "modules.json: expected a list of modules, found something else: invalid type: sequence, expected an object",
         ],
     );
     add("without types", list(r#"[{"path": "1_Pooling"}]"#.into()), &["missing field `type`"]);
@@ -353,20 +353,17 @@ pub(super) fn modules(directories: &mut Vec<MaliciousDirectory>) {
     add(
         "a pooling that is a number",
         with(r#"{"pooling_mode": 3}"#),
-        &[
-            "1_Pooling",
-            "invalid type: integer `3`, expected the name of a pooling or a list of names",
-        ],
+        &["1_Pooling", "pooling_mode: expected the name of a pooling or a list of names, found 3"],
     );
     add(
         "a pooling of numbers",
         with(r#"{"pooling_mode": ["cls", 3]}"#),
-        &["1_Pooling", "invalid type: integer `3`, expected a string"],
+        &["1_Pooling", "a list of names, found [\"cls\",3]"],
     );
     add(
         "a width in both spellings",
         with(r#"{"word_embedding_dimension": 3, "embedding_dimension": 3}"#),
-        &["duplicate field `word_embedding_dimension`"],
+        &["word_embedding_dimension: expected one spelling of this key, found also"],
     );
     add(
         "a pooling of everything",
@@ -381,12 +378,12 @@ pub(super) fn modules(directories: &mut Vec<MaliciousDirectory>) {
     add(
         "a pooling by words",
         with(r#"{"pooling_mode_cls_token": "yes"}"#),
-        &["invalid type: string"],
+        &["pooling_mode_cls_token: expected true or false, found \"yes\""],
     );
     add(
         "a negative width",
         with(r#"{"word_embedding_dimension": -3}"#),
-        &["invalid value: integer `-3`"],
+        &["word_embedding_dimension: expected an integer of 0 or more, found -3"],
     );
     add(
         "a width of 2^63",
