@@ -8,13 +8,11 @@ use crate::options;
 use crate::translated::{finish_code, notes_of};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use simdformer::Threads;
 use simdformer::kernels::ThreadPool;
 use simdformer::search::Finish;
+use simdformer::{Cancel, Threads};
 use simdformer_text::Error;
-use simdformer_text::translator::{
-    BatchEvent, BatchRequest, Batcher as TextBatcher, Ticket, Translator,
-};
+use simdformer_text::translator::{BatchEvent, BatchRequest, Batcher as TextBatcher, Translator};
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -35,7 +33,7 @@ pub(crate) struct Batcher {
     process: u32,
     /// `None` after `close`. The locks are held only while Python is attached.
     batcher: Mutex<Option<TextBatcher>>,
-    tickets: Mutex<HashMap<u64, Ticket>>,
+    cancels: Mutex<HashMap<u64, Cancel>>,
     sender: Mutex<Option<Sender<Reply>>>,
     receiver: Mutex<Option<Receiver<Reply>>>,
 }
@@ -86,7 +84,7 @@ impl Batcher {
         Ok(Self {
             process: std::process::id(),
             batcher: Mutex::new(Some(batcher)),
-            tickets: Mutex::default(),
+            cancels: Mutex::default(),
             sender: Mutex::new(Some(sender)),
             receiver: Mutex::new(Some(receiver)),
         })
@@ -110,21 +108,21 @@ impl Batcher {
         };
         let request = BatchRequest { text, source, target, stream };
         // Before the sentence can end, so that `replies` finds it.
-        let mut tickets = lock(&self.tickets);
-        let ticket = batcher.submit_with(request, move |event| {
+        let mut cancels = lock(&self.cancels);
+        let cancel = batcher.submit_with(request, move |event| {
             if pieces || !matches!(event, BatchEvent::Text(_)) {
                 // Nothing receives after `close`.
                 drop(sender.send((number, event)));
             }
         });
-        tickets.insert(number, ticket.map_err(Failure::from)?);
+        cancels.insert(number, cancel.map_err(Failure::from)?);
         Ok(())
     }
 
     /// Ends a sentence at the next step.
     fn cancel(&self, number: u64) {
-        if let Some(ticket) = lock(&self.tickets).get(&number) {
-            ticket.cancel();
+        if let Some(cancel) = lock(&self.cancels).get(&number) {
+            cancel.cancel();
         }
     }
 
@@ -190,7 +188,7 @@ impl Batcher {
             BatchEvent::Text(text) => return Ok((number, "text", text, None, None)),
             BatchEvent::Done(found) => match found.failure {
                 None => {
-                    lock(&self.tickets).remove(&number);
+                    lock(&self.cancels).remove(&number);
                     let stopped = found.finish == Some(Finish::Stopped);
                     let kind = if stopped { "stopped" } else { "done" };
                     let finish = finish_code(found.finish, None);
@@ -202,7 +200,7 @@ impl Batcher {
             BatchEvent::Failed(error) => error.into(),
             other => Failure::new("InternalError", format!("an event is unknown: {other:?}")),
         };
-        lock(&self.tickets).remove(&number);
+        lock(&self.cancels).remove(&number);
         Ok((number, "failed", String::new(), Some(failure.value(py)?), None))
     }
 }

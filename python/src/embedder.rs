@@ -8,8 +8,8 @@ use pyo3::prelude::*;
 use simdformer::checkpoint::Checkpoint;
 use simdformer::{Engine, Threads};
 use simdformer_text::embedder::{
-    EmbedOptions, Embedder as TextEmbedder, EmbedderSetup, Embedding, NotRun, Precision, Prompt,
-    Quantized, Ranges,
+    EmbedOptions, Embedder as TextEmbedder, EmbedderSetup, NotRun, Precision, Prompt, Quantized,
+    Ranges, TextResult,
 };
 use simdformer_text::{Direction, Tokenizer};
 use std::path::{Path, PathBuf};
@@ -222,10 +222,14 @@ pub(crate) fn parts(path: &Path) -> Result<(Tokenizer, Checkpoint<'static>), Fai
 }
 
 /// Vectors in one slice, `[texts, width]`: the first `width` numbers of each, divided by their length if `scales` is set.
-fn flatten(found: Vec<Embedding>, width: usize, scales: bool) -> Result<Vec<f32>, Failure> {
+fn flatten(
+    found: Vec<TextResult<Vec<f32>>>,
+    width: usize,
+    scales: bool,
+) -> Result<Vec<f32>, Failure> {
     let mut flat = Vec::with_capacity(found.len() * width);
     for (index, one) in found.into_iter().enumerate() {
-        let mut vector = one.vector.map_err(|why| not_run(&why, index))?;
+        let mut vector = one.result.map_err(|why| not_run(&why, index))?;
         vector.truncate(width);
         if scales {
             let squares = vector.iter().map(|&x| f64::from(x) * f64::from(x));

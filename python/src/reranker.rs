@@ -73,7 +73,7 @@ impl Reranker {
             let cut = found.iter().enumerate().filter(|(_, pair)| pair.truncated);
             let cut: Vec<usize> = cut.map(|(index, _)| index).collect();
             let scores = found.into_iter().enumerate();
-            let scores = scores.map(|(i, pair)| pair.score.map_err(|why| not_run(&why, i)));
+            let scores = scores.map(|(i, pair)| pair.result.map_err(|why| not_run(&why, i)));
             Ok::<_, Failure>((scores.collect::<Result<Vec<Score>, Failure>>()?, cut))
         })?;
         let (scores, cut) = scores?;

@@ -1,7 +1,7 @@
 //! Parts of documents that are texts in other texts: attributes, titles, ICU messages, plural forms; and white space, times
 //! and escapes that must stay. The segments are changed and read again, for every combination.
 
-use simdformer_text::document::{Document, Format, ParseOptions};
+use simdformer_text::document::{Document, Format};
 use simdformer_text::marked_text::MarkedText;
 
 fn parse(text: &str, format: Format) -> Document {
@@ -111,12 +111,7 @@ fn attributes_that_people_read_are_segments() {
                     "{format}"
                 );
                 cases += 1;
-                let options = {
-                    let mut options = ParseOptions::default();
-                    options.attributes = false;
-                    options
-                };
-                let without = Document::parse_with(&text, format, options).unwrap();
+                let without = Document::parse_with(&text, format, false).unwrap();
                 assert!(
                     without.segments().iter().all(|one| !one.text.contains("le chat")),
                     "{text:?}"

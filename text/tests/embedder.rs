@@ -381,7 +381,7 @@ fn the_library_gives_the_lines_of_the_command() {
     let found = embedder.embed(&texts).unwrap();
     let command = lines(&embed(&place, &texts, ""));
     for (found, line) in found.iter().zip(&command) {
-        assert_eq!(*found.vector.as_ref().unwrap(), floats(line));
+        assert_eq!(*found.result.as_ref().unwrap(), floats(line));
     }
     let encoded = embedder.setup().tokenizer().encode(texts[0], &Direction::default()).unwrap();
     assert_eq!((found[0].tokens, found[0].truncated), (encoded.ids.len(), false));
@@ -391,7 +391,7 @@ fn the_library_gives_the_lines_of_the_command() {
     for line in lines(&rerank(&place, &[&["--query", "a"][..], &texts].concat(), "")) {
         let pair = &found[line["index"].as_u64().unwrap() as usize];
         let score = line["score"].as_f64().unwrap() as f32;
-        assert_eq!(pair.score.as_ref().unwrap().value, score);
+        assert_eq!(pair.result.as_ref().unwrap().value, score);
     }
 }
 
@@ -453,13 +453,13 @@ fn a_text_that_may_not_be_cut_is_not_run() {
             assert_eq!((refusing.tokens, cutting.truncated), (whole.tokens, whole.tokens > most));
             if refusing.tokens > most {
                 let why = NotRun::TooLong { tokens: refusing.tokens, most };
-                assert_eq!(refusing.vector, Err(why));
+                assert_eq!(refusing.result, Err(why));
                 refused += 1;
             } else {
-                assert_eq!(refusing.vector, cutting.vector);
-                assert!(whole.truncated || cutting.vector == whole.vector);
+                assert_eq!(refusing.result, cutting.result);
+                assert!(whole.truncated || cutting.result == whole.result);
             }
-            assert!(cutting.vector.is_ok());
+            assert!(cutting.result.is_ok());
         }
     }
     assert!(refused > 100, "{refused}");

@@ -6,7 +6,7 @@ use crate::vector_formats::Vectors;
 use crate::{Failure, Streams, output_file, progress, show};
 use indicatif::ProgressBar;
 use simdformer::checkpoint::Checkpoint;
-use simdformer_text::embedder::{EmbedOptions, Embedder, EmbedderSetup, Embedding, NotRun};
+use simdformer_text::embedder::{EmbedOptions, Embedder, EmbedderSetup, NotRun, TextResult};
 use simdformer_text::{Direction, Tokenizer};
 use std::io::Write;
 use std::path::PathBuf;
@@ -72,7 +72,9 @@ fn texts(
         }
         let embeddings = embedder.embed(&texts)?;
         progress.suspend(|| {
-            for (text, Embedding { vector, tokens, truncated }) in texts.iter().zip(embeddings) {
+            for (text, TextResult { result: vector, tokens, truncated }) in
+                texts.iter().zip(embeddings)
+            {
                 done += 1;
                 if let Err(why) = &vector {
                     failed += 1;

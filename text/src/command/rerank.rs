@@ -8,7 +8,7 @@ use indicatif::ProgressBar;
 use serde_json::json;
 use simdformer::checkpoint::Checkpoint;
 use simdformer_text::Tokenizer;
-use simdformer_text::embedder::{PairScore, RerankOptions, Reranker, RerankerSetup, Score};
+use simdformer_text::embedder::{RerankOptions, Reranker, RerankerSetup, Score, TextResult};
 use std::io::Write;
 
 /// Texts that are read and run as one block.
@@ -65,9 +65,9 @@ struct Query {
 
 impl Query {
     /// Adds the results of the texts from index `before` on.
-    fn add(&mut self, before: usize, pairs: Vec<PairScore>, most: Option<usize>) {
+    fn add(&mut self, before: usize, pairs: Vec<TextResult<Score>>, most: Option<usize>) {
         for (index, pair) in (before..).zip(pairs) {
-            match pair.score {
+            match pair.result {
                 Ok(score) => self.scores.push((index, score)),
                 Err(why) => self.failed.push((index, reason(&why))),
             }
@@ -107,7 +107,7 @@ fn texts(
                 let of = if named { format!("query {number}, ") } else { String::new() };
                 for (name, pair) in (before + 1..).zip(&pairs) {
                     let tokens = pair.tokens;
-                    if let Err(why) = &pair.score {
+                    if let Err(why) = &pair.result {
                         writeln!(notes, "simdformer: {of}text {name}: {}", reason(why))?;
                     } else if pair.truncated {
                         let cut = format!("text {name} and the query have {tokens} tokens");

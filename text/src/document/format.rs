@@ -102,20 +102,6 @@ impl Format {
     }
 }
 
-/// What is a segment. [`Default`] is what [`Document::parse`](super::Document::parse) uses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct ParseOptions {
-    /// Whether attributes of HTML that people read, and titles and alternative texts of Markdown, are segments (true).
-    pub attributes: bool,
-}
-
-impl Default for ParseOptions {
-    fn default() -> Self {
-        Self { attributes: true }
-    }
-}
-
 impl Format {
     /// The error of a text that is not of its format, at a line from 1.
     pub(super) fn error(self, line: usize, expected: &str, found: impl fmt::Display) -> Error {

@@ -1,16 +1,15 @@
 //! Reads HTML.
 
-use super::ParseOptions;
 use super::inline::{Becomes, Inline, WhiteSpace};
 use super::places::{Aside, Places, Writing};
 use super::tags::{self, Element, Markup, Tag};
 use std::ops::Range;
 
 /// Finds the segments of a page or a fragment.
-pub(super) fn parse(source: &str, range: Range<usize>, options: ParseOptions, places: &mut Places) {
+pub(super) fn parse(source: &str, range: Range<usize>, attributes: bool, places: &mut Places) {
     let inline = Inline::new(source);
     let asides = Vec::new();
-    let mut reader = Reader { source, limit: range.end, options, inline, asides, places };
+    let mut reader = Reader { source, limit: range.end, attributes, inline, asides, places };
     let mut at = range.start;
     while at < range.end {
         let next = tags::find(source, at, range.end, b'<').unwrap_or(range.end);
@@ -37,7 +36,7 @@ pub(super) fn parse(source: &str, range: Range<usize>, options: ParseOptions, pl
 struct Reader<'s, 'p, 'q> {
     source: &'s str,
     limit: usize,
-    options: ParseOptions,
+    attributes: bool,
     inline: Inline<'s>,
     asides: Vec<Aside>,
     places: &'p mut Places<'q>,
@@ -47,7 +46,7 @@ impl Reader<'_, '_, '_> {
     /// Handles a tag that begins at `at`, and returns where to read on.
     fn tag(&mut self, at: usize, tag: &Tag) -> usize {
         let range = at..tag.end;
-        if self.options.attributes && !self.inline.is_kept() {
+        if self.attributes && !self.inline.is_kept() {
             attributes(self.source, tag, &mut self.asides);
         }
         match tags::element(tag.name) {

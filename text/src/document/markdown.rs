@@ -5,7 +5,7 @@ use super::markdown_titles::{definitions, title};
 use super::markdown_writer::{Context, heading_attributes};
 use super::places::{Aside, Places, Writing};
 use super::tags::{self, Element, Markup};
-use super::{Format, ParseOptions, html};
+use super::{Format, html};
 use crate::error::Error;
 use pulldown_cmark::{Event, LinkType, Options, Parser, Tag, TagEnd};
 use std::collections::VecDeque;
@@ -30,7 +30,7 @@ const DEEPEST: usize = 100;
 pub(super) fn parse(
     source: &str,
     start: usize,
-    options: ParseOptions,
+    attributes: bool,
     places: &mut Places,
 ) -> Result<(), Error> {
     let start = front_matter_end(source, start);
@@ -40,13 +40,13 @@ pub(super) fn parse(
         return Err(Format::Markdown.error(at + 1, expected, found));
     }
     let parser = Parser::new_ext(&source[start..], OPTIONS);
-    let definitions = match options.attributes {
+    let definitions = match attributes {
         true => definitions(source, start, parser.reference_definitions()),
         false => VecDeque::new(),
     };
     let mut reader = Reader {
         source,
-        options,
+        attributes,
         inline: Inline::new(source),
         asides: Vec::new(),
         definitions,
@@ -137,7 +137,7 @@ struct Image<'s> {
 
 struct Reader<'s, 'p, 'q> {
     source: &'s str,
-    options: ParseOptions,
+    attributes: bool,
     inline: Inline<'s>,
     /// Titles, alternative texts and attributes of the paragraph.
     asides: Vec<Aside>,
@@ -175,7 +175,7 @@ impl Reader<'_, '_, '_> {
                 self.done = range.end;
                 // Lines of a block in a quotation begin with its sign, which HTML would read as text.
                 if self.html && self.quotations == 0 {
-                    html::parse(self.source, range, self.options, self.places);
+                    html::parse(self.source, range, self.attributes, self.places);
                 }
                 self.html = false;
             }
@@ -316,7 +316,7 @@ impl Reader<'_, '_, '_> {
 
     /// The begin of an image. Of an image in an alternative text nothing is read.
     fn image(&mut self, link_type: LinkType, text: &str, range: Range<usize>) {
-        if !self.options.attributes || self.image.is_some() || self.inline.is_kept() {
+        if !self.attributes || self.image.is_some() || self.inline.is_kept() {
             self.inline.point(range);
             self.skipped = 1;
             return;
@@ -331,7 +331,7 @@ impl Reader<'_, '_, '_> {
 
     /// The title of a link or an image, whose source ends in `"title")`.
     fn title(&mut self, link_type: LinkType, text: &str, range: &Range<usize>) {
-        if link_type != LinkType::Inline || !self.options.attributes || self.image.is_some() {
+        if link_type != LinkType::Inline || !self.attributes || self.image.is_some() {
             return;
         }
         let raw = self.source.get(range.clone()).and_then(|raw| raw.strip_suffix(')'));
@@ -441,7 +441,7 @@ impl Reader<'_, '_, '_> {
         let Markup::Tag(tag) = tags::markup_at(self.source, range.start, range.end) else {
             return self.inline.hidden(range);
         };
-        if self.options.attributes && !self.inline.is_kept() && self.image.is_none() {
+        if self.attributes && !self.inline.is_kept() && self.image.is_none() {
             html::attributes(self.source, &tag, &mut self.asides);
         }
         match tags::element(tag.name) {

@@ -24,7 +24,7 @@
 //!
 //! Attributes that people read are `alt`, `title`, `placeholder`, `aria-label`, `aria-description`, `aria-placeholder`,
 //! `aria-roledescription`, `aria-valuetext`, `label` of options and tracks, `value` of buttons that are an `<input>`, and
-//! `content` of a `<meta>` that is a description or a title. [`ParseOptions::attributes`] leaves them, and titles and
+//! `content` of a `<meta>` that is a description or a title. [`Document::parse_with`] leaves them, and titles and
 //! alternative texts of Markdown. One in the middle of a paragraph is a segment before the paragraph.
 //!
 //! | format | a segment is | marks in a segment | what stays besides |
@@ -77,7 +77,7 @@ mod writer;
 mod writing;
 
 pub use blocks::Blocks;
-pub use format::{Format, ParseOptions};
+pub use format::Format;
 pub use parsed::Document;
 pub use places::Cue;
 #[cfg(feature = "translate")]

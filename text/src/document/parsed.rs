@@ -1,8 +1,8 @@
 //! A text of some format and its segments.
 
+use super::Format;
 use super::inline::LONGEST;
 use super::places::{Cue, Place, Places, Writing};
-use super::{Format, ParseOptions};
 use super::{gettext, html, json_strings, markdown, plain, subtitles};
 use crate::error::Error;
 use crate::marked_text::MarkedText;
@@ -25,15 +25,16 @@ impl Document {
     /// in an escape, a line of a catalog that is neither a comment nor a keyword with a string; if Markdown has too many
     /// quotations and lists in each other; if the text has 4 GiB or more; if a text has no place of its own after the text before it. All other formats accept every other text.
     pub fn parse(source: &str, format: Format) -> Result<Self, Error> {
-        Self::parse_with(source, format, ParseOptions::default())
+        Self::parse_with(source, format, true)
     }
 
-    /// As [`parse`](Self::parse), with the caller's choice of what is a segment.
+    /// As [`parse`](Self::parse), with the caller's choice whether attributes of HTML that people read, and titles and alternative
+    /// texts of Markdown, are segments (they are for `parse`).
     ///
     /// # Errors
     ///
     /// As [`parse`](Self::parse).
-    pub fn parse_with(source: &str, format: Format, options: ParseOptions) -> Result<Self, Error> {
+    pub fn parse_with(source: &str, format: Format, attributes: bool) -> Result<Self, Error> {
         if source.len() >= LONGEST {
             let expected = "less than 4 GiB of text";
             return Err(format.error(1, expected, format_args!("{} bytes", source.len())));
@@ -43,8 +44,8 @@ impl Document {
         let mut places = Places::new(source);
         match format {
             Format::Plain => plain::parse(source, start, &mut places),
-            Format::Markdown => markdown::parse(source, start, options, &mut places)?,
-            Format::Html => html::parse(source, start..source.len(), options, &mut places),
+            Format::Markdown => markdown::parse(source, start, attributes, &mut places)?,
+            Format::Html => html::parse(source, start..source.len(), attributes, &mut places),
             Format::Srt => subtitles::parse(source, start, subtitles::Kind::Srt, &mut places),
             Format::WebVtt => subtitles::parse(source, start, subtitles::Kind::WebVtt, &mut places),
             Format::Json => json_strings::parse(source, start, &mut places)?,

@@ -1,11 +1,49 @@
 //! Runs texts through an encoder, many at a time; each result has the same bits as alone.
 
-use super::NotRun;
 use crate::encoding::Encoded;
 use crate::error::Error;
+use crate::on_done::OnDone;
+use core::fmt;
 use core::ops::ControlFlow;
 use simdformer::{Engine, Source};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Why a text or a pair of texts has no result.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum NotRun {
+    /// It has no tokens.
+    NoTokens,
+    /// It has more tokens than the model reads, and must not be cut.
+    TooLong {
+        /// Its tokens, including special ones.
+        tokens: usize,
+        /// The most that the model reads.
+        most: usize,
+    },
+    /// It has no tokens beside the prompt, which the pooling leaves out.
+    OnlyPrompt {
+        /// The tokens of the prompt.
+        tokens: usize,
+    },
+    /// The numbers that the model gives for it are NaN or infinite.
+    NotFinite,
+}
+
+impl fmt::Display for NotRun {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoTokens => f.write_str("there are no tokens in it"),
+            Self::TooLong { tokens, most } => {
+                write!(f, "{tokens} tokens, the model takes {most}")
+            }
+            Self::OnlyPrompt { tokens } => {
+                write!(f, "the prompt has {tokens} tokens, and no other is left to be pooled")
+            }
+            Self::NotFinite => f.write_str("the model's numbers are NaN or infinite"),
+        }
+    }
+}
 
 /// Why a text is not run: it is longer than the model's limit and must not be cut, or it has no tokens. `None` if it
 /// can be run. `positions` is the most that the model reads.
@@ -22,34 +60,54 @@ pub(super) fn rejected(one: &Encoded, positions: Option<usize>, cut: bool) -> Op
 }
 
 /// Makes a result of the hidden states of a text, `[tokens, d_model]`.
-pub(super) type Compute<'c, R> = &'c (dyn Fn(&[f32]) -> Result<R, Error> + Sync);
+type Compute<'c, R> = &'c (dyn Fn(&[f32]) -> Result<Result<R, NotRun>, Error> + Sync);
 
-/// An error if the calls of `engine` are cancelled.
-pub(super) fn check_cancel(engine: &Engine) -> Result<(), Error> {
-    if engine.cancel().is_cancelled() { Err(Error::Cancelled) } else { Ok(()) }
+/// The result of a text, or of a query with a text.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TextResult<R> {
+    /// The vector or the score, or why there is none.
+    pub result: Result<R, NotRun>,
+    /// The tokens of the whole text with its prompt, or of both texts, including special ones.
+    pub tokens: usize,
+    /// Whether the text, or the longer of the two, was cut.
+    pub truncated: bool,
 }
 
-/// Computes a result for every text on the threads of the engine, and calls `each` with the number that stands with the text,
-/// in any order.
+/// Computes a result for each text on the threads of the engine. `texts` encodes the next one and says why it is not run.
 pub(super) fn run<R: Send>(
     engine: &Engine,
-    texts: &[(usize, Encoded)],
+    on_done: &OnDone,
+    texts: impl Iterator<Item = Result<(Encoded, Option<NotRun>), Error>>,
     compute: Compute<'_, R>,
-    each: &mut (dyn FnMut(usize, R) + Send),
-) -> Result<(), Error> {
-    let sources: Vec<Source<'_>> = texts.iter().map(|(_, one)| Source::new(&one.ids)).collect();
+) -> Result<Vec<TextResult<R>>, Error> {
+    let (mut results, mut encoded) = (Vec::new(), Vec::new());
+    for (i, text) in texts.enumerate() {
+        if engine.cancel().is_cancelled() {
+            return Err(Error::Cancelled);
+        }
+        let (text, rejected) = text?;
+        let (tokens, truncated) = (text.tokens, text.truncated);
+        if rejected.is_none() {
+            encoded.push((i, text));
+        }
+        // Those that are run get another one.
+        let result = Err(rejected.unwrap_or(NotRun::NotFinite));
+        results.push(TextResult { result, tokens, truncated });
+    }
+    let sources: Vec<Source<'_>> = encoded.iter().map(|(_, one)| Source::new(&one.ids)).collect();
     let types: Vec<&[u32]> = match engine.model().config().token_types {
         0 | 1 => Vec::new(),
-        _ => texts.iter().map(|(_, one)| &one.types[..]).collect(),
+        _ => encoded.iter().map(|(_, one)| &one.types[..]).collect(),
     };
-    let each = Mutex::new(each);
+    let found = Mutex::new(&mut results);
     let failed: Mutex<Option<Error>> = Mutex::new(None);
     engine.stream_hidden(
         &sources,
         &types,
         &|index: usize, hidden: &[f32]| match compute(hidden) {
             Ok(result) => {
-                lock(&each)(texts[index].0, result);
+                lock(&found)[encoded[index].0].result = result;
+                on_done.add_one();
                 ControlFlow::Continue(())
             }
             Err(error) => {
@@ -58,7 +116,8 @@ pub(super) fn run<R: Send>(
             }
         },
     )?;
-    failed.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
+    let failed = failed.into_inner().unwrap_or_else(PoisonError::into_inner);
+    failed.map_or(Ok(results), Err)
 }
 
 /// The value of a mutex. After a panic of the caller's function, which reaches the caller, nothing reads the value.

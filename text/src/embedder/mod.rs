@@ -12,7 +12,7 @@
 //!
 //! let embedder = Embedder::open("all-MiniLM-L6-v2")?;
 //! for embedding in embedder.embed(&["How are you?", "Comment vas-tu ?"])? {
-//!     match embedding.vector {
+//!     match embedding.result {
 //!         Ok(vector) => println!("{} numbers of {} tokens", vector.len(), embedding.tokens),
 //!         Err(why) => println!("not run: {why}"),
 //!     }
@@ -21,15 +21,14 @@
 //! ```
 
 mod encoder_batches;
-mod not_run;
 mod prompts;
 mod quantize;
 mod reranker;
 
-pub use not_run::NotRun;
+pub use encoder_batches::{NotRun, TextResult};
 pub use prompts::Prompt;
 pub use quantize::{Precision, Quantized, Ranges};
-pub use reranker::{PairScore, RerankOptions, Reranker, RerankerSetup, Score, ScoreActivation};
+pub use reranker::{RerankOptions, Reranker, RerankerSetup, Score, ScoreActivation};
 
 use crate::encoding::Encoded;
 use crate::error::Error;
@@ -38,7 +37,7 @@ use crate::on_done::OnDone;
 use crate::tokenizer::Tokenizer;
 use crate::{Builder, Product};
 use core::fmt;
-use encoder_batches::{check_cancel, rejected, run};
+use encoder_batches::{rejected, run};
 use prompts::SentenceTransformersConfig;
 use simdformer::checkpoint::Checkpoint;
 use simdformer::config::{Config, Side};
@@ -195,17 +194,6 @@ fn scale_to_length_1(vector: &mut [f32]) {
     vector.iter_mut().for_each(|x| *x = (f64::from(*x) / length) as f32);
 }
 
-/// The result of a text.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Embedding {
-    /// The vector, of [`EmbedderSetup::width`] numbers, or why there is none.
-    pub vector: Result<Vec<f32>, NotRun>,
-    /// The tokens of the whole text with its prompt, including special ones.
-    pub tokens: usize,
-    /// Whether the text was cut.
-    pub truncated: bool,
-}
-
 /// Computes a vector for each text from the hidden states of an encoder. A clone shares the weights, the
 /// planned sessions and the settings of the directory.
 #[derive(Clone)]
@@ -269,30 +257,20 @@ impl Embedder {
     ///
     /// # Errors
     /// A text cannot be tokenized, or the model cannot run. A text that alone is not run is no error; see
-    /// [`Embedding::vector`].
-    pub fn embed(&self, texts: &[impl AsRef<str>]) -> Result<Vec<Embedding>, Error> {
+    /// [`TextResult::result`].
+    pub fn embed(&self, texts: &[impl AsRef<str>]) -> Result<Vec<TextResult<Vec<f32>>>, Error> {
         let setup = &self.setup;
-        let mut embeddings = Vec::with_capacity(texts.len());
-        let mut encoded: Vec<(usize, Encoded)> = Vec::new();
-        for (i, text) in texts.iter().enumerate() {
-            check_cancel(&self.engine)?;
-            let text = [setup.prompt.as_str(), text.as_ref()].concat();
-            let one = setup.tokenizer.encode(&text, &Direction::default())?;
-            let vector = setup.rejected(&one).map_or(Ok(Vec::new()), Err);
-            let (tokens, truncated) = (one.tokens, one.truncated);
-            if vector.is_ok() {
-                encoded.push((i, one));
-            }
-            embeddings.push(Embedding { vector, tokens, truncated });
-        }
-        let compute =
-            |hidden: &[f32]| setup.vector(hidden, &mut vec![0.0; setup.head.scratch_floats()]);
-        run(&self.engine, &encoded, &compute, &mut |i, vector| {
-            let finite = vector.iter().all(|x: &f32| x.is_finite());
-            embeddings[i].vector = if finite { Ok(vector) } else { Err(NotRun::NotFinite) };
-            self.on_done.add_one();
-        })?;
-        Ok(embeddings)
+        let encode = |text: &_| {
+            let text = [setup.prompt.as_str(), AsRef::<str>::as_ref(text)].concat();
+            let encoded = setup.tokenizer.encode(&text, &Direction::default())?;
+            let rejected = setup.rejected(&encoded);
+            Ok((encoded, rejected))
+        };
+        run(&self.engine, &self.on_done, texts.iter().map(encode), &|hidden| {
+            let vector = setup.vector(hidden, &mut vec![0.0; setup.head.scratch_floats()])?;
+            let finite = vector.iter().all(|x| x.is_finite());
+            Ok(if finite { Ok(vector) } else { Err(NotRun::NotFinite) })
+        })
     }
 }
 

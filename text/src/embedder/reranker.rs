@@ -1,10 +1,8 @@
 //! Scores of texts together with a query: cross-encoders.
 
-use super::NotRun;
-use super::encoder_batches::{check_cancel, rejected, run};
+use super::encoder_batches::{NotRun, TextResult, rejected, run};
 use super::prompts::{Prompt, SentenceTransformersConfig};
 use crate::checkpoint_directory::{Settings, tokenizer_folder};
-use crate::encoding::Encoded;
 use crate::error::Error;
 use crate::limits;
 use crate::on_done::OnDone;
@@ -188,17 +186,6 @@ impl Score {
     }
 }
 
-/// The result of a query with a text.
-#[derive(Clone, Debug, PartialEq)]
-pub struct PairScore {
-    /// The score, or why there is none.
-    pub score: Result<Score, NotRun>,
-    /// The tokens of both texts, including special ones.
-    pub tokens: usize,
-    /// Whether the longer text was cut.
-    pub truncated: bool,
-}
-
 /// Scores texts together with a query. A clone shares the weights, the planned sessions and the settings of the directory.
 ///
 /// ```no_run
@@ -207,7 +194,7 @@ pub struct PairScore {
 /// let reranker = Reranker::open("ms-marco-MiniLM-L6-v2")?;
 /// let texts = ["3.5 million people", "Berlin is a city"];
 /// for (text, pair) in texts.iter().zip(reranker.score("how many people live in Berlin?", &texts)?) {
-///     println!("{:?} {text}", pair.score);
+///     println!("{:?} {text}", pair.result);
 /// }
 /// # Ok::<(), simdformer_text::Error>(())
 /// ```
@@ -272,33 +259,25 @@ impl Reranker {
     ///
     /// # Errors
     /// A text cannot be tokenized, or the model cannot run. A pair that alone is not run is no error; see
-    /// [`PairScore::score`].
-    pub fn score(&self, query: &str, texts: &[impl AsRef<str>]) -> Result<Vec<PairScore>, Error> {
+    /// [`TextResult::result`].
+    pub fn score(
+        &self,
+        query: &str,
+        texts: &[impl AsRef<str>],
+    ) -> Result<Vec<TextResult<Score>>, Error> {
         let setup = &self.setup;
         let query = [setup.prompt.as_str(), query].concat();
-        let mut pairs = Vec::with_capacity(texts.len());
-        let mut encoded: Vec<(usize, Encoded)> = Vec::new();
-        for (i, text) in texts.iter().enumerate() {
-            check_cancel(&self.engine)?;
-            let one = setup.tokenizer.encode_pair(&query, text.as_ref())?;
-            let rejected = rejected(&one, setup.positions, setup.truncate);
-            let score = rejected.map_or(Ok(Score { raw: f32::NAN, value: f32::NAN }), Err);
-            let (tokens, truncated) = (one.tokens, one.truncated);
-            if score.is_ok() {
-                encoded.push((i, one));
-            }
-            pairs.push(PairScore { score, tokens, truncated });
-        }
-        let compute = |hidden: &[f32]| {
-            let raw = setup.head.scores(hidden)?.first().copied().unwrap_or(f32::NAN);
-            Ok(Score { raw, value: setup.activation.apply(raw) })
+        let encode = |text: &_| {
+            let encoded = setup.tokenizer.encode_pair(&query, AsRef::<str>::as_ref(text))?;
+            let rejected = rejected(&encoded, setup.positions, setup.truncate);
+            Ok((encoded, rejected))
         };
-        run(&self.engine, &encoded, &compute, &mut |i, score| {
-            let finite = score.raw.is_finite() && score.value.is_finite();
-            pairs[i].score = if finite { Ok(score) } else { Err(NotRun::NotFinite) };
-            self.on_done.add_one();
-        })?;
-        Ok(pairs)
+        run(&self.engine, &self.on_done, texts.iter().map(encode), &|hidden| {
+            let raw = setup.head.scores(hidden)?.first().copied().unwrap_or(f32::NAN);
+            let value = setup.activation.apply(raw);
+            let finite = raw.is_finite() && value.is_finite();
+            Ok(if finite { Ok(Score { raw, value }) } else { Err(NotRun::NotFinite) })
+        })
     }
 }
 

@@ -131,14 +131,14 @@ impl Batcher {
         let request = BatchRequest { text, ..BatchRequest::default() };
         // An event that is not received is not wanted.
         let send = |sender: &Sender<BatchEvent>, event| drop(sender.send(event));
-        let ticket = self.submit_with(request, move |event| send(&sender, event))?;
-        Ok(Pending { ticket, events })
+        let cancel = self.submit_with(request, move |event| send(&sender, event))?;
+        Ok(Pending { cancel, events })
     }
 
     /// Translates a sentence, and calls `on_event` with what happens to it: the last call has [`BatchEvent::Done`] or
     /// [`BatchEvent::Failed`]. The sentence is tokenized on the calling thread. `on_event` is called on the decoding
     /// thread, which waits for it; for a sentence without letters, or one that is too long, it is called before this
-    /// function returns. Waits while [`set_capacity`](Self::set_capacity) sentences are not done.
+    /// function returns. The [`Cancel`] ends the sentence before the next step; it gets its last event nevertheless. Waits while [`set_capacity`](Self::set_capacity) sentences are not done.
     ///
     /// # Errors
     /// The batcher is [closed](Error::Closed); the tokenizer rejects the languages or the text (of gigabytes).
@@ -146,10 +146,9 @@ impl Batcher {
         &self,
         request: BatchRequest<'_>,
         mut on_event: impl FnMut(BatchEvent) + Send + 'static,
-    ) -> Result<Ticket, Error> {
+    ) -> Result<Cancel, Error> {
         let Shared { model, tokenizer, options, .. } = &*self.shared;
-        let cancelled = Arc::new(AtomicBool::new(false));
-        let ticket = Ticket { cancelled: Arc::clone(&cancelled) };
+        let cancel = Cancel::new();
         let detected = match request.source {
             None => language_of(options, tokenizer, request.text).0,
             Some(_) => None,
@@ -182,10 +181,11 @@ impl Batcher {
                     on_event(BatchEvent::Text(translation.text.clone()));
                 }
                 on_event(BatchEvent::Done(translation));
-                return Ok(ticket);
+                return Ok(cancel);
             }
             Encoding::Ids(encoded) => {
-                let reply = RequestState::new(shared, translation, cancelled, Box::new(on_event));
+                let reply =
+                    RequestState::new(shared, translation, cancel.clone(), Box::new(on_event));
                 state.arrived.push(Request::new(encoded, stream, reply));
             }
             Encoding::Marked => state.marked.push(MarkedRequest {
@@ -193,13 +193,13 @@ impl Batcher {
                 source: source.map(str::to_owned),
                 target: target.map(str::to_owned),
                 stream,
-                state: RequestState::new(shared, translation, cancelled, Box::new(on_event)),
+                state: RequestState::new(shared, translation, cancel.clone(), Box::new(on_event)),
             }),
         }
         state.unfinished += 1;
         drop(state);
         self.shared.changed.notify_all();
-        Ok(ticket)
+        Ok(cancel)
     }
 
     /// The number of sentences that wait or are decoded.
@@ -264,23 +264,10 @@ impl Product for Batcher {
     }
 }
 
-/// A sentence that was submitted to a [`Batcher`].
-#[derive(Clone, Debug)]
-pub struct Ticket {
-    cancelled: Arc<AtomicBool>,
-}
-
-impl Ticket {
-    /// Ends the sentence before the next step. It gets its last event nevertheless.
-    pub fn cancel(&self) {
-        self.cancelled.store(true, Ordering::Relaxed);
-    }
-}
-
 /// The result of [`Batcher::submit`], which may still be computed.
 #[derive(Debug)]
 pub struct Pending {
-    ticket: Ticket,
+    cancel: Cancel,
     events: Receiver<BatchEvent>,
 }
 
@@ -306,9 +293,9 @@ impl Pending {
         self.events.recv().ok()
     }
 
-    /// As [`Ticket::cancel`].
+    /// Ends the sentence before the next step. It gets its last event nevertheless.
     pub fn cancel(&self) {
-        self.ticket.cancel();
+        self.cancel.cancel();
     }
 }
 

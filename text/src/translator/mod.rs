@@ -67,7 +67,7 @@ mod translation;
 mod unknown_words;
 mod window;
 
-pub use batcher::{BatchRequest, Batcher, Pending, Ticket};
+pub use batcher::{BatchRequest, Batcher, Pending};
 pub use glossary::{Glossary, Term};
 pub use model_and_tokenizer::Translator;
 pub use options::TranslateOptions;

@@ -122,7 +122,7 @@ pub(super) struct MarkedRequest {
 pub(super) struct RequestState {
     shared: Arc<Shared>,
     translation: Translation,
-    cancelled: Arc<AtomicBool>,
+    cancel: Cancel,
     /// `None` after the last event, and after it has panicked.
     on_event: Option<OnEvent>,
     /// Whether it is one of [`State::unfinished`](State::unfinished).
@@ -131,7 +131,7 @@ pub(super) struct RequestState {
 
 impl fmt::Debug for RequestState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RequestState").field("cancelled", &self.cancelled).finish_non_exhaustive()
+        f.debug_struct("RequestState").field("cancel", &self.cancel).finish_non_exhaustive()
     }
 }
 
@@ -139,14 +139,14 @@ impl RequestState {
     pub(super) fn new(
         shared: Arc<Shared>,
         translation: Translation,
-        cancelled: Arc<AtomicBool>,
+        cancel: Cancel,
         on_event: OnEvent,
     ) -> Self {
-        Self { shared, translation, cancelled, on_event: Some(on_event), counted: true }
+        Self { shared, translation, cancel, on_event: Some(on_event), counted: true }
     }
 
     fn is_cancelled(&self) -> bool {
-        self.cancelled.load(Ordering::Relaxed) || self.shared.abort.load(Ordering::Relaxed)
+        self.cancel.is_cancelled() || self.shared.abort.load(Ordering::Relaxed)
     }
 
     fn text(&mut self, text: &str) {

@@ -4,7 +4,7 @@ use super::cues::{Boundaries, Runs};
 use super::model_and_tokenizer::Translator;
 use super::segments::{Prepared, Translated};
 use super::translation::TextTranslation;
-use crate::document::{Blocks, Document, DocumentWriter, Format, ParseOptions};
+use crate::document::{Blocks, Document, DocumentWriter, Format};
 use crate::error::Error;
 use crate::marked_text::MarkedText;
 use crate::sentences::SentenceSplitter;
@@ -180,7 +180,6 @@ impl Translator {
         on_text: &mut dyn FnMut(&TextTranslation) -> std::io::Result<()>,
     ) -> Result<(), Error> {
         let written = &Error::of_stream("written", "the output");
-        let parse = ParseOptions { attributes: self.options.attributes };
         // The first document is partly written; `next` is the first segment of the last one that is not in the window.
         let mut documents: VecDeque<DocumentWriter> = VecDeque::new();
         let (mut next, mut ended) = (0, false);
@@ -200,7 +199,7 @@ impl Translator {
                 } else if let Some(block) = blocks.next() {
                     let block = block?;
                     load.bytes += block.len();
-                    let document = Document::parse_with(&block, format, parse)?;
+                    let document = Document::parse_with(&block, format, self.options.attributes)?;
                     documents.push_back(DocumentWriter::new(document));
                     (next, runs) = (0, Runs::default());
                 } else {
