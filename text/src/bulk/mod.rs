@@ -14,5 +14,5 @@ mod rows;
 mod run;
 mod table;
 
-pub use run::{Compute, ComputeError, Computed, Job, Output, Progress, Summary};
+pub use run::{ComputeError, Computed, Job, Output, Progress, Summary};
 pub use table::{APPENDED, Format, Table};

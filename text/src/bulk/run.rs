@@ -37,7 +37,7 @@ pub type ComputeError = Box<dyn core::error::Error + Send + Sync>;
 
 /// Turns sources, of which no two are equal and none is blank, into answers, one for each, in order. An answer depends
 /// on its source alone: the answer to a source that comes again may be that of its first time.
-pub type Compute<'c> = dyn FnMut(&[&str]) -> Result<Vec<Computed>, ComputeError> + 'c;
+type Compute<'c> = dyn FnMut(&[&str]) -> Result<Vec<Computed>, ComputeError> + 'c;
 
 /// Where the rows are written.
 pub enum Output<'o> {

@@ -1,9 +1,9 @@
 //! Sentences with marks: what the model is given for a kept piece, and where the marks go in its translation.
 
-use super::capitals;
 use super::inspection::Job;
 use super::model_and_tokenizer::Translator;
 use super::reading::Capitals;
+use super::spellings::{lower, upper};
 use super::translation::{AlignedWords, Note, SentenceCounts, Translation};
 use super::unknown_words::{Givens, PreparedSentence};
 use super::window::{Reads, Unit};
@@ -323,12 +323,12 @@ impl Translator {
                 one.text.clone_from(&target.text);
             } else if sentence.small {
                 let language = self.options.target.as_deref();
-                *target = target.replace(capitals::upper(target, language)).marked;
+                *target = target.replace(upper(target, language)).marked;
                 one.text.clone_from(&target.text);
                 for other in &mut one.alternatives {
                     let text =
                         MarkedText { text: std::mem::take(&mut other.text), marks: Vec::new() };
-                    other.text = text.replace(capitals::upper(&text, language)).marked.text;
+                    other.text = text.replace(upper(&text, language)).marked.text;
                 }
                 one.notes.push(Note::SmallLetters);
             }
@@ -361,7 +361,7 @@ impl Translator {
         if !sentence.small {
             return Ok(given);
         }
-        Ok(given.replace(capitals::lower(&given, reader.direction.source)).marked)
+        Ok(given.replace(lower(&given, reader.direction.source)).marked)
     }
 
     /// Aligns the words of the translations that have marks, and of all if the options say so. Returns the mean log-probability

@@ -46,7 +46,6 @@
 //! streaming forms read a window of sentences, translate it, hand out the results in order, and only then read on.
 
 mod batcher;
-mod capitals;
 mod cues;
 mod first_search;
 mod glossary;
@@ -56,9 +55,8 @@ mod marked_sentences;
 mod model_and_tokenizer;
 mod options;
 mod reading;
-mod repetition_guard;
 mod requests;
-mod required_terms;
+mod retries;
 mod segments;
 mod sentences;
 mod spellings;

@@ -1,7 +1,6 @@
 //! What the model reads: a sentence in the spelling that its vocabulary knows.
 
-use super::capitals::{in_capitals, lower};
-use super::spellings::{composed, curly, plain, straight, visible};
+use super::spellings::{composed, curly, in_capitals, lower, plain, straight, visible};
 use crate::marked_text::{Edit, MarkedText, Rewritten};
 use crate::{Direction, Error, Tokenizer};
 use std::ops::Range;

@@ -1,7 +1,8 @@
-//! Ways to write a text for a model that does not know it as it is written: white space, characters that cannot be seen,
-//! apostrophes and hyphens.
+//! Ways to write a text for a model that does not know it as it is written, outside of its kept pieces: white space, characters
+//! that cannot be seen, apostrophes and hyphens, small letters.
 
 use crate::marked_text::{Edit, MarkedText, is_spaceless};
+use crate::sentences::language_code;
 use unicode_normalization::{IsNormalized, UnicodeNormalization, is_nfc_quick};
 
 /// Calls `edit` with each character outside of the kept pieces, its place, and the visible characters before and after it.
@@ -114,4 +115,62 @@ fn needs_joiners(letter: char) -> bool {
         | '\u{a800}'..='\u{abff}' | '\u{fb50}'..='\u{fdff}' | '\u{fe00}'..='\u{fe0f}'
         | '\u{fe70}'..='\u{fefe}' | '\u{10a00}'..='\u{11fff}');
     joined || !(letter.is_alphanumeric() || letter.is_whitespace() || letter.is_ascii_punctuation())
+}
+
+/// Whether the text has a word of two capitals and no small letter, outside of its kept pieces.
+pub(super) fn in_capitals(text: &MarkedText) -> bool {
+    let parts = text.split_at_keeps().into_iter().filter(|part| !part.keep);
+    let (mut capitals, mut word) = (0, false);
+    for part in parts.filter_map(|part| text.text.get(part.range)) {
+        for letter in part.chars() {
+            if letter.is_lowercase() {
+                return false;
+            }
+            capitals = if letter.is_uppercase() { capitals + 1 } else { 0 };
+            word |= capitals > 1;
+        }
+    }
+    word
+}
+
+/// What puts a text into small letters, but for its kept pieces.
+pub(super) fn lower(text: &MarkedText, language: Option<&str>) -> Vec<Edit> {
+    let dotless = is_dotless(language);
+    change(text, |letter, [before, after]| match letter {
+        'I' if dotless => "\u{131}".to_owned(),
+        '\u{130}' if dotless => "i".to_owned(),
+        // At the end of a word.
+        '\u{3a3}' if is_letter(before) && !is_letter(after) => "\u{3c2}".to_owned(),
+        _ => letter.to_lowercase().collect(),
+    })
+}
+
+/// What puts a text into capitals, but for its kept pieces.
+pub(super) fn upper(text: &MarkedText, language: Option<&str>) -> Vec<Edit> {
+    let dotless = is_dotless(language);
+    change(text, |letter, _| match letter {
+        'i' if dotless => "\u{130}".to_owned(),
+        _ => letter.to_uppercase().collect(),
+    })
+}
+
+fn is_letter(letter: Option<char>) -> bool {
+    letter.is_some_and(char::is_alphabetic)
+}
+
+/// Whether the capital of `i` has a dot.
+fn is_dotless(language: Option<&str>) -> bool {
+    language.is_some_and(|language| matches!(language_code(language), "tr" | "az"))
+}
+
+/// The letters that differ outside of the kept pieces.
+fn change(text: &MarkedText, other: impl Fn(char, [Option<char>; 2]) -> String) -> Vec<Edit> {
+    let mut edits: Vec<Edit> = Vec::new();
+    characters(text, |at, letter, beside| {
+        let new = other(letter, beside);
+        if !new.chars().eq([letter]) {
+            edits.push((at..at + letter.len_utf8(), new));
+        }
+    });
+    edits
 }

@@ -1,8 +1,8 @@
 //! Translates a window of sentences: longest first, so that no slot is left over with a long sentence at the end.
 
-use super::capitals::in_capitals;
 use super::model_and_tokenizer::Translator;
 use super::options::TranslateOptions;
+use super::spellings::in_capitals;
 use super::translation::{Alternative, Failure, Translation};
 use super::unknown_words::pictures;
 use crate::marked_text::MarkedText;
