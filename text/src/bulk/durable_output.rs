@@ -325,8 +325,8 @@ fn about(path: &Path) -> impl FnOnce(io::Error) -> Error {
     move |error| Error::unwritable(&path, error)
 }
 
-#[cfg(test)]
 #[allow(clippy::unwrap_used)]
+#[cfg(test)]
 mod tests {
     use super::*;
 
