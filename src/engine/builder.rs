@@ -120,14 +120,16 @@ impl Engine {
 }
 
 impl Engine {
-    /// An engine of the same model with the same settings, whose sessions, limit of bytes and requests are its own.
+    /// An engine of the same model with the same settings, but with `sessions` sessions, which are its own, as its limit of
+    /// bytes and its requests are.
     ///
     /// # Errors
     /// As [`EngineBuilder::build`].
-    pub fn with_own_sessions(&self) -> Result<Self, Error> {
+    pub fn with_own_sessions(&self, sessions: usize) -> Result<Self, Error> {
         let Self { model, rule, limits, threads, submissions, .. } = self;
         let submissions = Submissions { capacity: submissions.capacity, ..Submissions::default() };
         let (model, rule, limits) = (Arc::clone(model), rule.clone(), *limits);
+        let rule = PlanRule { sessions: Some(sessions.max(1)), ..rule };
         let builder = EngineBuilder { model, rule, limits, threads: threads.clone(), submissions };
         Ok(Self { cancel: self.cancel.clone(), ..builder.build()? })
     }

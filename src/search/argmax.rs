@@ -6,7 +6,7 @@
 
 use super::hooks::{Hooks, OnToken};
 use super::limits::wrong_length;
-use super::logits_processors::{completed_ngrams, is_ignored};
+use super::logits_processors::{completed_ngrams, is_end_token};
 use super::options::{SearchOptions, SettingFields as _, Strategy};
 use super::search::{NONE, Search};
 use super::state::Slot;
@@ -65,7 +65,7 @@ impl Search<'_> {
             || self.suppressed(slot, len, token)
             || o.bad_words
                 .iter()
-                .any(|word| completes(history, word, token) && !is_ignored(word, &o.eos))
+                .any(|word| completes(history, word, token) && !is_end_token(word, &o.eos))
             || completes_ngram(o.no_repeat_ngram, history)
             || completes_ngram(o.encoder_no_repeat_ngram, m.source(&self.limits, s))
     }

@@ -57,9 +57,9 @@ fn ban_where(scores: &mut [f32], floor: f32, banned: impl Fn(f32) -> bool) {
     }
 }
 
-/// Divides the scores by a temperature: above 1 flattens the distribution, below 1 sharpens it. If the magnitude of the largest score would exceed 1e30, the largest score is subtracted
-/// from all scores before the division: the distribution is the same, the largest becomes 0, and no score
-/// becomes NaN or `+inf`. `TemperatureLogitsWarper` of transformers.
+/// Divides the scores by a temperature: above 1 flattens the distribution, below 1 sharpens it. If the magnitude of the
+/// largest score would exceed 1e30, the largest score is subtracted from all scores before the division: the distribution is
+/// the same, the largest becomes 0, and no score becomes NaN or `+inf`. `TemperatureLogitsWarper` of transformers.
 pub(super) fn divide(temperature: f32, scores: &mut [f32]) {
     /// Far below the largest f32, because beam search adds as many scores as a target has tokens.
     const LARGEST: f32 = 1e30;

@@ -1,6 +1,6 @@
 //! The limits of a search, the check of its options against them, once, before the first step, and errors of a search.
 
-use super::logits_processors::is_ignored;
+use super::logits_processors::is_end_token;
 use super::options::{BeamOptions, SearchOptions, SettingFields as _, Strategy};
 use crate::error::{Error, ErrorValue};
 
@@ -212,7 +212,7 @@ fn all_banned(options: &SearchOptions, vocabulary: usize) -> bool {
     /// Tokens that are checked in one pass over the rules.
     const BLOCK: usize = 4096;
     let biased = options.sequence_bias.iter().filter(|entry| entry.1 == f32::NEG_INFINITY);
-    let bad = options.bad_words.iter().filter(|word| !is_ignored(word, &options.eos));
+    let bad = options.bad_words.iter().filter(|word| !is_end_token(word, &options.eos));
     let sequences = biased.map(|entry| &entry.0).chain(bad);
     let single = sequences.filter(|sequence| sequence.len() == 1).flatten();
     let banned = single.chain(&options.suppress);

@@ -91,7 +91,7 @@ pub(super) fn completed_ngrams<'t>(
 
 /// Whether a forbidden sequence is ignored, because it consists of one end token. `NoBadWordsLogitsProcessor` of
 /// transformers.
-pub(super) fn is_ignored(word: &[u32], eos: &[u32]) -> bool {
+pub(super) fn is_end_token(word: &[u32], eos: &[u32]) -> bool {
     matches!(word, [id] if eos.contains(id))
 }
 

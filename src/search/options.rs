@@ -93,8 +93,8 @@ settings! {
         pub min_p: Option<f64> = None
             => key("min_p").within(Range::SHARE).rule("MinP")
             .option("X", "Samples: keep tokens with at least X times the largest probability");
-        /// Keeps the tokens whose surprise `-ln p` is closest to the entropy, up to this total mass
-        ///. In (0, 1].
+        /// Keeps the tokens whose surprise `-ln p` is closest to the entropy, up to this total mass.
+        /// In (0, 1].
         pub typical: Option<f64> = None
             => key("typical_p").off(1.0).within(Range::MASS).rule("Typical")
             .option("X", "Samples: keep the tokens whose surprise is closest to the entropy, up to the sum X of their probabilities");

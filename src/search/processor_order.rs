@@ -5,7 +5,7 @@ use super::filters::{
 };
 use super::hooks::{Context, Hooks, LogitsProcessor, Observation, Observer};
 use super::logits_processors::{
-    ban, ban_others, bias_sequence, completed_ngrams, force, force_allowed, is_ignored, penalize,
+    ban, ban_others, bias_sequence, completed_ngrams, force, force_allowed, is_end_token, penalize,
     raise_ends, remove_invalid,
 };
 use super::options::{SampleOptions, SearchOptions};
@@ -87,7 +87,7 @@ impl Pipeline<'_> {
             }
         }
         row.change("BadWords", |scores| {
-            for word in o.bad_words.iter().filter(|word| !is_ignored(word, &o.eos)) {
+            for word in o.bad_words.iter().filter(|word| !is_end_token(word, &o.eos)) {
                 bias_sequence(history, scores, word, f32::NEG_INFINITY);
             }
         });

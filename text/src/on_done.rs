@@ -4,7 +4,8 @@ use core::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// What the products call when an item is finished, with the number of those that are; nothing by default. A clone counts on.
+/// What the products call when an item is finished, with the number of those that are; nothing by default. Clones share the
+/// count.
 #[derive(Clone, Default)]
 pub(crate) struct OnDone(Option<Arc<Finished>>);
 

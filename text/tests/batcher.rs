@@ -155,6 +155,26 @@ fn what_cannot_be_translated_is_said_of_its_sentence() {
     assert_eq!(batcher.submit("la maison").unwrap().wait().unwrap().finish, Some(Finish::End));
 }
 
+/// Fixed limits have no session for a longer sentence: it is refused, and those behind it are translated.
+#[test]
+fn a_sentence_beyond_fixed_limits_is_refused() {
+    within(|| {
+        let place = crate::command::french();
+        let builder = Batcher::builder(&place.0).options(|options| {
+            options.search.max_new_tokens = Some(16);
+            options.search.max_length = None;
+        });
+        let limits = simdformer::Limits::new(2, 12, 24);
+        let batcher = builder.engine(move |engine| engine.limits(limits)).open().unwrap();
+        let texts = ["quel mois", &"la maison ".repeat(20), "je suis étudiant"];
+        let pending = texts.map(|text| batcher.submit(text).unwrap());
+        let [first, long, last] = pending.map(|one| one.wait());
+        assert_eq!((&*first.unwrap().text, &*last.unwrap().text), ("what month", "i am a student"));
+        let error = long.unwrap_err().to_string();
+        assert!(error.contains("at most 12, with which the session was planned"), "{error}");
+    });
+}
+
 #[test]
 fn nothing_waits_for_a_batcher_that_is_gone() {
     let demo = Demo::new();

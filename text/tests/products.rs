@@ -5,6 +5,7 @@ use crate::command::french;
 use crate::encoders::encoder;
 use crate::transcribe::{ONE_LANGUAGE, whisper};
 use simdformer::kernels::ThreadPool;
+use simdformer::search::{BeamOptions, Strategy};
 use simdformer::{Quantization, Threads, WeightDtypes};
 use simdformer_text::audio::transcriber::{TranscribeOptions, Transcriber};
 use simdformer_text::embedder::{EmbedOptions, Embedder, Prompt, RerankOptions, Reranker};
@@ -62,6 +63,12 @@ fn a_translator_is_opened() {
     };
     let wrong: fn(&mut TranslateOptions) = |options| options.target = Some("xx".to_owned());
     check(&place.0, || Translator::builder(&place.0), run, (wrong, "xx"));
+    // The weights are NaN now.
+    let no_beams = Strategy::Beam(BeamOptions { beams: 0, ..BeamOptions::default() });
+    let builder =
+        Translator::builder(&place.0).options(|options| options.search.strategy = no_beams);
+    let error = builder.open().map(drop).unwrap_err().to_string();
+    assert_eq!(error, "sequences: expected at least 1, found 0");
 }
 
 #[test]

@@ -227,7 +227,7 @@ impl Lines<'_> {
         } else {
             let progress = progress::counter("texts", self.arguments.reports.quiet);
             let counter = progress.clone();
-            translator.set_on_done(move |done| counter.set_position(done));
+            translator.set_on_done(move |_| counter.inc(1));
             translator.stream_sentences(&mut texts, |translation| {
                 progress.suspend(|| {
                     self.write(&translation, None, *notes, *out)?;

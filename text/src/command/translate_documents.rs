@@ -73,7 +73,7 @@ pub(crate) fn run(
     }
     let progress = progress::counter("sentences", arguments.common.reports.quiet);
     let counter = progress.clone();
-    translator.set_on_done(move |done| counter.set_position(done));
+    translator.set_on_done(move |_| counter.inc(1));
     let mut named = 0;
     for (number, one) in inputs.into_iter().enumerate() {
         let mut file = match outputs {

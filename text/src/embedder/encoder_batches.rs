@@ -90,7 +90,7 @@ pub(super) fn run<R: Send>(
         if rejected.is_none() {
             encoded.push((i, text));
         }
-        // Those that are run get another one.
+        // A placeholder: a text that is run gets its own.
         let result = Err(rejected.unwrap_or(NotRun::NotFinite));
         results.push(TextResult { result, tokens, truncated });
     }

@@ -244,7 +244,8 @@ impl Reranker {
     }
 
     /// Calls `on_done` during later calls, each time the model finishes a pair, with the number of those that are finished
-    /// since this call. They finish in any order, on any of the threads.
+    /// since this call. They finish in any order, on any of the threads, and two calls can overlap. `on_done` starts no
+    /// call of its own.
     pub fn set_on_done(&mut self, on_done: impl Fn(u64) + Send + Sync + 'static) {
         self.on_done = OnDone::new(on_done);
     }

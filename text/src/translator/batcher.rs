@@ -83,15 +83,15 @@ impl Batcher {
     }
 
     /// Starts the decoding thread. It decodes in one session with the settings of the engine of `translator`, and with the
-    /// engine's threads: only itself if they are [serial](simdformer::Threads::Serial).
+    /// engine's threads: only itself if they are [serial](simdformer::Threads::Serial). A second session finishes what takes
+    /// more than one search; a limit of bytes holds for each of the two.
     ///
     /// # Errors
     /// The thread cannot be started; there is no memory for sessions of fixed limits.
     pub fn new(translator: &Translator) -> Result<Self, Error> {
         let of_one_session = || {
-            let mut engine = translator.engine.with_own_sessions()?;
             // The sentences of a batch are decoded in one session.
-            engine.set_sessions(1);
+            let mut engine = translator.engine.with_own_sessions(1)?;
             engine.set_cancel(Cancel::new());
             let mut translator = translator.clone();
             (translator.engine, translator.on_done) = (engine, OnDone::default());
@@ -320,7 +320,10 @@ impl DecodingThread {
             let work = translator.work.with_sources(slots, planned);
             let served = translator.engine.with_session(&work, |session| {
                 let limits = session.plan().limits();
-                requests.plan(limits.sentences, limits.source_tokens);
+                // A session of fixed limits is not planned for longer sentences: it refuses them.
+                let grows = limits.source_tokens >= planned;
+                requests
+                    .plan(limits.sentences, if grows { limits.source_tokens } else { usize::MAX });
                 session.serve(&mut requests, &search, &mut Hooks::default())
             });
             if let Err(error) = served.and_then(|served| served) {

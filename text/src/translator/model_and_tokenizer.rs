@@ -20,7 +20,8 @@ const SHORTEST_LIMIT: usize = 32;
 ///
 /// Calls may run at the same time, each in sessions of its own. A clone shares the weights and the planned sessions; it can
 /// have a [`Cancel`] and a [progress](Self::set_on_done) of its own, and goes on from the same random stream and
-/// [report](Self::report).
+/// [report](Self::report). Calls that sample at the same time take random streams in the order in which they begin; with a
+/// clone for each thread, a call has the streams that it has alone.
 #[derive(Clone)]
 pub struct Translator {
     pub(super) engine: Engine,
@@ -60,7 +61,7 @@ impl Clone for Progress {
     }
 }
 
-/// Random streams of the sentences of a call. The next call has them if this one fails.
+/// Random streams of the sentences of a call. The next call has them if this one fails and no other call has begun.
 pub(super) struct Streams<'t> {
     progress: &'t Progress,
     first: u64,
@@ -177,7 +178,7 @@ impl Translator {
     /// Ends later calls with [`Error::Cancelled`] when `cancel` is set: during the model's work within some
     /// milliseconds, otherwise before the next sentence is divided or tokenized. What a streaming form has emitted stays
     /// valid, and the next sentence draws from the random stream after the last emitted window. The translator can be used
-    /// again, with the same bits, once the flag is cleared or replaced.
+    /// again, with the same bits unless other calls have sampled, once the flag is cleared or replaced.
     ///
     /// ```no_run
     /// use simdformer::Cancel;
@@ -209,7 +210,8 @@ impl Translator {
     }
 
     /// Calls `on_done` during later calls, each time the model finishes a sentence, with the number of those that are
-    /// finished since this call. They finish in any order, on any of the threads; one that is translated again counts again.
+    /// finished since this call. They finish in any order, on any of the threads, and two calls of `on_done` can overlap;
+    /// one that is translated again counts again. `on_done` starts no call of its own.
     pub fn set_on_done(&mut self, on_done: impl Fn(u64) + Send + Sync + 'static) {
         self.on_done = OnDone::new(on_done);
     }
@@ -292,9 +294,14 @@ impl Product for Translator {
 
     fn read(
         directory: &Path,
-        _: &Checkpoint<'_>,
+        checkpoint: &Checkpoint<'_>,
         options: TranslateOptions,
     ) -> Result<Self::Setup, Error> {
+        let config = checkpoint.config();
+        if config.decoder.is_none() {
+            return Err(simdformer::Error::NO_DECODER.into());
+        }
+        config.check_search(&options.search)?;
         let tokenizer = Tokenizer::from_dir(directory)?;
         // Does the model have the languages?
         tokenizer.encode("", &options.direction())?;
