@@ -31,7 +31,7 @@ class Model:
 
     >>> model = simdformer.Model(demo_model)
     >>> model.d_model % model.decoder_heads, len(model.fingerprint)
-    (0, 64)
+    (0, 32)
     """
 
     d_model: int
