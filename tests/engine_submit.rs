@@ -65,7 +65,7 @@ fn running<R>(engine: &Engine, runners: usize, work: impl FnOnce() -> R) -> R {
 fn requests_of_several_threads_have_the_results_of_each_alone() {
     let model = model();
     let reference = Engine::from(&model);
-    let (mut cancelled, mut streamed) = (0, 0);
+    let mut streamed = 0;
     for case in 0..cases(12, 120) {
         let mut random = Random(case as u64);
         let builder = Engine::builder(Arc::clone(&model))
@@ -84,11 +84,15 @@ fn requests_of_several_threads_have_the_results_of_each_alone() {
         let callers: Vec<Vec<Request>> = (0..3)
             .map(|_| (0..1 + random.below(12)).map(|_| request(&model, &mut random)).collect())
             .collect();
-        let (stopped, read) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let read = AtomicUsize::new(0);
+        // Whether a later one is cancelled before it ends depends on the threads; this one is.
+        let early = engine.submit(request(&model, &mut random)).expect("valid");
+        early.cancel();
         running(&engine, 1 + case % 2, || {
+            assert_eq!(early.wait().expect("a result").finish, Finish::Stopped);
             std::thread::scope(|scope| {
                 for (caller, requests) in callers.iter().enumerate() {
-                    let (engine, reference, stopped, read) = (&engine, &reference, &stopped, &read);
+                    let (engine, reference, read) = (&engine, &reference, &read);
                     scope.spawn(move || {
                         let submit = |request: &Request| engine.submit(request.clone());
                         let handles: Vec<RequestHandle> =
@@ -112,9 +116,8 @@ fn requests_of_several_threads_have_the_results_of_each_alone() {
                                 _ => (),
                             }
                             let found = handle.wait().expect("a result");
-                            if found.finish == Finish::Stopped {
-                                stopped.fetch_add(1, Ordering::Relaxed);
-                            } else {
+                            let was_cancelled = (caller + number) % 5 == 0;
+                            if !(was_cancelled && found.finish == Finish::Stopped) {
                                 assert_eq!(bits(&found), bits(&expected), "{request:?}");
                             }
                         }
@@ -122,10 +125,9 @@ fn requests_of_several_threads_have_the_results_of_each_alone() {
                 }
             });
         });
-        cancelled += stopped.into_inner();
         streamed += read.into_inner();
     }
-    assert!(cancelled > 5 && streamed > 100, "{cancelled} {streamed}");
+    assert!(streamed > 100, "{streamed}");
 }
 
 #[test]
