@@ -69,6 +69,11 @@ pub(super) struct Streams<'t> {
 }
 
 impl Streams<'_> {
+    /// The stream of the first sentence.
+    pub(super) fn first(&self) -> u64 {
+        self.first
+    }
+
     /// The stream of each sentence.
     pub(super) fn iter(&self) -> impl Iterator<Item = u64> + use<> {
         let first = self.first;

@@ -118,7 +118,7 @@ impl Translator {
     ) -> Result<Translation, Error> {
         let language = self.language_of(sentence).0;
         let streams = self.take_streams(1);
-        let stream = streams.iter().next().unwrap_or_default();
+        let stream = streams.first();
         let unit = whole_sentence(sentence, language.as_deref(), stream);
         let observed: Observed<'_, '_> = (&mut *hooks, &mut *on_event);
         let mut marked = Vec::new();
@@ -151,7 +151,7 @@ impl Translator {
     ) -> Result<Translation, Error> {
         let language = self.language_of(sentence).0;
         let streams = self.take_streams(1);
-        let stream = streams.iter().next().unwrap_or_default();
+        let stream = streams.first();
         let unit = whole_sentence(sentence, language.as_deref(), stream);
         let (mut marked, mut hooks) = (Vec::new(), Hooks::default());
         let mut stream = self.tokenizer.stream();
