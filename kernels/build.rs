@@ -1,6 +1,6 @@
 //! Tells the crate with which optimization it is compiled, which a compiler tells nobody else: without any, the
 //! kernels work and are hundreds of times slower, and whoever loads a model can say so. Says with `cfg(vectors)` for which
-//! architecture there are vector registers. Declares the one `cfg` that `.ci/tsan` sets.
+//! architecture there are vector registers. Declares the one `cfg` that `.ci/sanitize` sets.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");

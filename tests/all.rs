@@ -52,9 +52,9 @@ mod parameters;
 #[cfg(unix)]
 mod plan;
 mod pruned_argmax;
+mod reading_lists;
 mod request_queue;
 mod requests;
-mod retired_words;
 mod saving;
 mod search;
 mod search_guarantees;

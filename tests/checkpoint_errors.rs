@@ -2,7 +2,7 @@
 //! what was expected and what was found. No two mistakes have the same text.
 
 use crate::random_model::Dims;
-use crate::rejections::{Seen, error_text, has_enough};
+use crate::rejections::{Seen, error_text};
 use simdformer::Model;
 use simdformer::checkpoint::Checkpoint;
 use simdformer::config::{Config, Family, Positions};
@@ -117,7 +117,6 @@ fn broken_weights_are_errors() {
         error_text(Checkpoint::from_bytes(config, whole)),
         &["learned"],
     );
-    has_enough("weights in a file", seen.0.len());
 }
 
 fn folder(name: &str, files: &[(&str, &str)]) -> PathBuf {
@@ -198,5 +197,4 @@ fn broken_checkpoint_directories_are_errors() {
     ] {
         seen.check(mistake, read(text), parts);
     }
-    has_enough("directories and configurations", seen.0.len());
 }

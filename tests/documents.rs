@@ -143,13 +143,6 @@ fn links_exist() {
     }
 }
 
-/// README.md is meant to be read from top to bottom.
-#[test]
-fn the_readme_has_at_most_150_lines() {
-    let lines = read(&root().join("README.md")).lines().count();
-    assert!(lines <= 150, "README.md has {lines} lines");
-}
-
 /// The blocks of Rust of a page without the fences.
 fn rust(page: &str) -> Vec<String> {
     let text = read(&root().join(page));

@@ -1,7 +1,7 @@
 //! Guarantee 4 for kernels: operands of the wrong shape are errors that say what was expected and what was
 //! found. No two mistakes have the same text.
 
-use crate::rejections::{Seen, error_text, has_enough};
+use crate::rejections::{Seen, error_text};
 use simdformer::kernels::embedding::embed;
 use simdformer::kernels::norm::{self, LayerNorm, Norm, NormInput};
 use simdformer::kernels::position::{PositionEncoding, encode};
@@ -247,5 +247,4 @@ fn wrong_operands_of_kernels_are_errors() {
     seen.check("an unknown set", error_text(Isa::from_name("sse9")), &["unknown", "scalar"]);
     let elsewhere = if cfg!(target_arch = "aarch64") { "avx2" } else { "neon" };
     seen.check("a set of others", error_text(Isa::from_name(elsewhere)), &[elsewhere, isa.name()]);
-    has_enough("operands", seen.0.len());
 }

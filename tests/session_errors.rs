@@ -6,7 +6,7 @@
 //! `kernel_errors.rs`.
 
 use crate::random_model::Dims;
-use crate::rejections::{Seen, error_text, has_enough};
+use crate::rejections::{Seen, error_text};
 use simdformer::config::Family;
 use simdformer::kernels::Isa;
 use simdformer::search::{
@@ -401,7 +401,6 @@ fn wrong_calls_are_errors_and_change_nothing() {
         &["source 0: expected an allowed token at position 1 of the target, found none"],
     );
     assert_eq!(healthy(&mut session), expected, "after nothing was allowed");
-    has_enough("calls of a session", seen.0.len());
 }
 
 /// A request for nothing is not an error.
@@ -475,5 +474,4 @@ fn wrong_limits_are_errors() {
     let mut buffer = [0.0; 100];
     let short = error_text(Session::with_buffer(&model, LIMITS, &mut buffer));
     seen.check("a short buffer", short, &["floats", "found 100"]);
-    has_enough("limits", seen.0.len());
 }

@@ -1,4 +1,4 @@
-//! The tests for Miri (`.ci/miri`) and ThreadSanitizer (`.ci/tsan`): every kernel, forward and training, on
+//! The tests for Miri (`.ci/sanitize miri`) and ThreadSanitizer (`.ci/sanitize tsan`): every kernel, forward and training, on
 //! one thread and on several. Under Miri the set is scalar and shapes are small.
 
 mod calls;

@@ -2,27 +2,6 @@
 
 use std::collections::HashMap;
 
-/// The tables of mistakes with the smallest number of entries of each. `error_texts.rs` adds them up.
-pub(crate) const TABLES: [(&str, usize); 11] = [
-    ("calls of a session", 62),
-    ("limits", 11),
-    ("operands", 42),
-    ("weights in a file", 22),
-    ("directories and configurations", 21),
-    ("files", 53),
-    ("every word: kernels", 41),
-    ("every word: searches", 38),
-    ("every word: configurations", 30),
-    ("every word: weights", 12),
-    ("every word: sessions", 19),
-];
-
-/// A table has at least as many mistakes as [`TABLES`] states.
-pub(crate) fn has_enough(table: &str, found: usize) {
-    let expected = TABLES.iter().find(|(name, _)| *name == table).map(|&(_, least)| least);
-    assert!(expected.is_some_and(|least| found >= least), "{table}: {found} of {expected:?}");
-}
-
 /// The text of an error; `None` if there is none.
 pub(crate) fn error_text<T, E: std::error::Error>(result: Result<T, E>) -> Option<String> {
     result.err().map(|error| error.to_string())
