@@ -50,7 +50,7 @@
 //! | a function without std and allocator | `examples/first_hour/no_std.rs` | [`kernels::PackedMatrix`] |
 //! | translate: best hypothesis, n-best, samples | `examples/first_hour/translate.rs` | [`Session::generate`], [`search::SearchOptions`] |
 //! | int8 weights, packed files | `examples/first_hour/int8.rs` | [`WeightDtypes`], [`Model::save_packed`] |
-//! | fine-tune and save | `examples/first_hour/fine_tune.rs` | `train::Trainer`, `train::Layout` |
+//! | fine-tune and save | `train/examples/fine_tune.rs` | `train::Trainer`, `simdformer_train::Layout` |
 //! | stream tokens; stop one source or all | `examples/first_hour/stream.rs` | [`Event`], [`Stop`], [`Cancel`], [`Session::check`] |
 //! | admit a sentence while others are decoded | `examples/first_hour/admit.rs` | [`search::Search`], [`Session::step`] |
 //! | requests that arrive while others are decoded | [`Session::serve`] | [`RequestQueue`] |

@@ -27,7 +27,6 @@ mod error_texts;
 mod error_texts_kept;
 mod events;
 mod example_first_hour;
-mod example_grammar;
 mod example_navigate;
 mod example_vocabulary;
 mod executor;

@@ -217,9 +217,10 @@ fn sources(folder: &Path) -> String {
 /// Packages, examples, benches, scripts and options in the commands of the pages exist.
 #[test]
 fn the_commands_on_the_pages_exist() {
-    let folders = ["examples", "benches", "text/src/command", "models", "tests"];
+    let folders = ["examples", "benches", "text/src/command", "models", "tests", "train/examples"];
     let programs: String = folders.iter().map(|folder| sources(&root().join(folder))).collect();
     let manifests = read(&root().join("Cargo.toml")) + &read(&root().join("text/Cargo.toml"));
+    let manifests = manifests + &read(&root().join("train/Cargo.toml"));
     let manifests = manifests + &read(&root().join("kernels/Cargo.toml")) + &programs;
     let mut checked = 0;
     for (page, line) in commands() {
@@ -350,7 +351,7 @@ fn check_tests(list: &str, mut file: Option<PathBuf>) -> usize {
     let mut named = 0;
     for word in code_words(list) {
         if word.ends_with(".rs") {
-            let folder = if word.starts_with("tests/") {
+            let folder = if word.starts_with("tests/") || word.starts_with("train/tests/") {
                 root()
             } else if word.starts_with("src/") {
                 root().join("kernels")
@@ -385,9 +386,12 @@ fn the_tests_of_each_guarantee_exist() {
     let column = |table: usize, column: usize| -> Vec<String> {
         tables[table][1..].iter().flat_map(|row| code_words(&row[column])).collect()
     };
-    for (folder, mut listed) in
-        [("tests", column(1, 1)), ("kernels/tests", column(1, 2)), ("text/tests", column(2, 1))]
-    {
+    for (folder, mut listed) in [
+        ("tests", column(1, 1)),
+        ("kernels/tests", column(1, 2)),
+        ("text/tests", column(2, 1)),
+        ("train/tests", column(3, 1)),
+    ] {
         let mut files = Vec::new();
         for below in ["", "train"] {
             let Ok(entries) = fs::read_dir(root().join(folder).join(below)) else { continue };

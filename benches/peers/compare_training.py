@@ -14,7 +14,7 @@ models/fr-en/train.py does, and then shuffled. Ours takes the sentences as they 
 starts from the same weights, and counts tokens without padding. A ratio is the median over the rounds of our target tokens
 a second over theirs, so above 1 we are faster. Run it where nothing else runs.
 
-What is asked of our program, built once with `cargo build --release --features train --example train`:
+What is asked of our program, built once with `cargo build --release -p simdformer-train --example train`:
 
     train --benchmark --init-from DIR --data FILE.jsonl --batch-sentences N | --batch-tokens N --steps S --threads T
           --label-smoothing E --learning-rate R --clip-norm 1 --dropout 0
@@ -201,7 +201,7 @@ class PyTorch:
 
 
 def built():
-    build = ["cargo", "build", "--quiet", "--release", "--features", "train", "--example", "train"]
+    build = ["cargo", "build", "--quiet", "--release", "-p", "simdformer-train", "--example", "train"]
     subprocess.run(build, cwd=ROOT, check=True)
     return os.path.join(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"), "release", "examples", "train")
 

@@ -4,15 +4,12 @@
 //! cargo run --release --example first_hour -- translate
 //! ```
 //!
-//! `kernels`, `decode`, `no_std`, `translate`, `int8`, `stream`, `admit`, `service`, `by_hand`, `one_head`, and with
-//! `--features train` also `fine_tune`. Sentences are ids of `models/fr-en/source_vocab.json`; `examples/translate.rs`
-//! reads and writes words.
+//! `kernels`, `decode`, `no_std`, `translate`, `int8`, `stream`, `admit`, `service`, `by_hand` and `one_head`.
+//! Sentences are ids of `models/fr-en/source_vocab.json`; `examples/translate.rs` reads and writes words.
 
 mod admit;
 mod by_hand;
 mod decode;
-#[cfg(feature = "train")]
-mod fine_tune;
 mod int8;
 mod kernels;
 mod no_std;
@@ -23,8 +20,6 @@ mod translate;
 
 use simdformer_kernels::{Matrix, MatrixMut};
 use std::error::Error;
-#[cfg(feature = "train")]
-use std::path::Path;
 
 const MODEL: &str = "models/fr-en";
 const SOURCES: [&[u32]; 4] = [&[6, 11, 0], &[9, 14, 32, 0], &[8, 0], &[6, 8, 11, 0]];
@@ -45,12 +40,6 @@ fn main() -> Result<(), Box<dyn Error>> {
             let file = std::env::temp_dir().join("simdformer-first-hour.packed");
             println!("{:?}", int8::run(MODEL, &file, &SOURCES)?);
         }
-        #[cfg(feature = "train")]
-        Some("fine_tune") => {
-            let out = std::env::temp_dir().join("simdformer-fine-tuned");
-            let pairs: [(&[u32], &[u32]); 2] = [(SOURCES[0], &[7, 12, 0]), (SOURCES[2], &[7, 0])];
-            println!("{:?}", fine_tune::run(Path::new(MODEL), &out, &pairs, 10)?);
-        }
         Some("translate") => println!("{:?}", translate::run(MODEL)?),
         Some("stream") => println!("{:?}", stream::run(MODEL, 8)?),
         Some("admit") => println!("{:?}", admit::run(MODEL, &SOURCES)?),
@@ -60,8 +49,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             print!("{}", one_head::draw(&one_head::run(MODEL, SOURCES[1], (1, 0))?));
         }
         _ => println!(
-            "kernels | decode | no_std | translate | int8 | stream | admit | service | by_hand | one_head | \
-             fine_tune (with --features train)"
+            "kernels | decode | no_std | translate | int8 | stream | admit | service | by_hand | one_head"
         ),
     }
     Ok(())

@@ -61,6 +61,7 @@ use lazy_tensor::Accept;
 pub use lazy_tensor::TensorView;
 pub(crate) use names::Location;
 use safetensors_file::{Entry, Stored};
+pub use save::safetensors_header;
 pub use simdformer_kernels::Dtype;
 use unsupported_formats::UnsupportedFormat;
 
@@ -69,7 +70,41 @@ const DIRECTORY: &str = "a checkpoint directory";
 
 /// Maximum size of `config.json` and `generation_config.json`: that of a classifier with twenty thousand
 /// labels.
-pub(crate) const MAX_CONFIG: u64 = 2 << 20;
+const MAX_CONFIG: u64 = 2 << 20;
+
+/// Reads an architecture without weights: a `config.json`, and the `generation_config.json` beside it if there is one.
+///
+/// # Errors
+/// [`NotFound`](Error::NotFound): there is no such file. [`Io`](Error::Io): it cannot be read. [`Corrupt`](Error::Corrupt) and
+/// [`Unsupported`](Error::Unsupported), as of [`Checkpoint::open`].
+///
+/// ```
+/// use simdformer::checkpoint::read_config;
+/// # if !std::path::Path::new("models/fr-en").exists() { return Ok(()) } // not in the published package
+///
+/// assert_eq!(read_config("models/fr-en/config.json")?.d_model, 128);
+/// # Ok::<(), simdformer::Error>(())
+/// ```
+pub fn read_config(file: impl AsRef<Path>) -> Result<Config, Error> {
+    let file = file.as_ref();
+    let Some(text) = read_json(file, MAX_CONFIG)? else {
+        return Err(Error::not_found(
+            file.display().to_string(),
+            "a configuration",
+            "no such file",
+        ));
+    };
+    let mut config = Config::from_hugging_face(&text)
+        .map_err(|error| error.in_file(&file.display().to_string()))?;
+    set_generation_config(&mut config, &file.with_file_name("generation_config.json"))?;
+    Ok(config)
+}
+
+/// Adds the settings of `file`, if it exists.
+fn set_generation_config(config: &mut Config, file: &Path) -> Result<(), Error> {
+    let Some(text) = read_json(file, MAX_CONFIG)? else { return Ok(()) };
+    config.set_generation_config(&text).map_err(|error| error.in_file(&file.display().to_string()))
+}
 
 /// An opened checkpoint: its configuration and the locations of its tensors.
 ///
@@ -155,10 +190,7 @@ impl Checkpoint<'static> {
                 return Err(in_file(&file, error));
             }
         };
-        let file = directory.join("generation_config.json");
-        if let Some(text) = read_json(&file, MAX_CONFIG)? {
-            config.set_generation_config(&text).map_err(|error| in_file(&file, error))?;
-        }
+        set_generation_config(&mut config, &directory.join("generation_config.json"))?;
         if !has_tensors(directory) {
             let packed = directory::packed_files(directory);
             if !packed.is_empty() {

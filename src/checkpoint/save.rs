@@ -1,11 +1,11 @@
 //! Writes a checkpoint: the tensors of a configuration in one safetensors file of f32, beside its `config.json`.
 
-use super::Dtype;
 use super::names::{self, Location};
 use crate::atomic_file;
 use crate::config::{Config, Family};
 use crate::error::Error;
 use crate::network::TensorId;
+use simdformer_kernels::Dtype;
 use std::io::{self, Write};
 use std::path::Path;
 
@@ -60,8 +60,19 @@ pub(crate) fn output_tensors(config: &Config) -> Vec<OutputTensor> {
     tensors
 }
 
-/// The first bytes of a safetensors file of these tensors (name, dtype, shape, bytes) up to the first tensor.
-pub(crate) fn header<'t>(
+/// The first bytes of a safetensors file of these tensors, up to the first tensor: each with its name, its dtype in the
+/// spelling of the format (`"F32"`), its shape and its bytes. The tensors follow in the same order, little-endian.
+///
+/// ```
+/// use simdformer::checkpoint::safetensors_header;
+///
+/// let numbers = [1.5f32, -2.0];
+/// let mut file = safetensors_header([("scale", "F32", &[2][..], 8)].into_iter());
+/// file.extend(numbers.iter().flat_map(|x| x.to_le_bytes()));
+/// assert_eq!(safetensors::SafeTensors::deserialize(&file)?.tensor("scale")?.shape(), [2]);
+/// # Ok::<(), safetensors::SafeTensorError>(())
+/// ```
+pub fn safetensors_header<'t>(
     tensors: impl Iterator<Item = (&'t str, &'t str, &'t [usize], u64)>,
 ) -> Vec<u8> {
     let mut text = r#"{"__metadata__":{"format":"pt"}"#.to_owned();
@@ -105,7 +116,7 @@ pub(crate) fn save<E: From<Error>>(
     };
     write("config.json", &mut |file| file.write_all(text.as_bytes()))?;
     let written = write("model.safetensors", &mut |file| {
-        file.write_all(&header(tensors.iter().map(|tensor| {
+        file.write_all(&safetensors_header(tensors.iter().map(|tensor| {
             (tensor.name.as_str(), "F32", tensor.shape.as_slice(), tensor.bytes())
         })))?;
         let mut numbers = Vec::new();

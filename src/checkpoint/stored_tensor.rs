@@ -35,8 +35,12 @@ impl Checkpoint<'_> {
         Some(Stored { dtype, shape, bytes: entry.bytes })
     }
 
-    /// Fills `out` with the bytes of a tensor in row-major order, starting at byte `offset`, which begins an element.
-    pub(crate) fn read_stored(&self, name: &str, offset: u64, out: &mut [u8]) -> Result<(), Error> {
+    /// Fills `out` with the bytes of the tensor `name` in row-major order and in its stored dtype, starting at byte `offset`,
+    /// which begins an element.
+    ///
+    /// # Errors
+    /// There is no such tensor, or it has fewer bytes; the file cannot be read.
+    pub fn read_bytes(&self, name: &str, offset: u64, out: &mut [u8]) -> Result<(), Error> {
         let found =
             self.tensors.get(name).filter(|(_, entry)| offset + out.len() as u64 <= entry.bytes);
         let Some((source, entry)) = found else {

@@ -3,7 +3,7 @@
 use super::dense::{Dense, OutputActivation, ShapedTensor, wrong_hidden, wrong_width};
 use super::modules::TransformerSettings;
 use crate::atomic_file;
-use crate::checkpoint::save::header;
+use crate::checkpoint::safetensors_header;
 use crate::checkpoint::{Checkpoint, HEADS};
 use crate::error::Error;
 use std::io::Write;
@@ -94,7 +94,7 @@ impl Classifier {
         }
         let file = directory.as_ref().join(HEADS);
         let written = atomic_file::replace(&file, |file| {
-            file.write_all(&header(tensors.iter().map(|(name, shape, numbers)| {
+            file.write_all(&safetensors_header(tensors.iter().map(|(name, shape, numbers)| {
                 (&name[..], "F32", &shape[..], size_of_val(&numbers[..]) as u64)
             })))?;
             let numbers = tensors.iter().flat_map(|(.., numbers)| numbers);

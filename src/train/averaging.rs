@@ -1,32 +1,13 @@
-//! Two averages: the moving average of the parameters, which can replace them for a time, and the mean of saved
-//! checkpoints.
+//! The moving average of the parameters, which can replace them for a time.
 
-use super::checkpoint_content::Layout;
-use super::faults::wrong_state;
 use super::memory_plan::StateBuffers;
 use super::trainer::Trainer;
-use crate::checkpoint::{Checkpoint, TensorId};
 use crate::error::Error;
 use crate::session::Threads;
 use core::mem;
-use simdformer_kernels::{Exec, Isa};
-use std::path::Path;
+use core::ops::{Deref, DerefMut};
 
 impl<'a> Trainer<'a> {
-    /// Exchanges the parameters and the average, also in the model. Call it once to read, validate or save the
-    /// average, and a second time before training continues. Does nothing without an average.
-    ///
-    /// # Errors
-    /// Only internal errors; no argument causes one.
-    pub fn swap_average(&mut self) -> Result<(), Error> {
-        self.check_whole()?;
-        if self.average_decay.is_none() {
-            return Ok(());
-        }
-        self.swap_values()?;
-        self.refresh()
-    }
-
     fn swap_values(&mut self) -> Result<(), Error> {
         let StateBuffers { values, average, .. } =
             self.plan.state.split(self.state.floats_mut())?;
@@ -34,8 +15,33 @@ impl<'a> Trainer<'a> {
         Ok(())
     }
 
-    /// A guard that replaces the trainer's parameters by its average, if it has one, until the guard is dropped.
-    pub(super) fn averaged(&mut self) -> Result<Averaged<'_, 'a>, Error> {
+    /// Replaces the parameters by their average, also in the model, until the returned value is dropped. Without an
+    /// average nothing is replaced.
+    ///
+    /// # Errors
+    /// A panic ended an update before.
+    ///
+    /// ```
+    /// use simdformer::config::{Config, Dimensions};
+    /// use simdformer::train::{Example, Initial, StepOptions, TrainLimits, Trainer};
+    ///
+    /// let small = Dimensions { d_model: 16, heads: 2, layers: 1, ffn_dim: 32, vocabulary: 20 };
+    /// let mut config = Config::transformer(small);
+    /// config.tokens.decoder_start = Some(1);
+    /// let limits = TrainLimits { average: true, ..TrainLimits::new(64, 16) };
+    /// let mut trainer = Trainer::new(config.clone(), limits, Initial::Glorot.weights(&config, 1))?;
+    /// trainer.set_average(Some(0.99))?;
+    /// let pair = Example::new(&[5, 6, 7, 0], &[8, 9, 0], 0);
+    /// let options = StepOptions::default();
+    /// trainer.step(&[pair], &options)?;
+    ///
+    /// let mut averaged = trainer.averaged()?;
+    /// let of_average = averaged.evaluate(&[pair], options.smoothing)?;
+    /// averaged.restore()?;
+    /// assert_ne!(trainer.evaluate(&[pair], options.smoothing)?, of_average);
+    /// # Ok::<(), simdformer::Error>(())
+    /// ```
+    pub fn averaged(&mut self) -> Result<Averaged<'_, 'a>, Error> {
         self.check_whole()?;
         let mut averaged = Averaged { trainer: self, state: State::Plain };
         if averaged.trainer.average_decay.is_some() {
@@ -47,14 +53,31 @@ impl<'a> Trainer<'a> {
     }
 }
 
-/// A trainer whose parameters are replaced by its average. `Drop` restores the parameters, also after an error and
-/// when a callback or thread of the caller panics.
-pub(super) struct Averaged<'t, 'a> {
-    pub(super) trainer: &'t mut Trainer<'a>,
+/// A trainer whose parameters are replaced by their average ([`Trainer::averaged`]), to be evaluated or saved. An update
+/// would change the average instead of the parameters.
+///
+/// `Drop` restores the parameters, also after an error and when a callback or thread of the caller panics.
+#[derive(Debug)]
+pub struct Averaged<'t, 'a> {
+    trainer: &'t mut Trainer<'a>,
     state: State,
 }
 
-#[derive(Clone, Copy)]
+impl<'a> Deref for Averaged<'_, 'a> {
+    type Target = Trainer<'a>;
+
+    fn deref(&self) -> &Trainer<'a> {
+        self.trainer
+    }
+}
+
+impl<'a> DerefMut for Averaged<'_, 'a> {
+    fn deref_mut(&mut self) -> &mut Trainer<'a> {
+        self.trainer
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
 enum State {
     /// The parameters and the model are unchanged.
     Plain,
@@ -65,8 +88,11 @@ enum State {
 }
 
 impl Averaged<'_, '_> {
-    /// Restores the parameters with the trainer's own threads.
-    pub(super) fn restore(mut self) -> Result<(), Error> {
+    /// Restores the parameters with the trainer's own threads; `Drop` uses only the calling thread.
+    ///
+    /// # Errors
+    /// Only internal errors; no argument causes one.
+    pub fn restore(mut self) -> Result<(), Error> {
         if let State::Swapped = self.state {
             self.trainer.swap_values()?;
             self.state = State::Stale;
@@ -90,48 +116,4 @@ impl Drop for Averaged<'_, '_> {
             let _ = self.trainer.refresh_by(&Threads::Serial);
         }
     }
-}
-
-/// Writes a checkpoint in which every value is the mean of those of `checkpoints`, added in order in f64. Its format
-/// is that of the first checkpoint. Vaswani et al. 2017 (section 6.1) average the last five checkpoints of a run,
-/// written ten minutes apart.
-///
-/// # Errors
-/// `checkpoints` is empty; a checkpoint cannot be read, or has another architecture than the first; the result cannot
-/// be written.
-///
-/// ```no_run
-/// use simdformer::train::average;
-///
-/// average(&["run/checkpoints/step-2600", "run/checkpoints/step-2800"], "run/mean")?;
-/// # Ok::<(), simdformer::Error>(())
-/// ```
-pub fn average(checkpoints: &[impl AsRef<Path>], out: impl AsRef<Path>) -> Result<(), Error> {
-    let Some(first) = checkpoints.first() else {
-        return Err(Error::invalid_option("the number of checkpoints", "at least 1", "0"));
-    };
-    let layout = Layout::of(first.as_ref())?;
-    let opened: Result<Vec<_>, _> = checkpoints.iter().map(Checkpoint::open).collect();
-    let opened = opened?;
-    let mut means: Vec<(TensorId, Vec<f32>)> = Vec::new();
-    for role in TensorId::all(layout.config()) {
-        let mut found = Vec::with_capacity(opened.len());
-        for checkpoint in &opened {
-            // A tensor that is absent in all checkpoints stays absent.
-            found.extend(checkpoint.optional(role)?.map(|tensor| tensor.to_vec()).transpose()?);
-        }
-        if found.is_empty() {
-            continue;
-        }
-        let slices: Vec<&[f32]> = found.iter().map(Vec::as_slice).collect();
-        let mut mean = vec![0.0; slices[0].len()];
-        let other = slices.iter().map(|slice| slice.len()).find(|&len| len != mean.len());
-        if let Some(len) = other.or((slices.len() != opened.len()).then_some(0)) {
-            return Err(wrong_state(role, mean.len(), len));
-        }
-        simdformer_kernels::train::average(Exec::serial(Isa::best()), &slices, &mut mean)?;
-        means.push((role, mean));
-    }
-    let value = |wanted| means.iter().find(|(role, _)| *role == wanted).map(|(_, mean)| &mean[..]);
-    layout.write_with(&value, out.as_ref())
 }

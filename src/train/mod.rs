@@ -16,15 +16,13 @@
 //! | `loss_step.rs` | one pass: forward, the loss, backward, gradients of lookups |
 //! | `trainer.rs` | the state of a trainer, and read access to it |
 //! | `accumulate.rs`, `optimizer_step.rs` | a step: passes, and an update |
-//! | `averaging.rs` | exchanging the parameters with their average, and the mean of checkpoints |
+//! | `averaging.rs` | exchanging the parameters with their average for a time |
+//! | `state.rs` | the moments and the average, to be saved and restored |
+//! | `file_tensors.rs` | the tensors of a file of parameters |
 //! | `init.rs` | initial weights |
-//! | `vocabulary_file.rs`, `corpus.rs`, `batch_sampler.rs` | sentences, and the selection of sentences for a batch |
-//! | `atomic_write.rs`, `checkpoint_content.rs` | atomic file writes, the files of a model |
-//! | `saved_checkpoint.rs` | the files of a checkpoint |
-//! | `checkpoints.rs` | the checkpoints of a run |
-//! | `run_directory.rs` | the lock of a directory, and checking which run owns it |
-//! | `options.rs` | the options of a run, and their changes at a resume |
-//! | `training_run.rs` | the event loop of a run, and validation |
+//!
+//! Corpora, the choice of sentences for a batch, validation, and runs that are saved and resumed are in the package
+//! `simdformer-train`.
 //!
 //! # Reproducible bits
 //!
@@ -35,16 +33,12 @@
 
 mod accumulate;
 mod activation_checkpointing;
-mod atomic_write;
 mod averaging;
 mod backward;
-mod batch_sampler;
 mod blocks;
-mod checkpoint_content;
-mod checkpoints;
-mod corpus;
 mod dropout;
 mod faults;
+mod file_tensors;
 mod forward;
 mod frozen;
 mod init;
@@ -52,30 +46,22 @@ mod limits;
 mod loss_step;
 mod memory_plan;
 mod optimizer_step;
-mod options;
 mod packed_batch;
 mod params;
 mod pass_context;
-mod run_directory;
-mod saved_checkpoint;
+mod state;
 mod trainer;
-mod training_run;
-mod vocabulary_file;
 
 pub use activation_checkpointing::SavedActivations;
-pub use averaging::average;
-pub use batch_sampler::{BatchSize, Batching};
-pub use checkpoint_content::Layout;
-pub use corpus::{Corpus, Reading};
+pub use averaging::Averaged;
 pub use dropout::DropoutRates;
+pub use file_tensors::FileTensor;
 pub use init::Initial;
 pub use limits::TrainLimits;
 pub use loss_step::Totals;
 pub use memory_plan::TrainPlan;
 pub use optimizer_step::{Step, StepOptions, Update};
-pub use options::{Metric, OptionChange, RunOptions};
 pub use packed_batch::{Example, REDUCTION_CHUNK};
 pub use simdformer_kernels::train::{Adam, Schedule, Smoothing, SmoothingOver};
+pub use state::StatePart;
 pub use trainer::{EncoderLoss, Trainer};
-pub use training_run::{Reason, StepRecord, TrainEvent, TrainingRun, Validation};
-pub use vocabulary_file::Words;

@@ -251,6 +251,12 @@ impl<'a> Trainer<'a> {
         self.learn_all();
     }
 
+    /// Whether updates change this tensor; also for a tied tensor.
+    pub fn is_learned(&self, role: TensorId) -> bool {
+        let Some(owner) = self.owner(role) else { return false };
+        self.tensors.iter().any(|tensor| tensor.role == owner && tensor.learned)
+    }
+
     /// Sets the dropout rates for training; initially no dropout.
     ///
     /// # Errors
@@ -259,6 +265,11 @@ impl<'a> Trainer<'a> {
         rates.check()?;
         self.dropout = rates;
         Ok(())
+    }
+
+    /// The dropout rates.
+    pub fn dropout(&self) -> DropoutRates {
+        self.dropout
     }
 
     /// Starts an exponential moving average of the parameters, initialized with their present values. After each
@@ -286,8 +297,17 @@ impl<'a> Trainer<'a> {
         Ok(())
     }
 
-    /// An error if a panic ended an update, so that some parameters are updated and others are not.
-    pub(super) fn check_whole(&self) -> Result<(), Error> {
+    /// The decay of the average of the parameters, if there is one.
+    pub fn average_decay(&self) -> Option<f32> {
+        self.average_decay
+    }
+
+    /// Checks that no panic has ended an update, so that some parameters are updated and others are not. A program that saves
+    /// parameters calls it before.
+    ///
+    /// # Errors
+    /// [`InvalidInput`](Error::InvalidInput), as of every later pass and update.
+    pub fn check_whole(&self) -> Result<(), Error> {
         if !self.interrupted {
             return Ok(());
         }
@@ -354,7 +374,7 @@ impl Trainer<'_> {
 
     /// The tensor id under which [`Trainer::gradients`] and [`Trainer::parameters`] return this tensor; it differs
     /// from `role` if the tensor is tied.
-    pub(super) fn owner(&self, role: TensorId) -> Option<TensorId> {
+    pub fn owner(&self, role: TensorId) -> Option<TensorId> {
         let range = &self.tensors.iter().find(|tensor| tensor.role == role)?.range;
         let mut own = self.tensors.iter().filter(|tensor| !tensor.shared);
         own.find(|tensor| tensor.range == *range).map(|tensor| tensor.role)

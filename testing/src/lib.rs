@@ -6,6 +6,8 @@ pub mod cpu_time;
 pub mod digest;
 pub mod effort;
 #[cfg(feature = "model")]
+pub mod gradient_goldens;
+#[cfg(feature = "model")]
 pub mod malicious_input;
 #[cfg(feature = "model")]
 pub mod random_model;
@@ -13,6 +15,7 @@ pub mod random_model;
 pub mod scoped;
 #[cfg(feature = "model")]
 pub mod soak;
+pub mod temporary_folder;
 #[cfg(feature = "model")]
 pub mod torch_file;
 #[cfg(feature = "model")]

@@ -3,7 +3,7 @@
 Usage: python generate_grammar.py      (writes grammar.tsv: source, tab, target; the fixed pairs, then the first 2000 of seed 2017)
 
 The only thing replaced is the source of chance: SplitMix64 of the seed, the sentence and how many numbers came before in
-it, as `examples/train/grammar/draws.rs` says. The rules and the words are the repository's own.
+it, as `train/examples/train/grammar/draws.rs` says. The rules and the words are the repository's own.
 """
 
 import os

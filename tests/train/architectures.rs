@@ -2,10 +2,11 @@
 //! derivative of the loss, with dropout as well, and the forward pass is that of a session.
 
 use super::bits::of_session;
-use super::support::{OwnedExample, limits, pairs};
+use super::support::{limits, pairs};
 use simdformer::config::{Config, Side};
 use simdformer::kernels::Isa;
 use simdformer::train::{DropoutRates, Smoothing, TrainLimits, Trainer};
+use simdformer_testing::gradient_goldens::OwnedExample;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;

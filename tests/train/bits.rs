@@ -1,7 +1,7 @@
 //! The same bits on any number of threads, for any limits, for every `SavedActivations`, in one pass or in
 //! several.
 
-use super::support::{Golden, OwnedExample, goldens, limits, pairs};
+use super::support::{OpenTrainer, limits, pairs};
 use crate::digest::Digest;
 use crate::scoped::Scoped;
 use simdformer::config::Side;
@@ -11,6 +11,7 @@ use simdformer::train::{
     DropoutRates, Initial, SavedActivations, Smoothing, StepOptions, TrainLimits, Trainer,
 };
 use simdformer::{Limits, Session, Threads};
+use simdformer_testing::gradient_goldens::{Golden, OwnedExample, goldens};
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 

@@ -3,8 +3,11 @@
 use simdformer::Error;
 use simdformer::checkpoint::TensorId;
 use simdformer::config::{Config, Dimensions, NormPlacement, Positions, Stack, TiedWeights};
-use simdformer::train::{Example, REDUCTION_CHUNK, Smoothing, StepOptions, TrainLimits, Trainer};
+use simdformer::train::{
+    Example, Initial, REDUCTION_CHUNK, Smoothing, StepOptions, TrainLimits, Trainer,
+};
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 type Weights = BTreeMap<String, Vec<f32>>;
 
@@ -149,4 +152,53 @@ fn an_encoder_trains_and_rejects_targets() {
     assert!(matches!(error, Error::InvalidInput { .. }));
     let names: Vec<_> = learner.parameters().map(|(role, ..)| role).collect();
     assert!(names.contains(&TensorId::TokenTypes) && !names.contains(&TensorId::TargetEmbedding));
+}
+
+/// In an earlier version the partial sums of a pass that panicked stayed in the gradient.
+#[test]
+fn a_loss_that_panics_leaves_no_part_of_a_gradient() {
+    let small = Dimensions { d_model: 16, heads: 2, layers: 1, ffn_dim: 32, vocabulary: 20 };
+    let mut config = Config::transformer(small);
+    config.decoder = None;
+    let trainer = || {
+        let weights = Initial::Glorot.weights(&config, 1);
+        Trainer::new(config.clone(), TrainLimits::new(600, 600), weights).expect("a trainer")
+    };
+    let long: Vec<u32> = (0..500).map(|i| i % 20).collect();
+    // One pass for each sentence, because two sentences exceed the plan.
+    let pairs = [Example::new(&long, &[], 0), Example::new(&long[1..], &[], 1)];
+    let learn = |trainer: &mut Trainer<'_>, panic_in: usize| {
+        let mut calls = 0;
+        let mut loss = |_: core::ops::Range<usize>, hidden: &[f32], d_hidden: &mut [f32]| {
+            if calls == panic_in {
+                std::panic::resume_unwind(Box::new("as planned"));
+            }
+            calls += 1;
+            d_hidden.copy_from_slice(hidden);
+            1.0
+        };
+        trainer.accumulate_with(&pairs, &mut loss).expect("gradients")
+    };
+    let gradients = |trainer: &mut Trainer<'_>| -> Vec<u32> {
+        let all = trainer.gradients().expect("gradients");
+        all.flat_map(|(_, _, numbers)| numbers).map(|x| x.to_bits()).collect()
+    };
+    let mut plain = trainer();
+    let totals = learn(&mut plain, usize::MAX);
+    let expected = gradients(&mut plain);
+    for (panic_in, accumulated) in [(0, false), (1, false), (0, true), (1, true)] {
+        let mut trainer = trainer();
+        if accumulated {
+            learn(&mut trainer, usize::MAX);
+        }
+        let payload =
+            catch_unwind(AssertUnwindSafe(|| learn(&mut trainer, panic_in))).expect_err("a panic");
+        assert_eq!(payload.downcast_ref::<&str>(), Some(&"as planned"), "{panic_in}");
+        let error = trainer.gradients().map(|_| ()).expect_err("nothing was accumulated");
+        assert!(error.to_string().contains("accumulated since the last update"), "{error}");
+        let error = trainer.update(&StepOptions::default().adam, None).expect_err("nothing");
+        assert!(error.to_string().contains("accumulated since the last update"), "{error}");
+        assert_eq!(learn(&mut trainer, usize::MAX), totals);
+        assert!(gradients(&mut trainer) == expected, "{panic_in} {accumulated}");
+    }
 }

@@ -1,10 +1,11 @@
 //! An encoder that reads features: the gradients of its convolutions compared with a naive f64 version, for
 //! sources longer than the parts in which they are computed, and the errors.
 
-use super::support::{OwnedExample, pairs};
+use super::support::pairs;
 use simdformer::config::{Config, Dimensions, NormPlacement, Positions, TiedWeights};
 use simdformer::train::{Example, SavedActivations, Smoothing, StepOptions, TrainLimits, Trainer};
 use simdformer::{Features, Threads};
+use simdformer_testing::gradient_goldens::OwnedExample;
 use std::collections::BTreeMap;
 
 const D: usize = 10;

@@ -1,8 +1,9 @@
 //! The gradients of whole models compared with PyTorch's autograd.
 
-use super::support::{Golden, goldens, limits, pairs};
+use super::support::{OpenTrainer, limits, pairs};
 use simdformer::kernels::Isa;
 use simdformer::train::{Adam, Smoothing, StepOptions};
+use simdformer_testing::gradient_goldens::{Golden, goldens};
 use std::collections::{BTreeMap, BTreeSet};
 
 fn smoothing(epsilon: f32) -> Smoothing {
@@ -50,7 +51,7 @@ fn check_gradients(golden: &Golden, isa: Isa, trainer: &mut simdformer::train::T
         .map(|(role, _, numbers)| (role, numbers.to_vec()))
         .collect();
     for (role, numbers) in roles {
-        found.entry(golden.name_of(role, trainer)).or_default().extend(numbers);
+        found.entry(golden.name_of(role, trainer.model().config())).or_default().extend(numbers);
     }
     for (name, numbers) in &found {
         let expected = &golden.gradients[name];

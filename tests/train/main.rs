@@ -2,21 +2,15 @@
 
 use simdformer_testing::{digest, scoped};
 
-// The examples that train. `all.rs` has the same files, for what they do without the feature.
-#[path = "../example_first_hour.rs"]
-mod example_first_hour;
+// The example that trains. `all.rs` has the same file, for what it does without the feature.
 #[path = "../example_navigate.rs"]
 mod example_navigate;
 
 mod architectures;
 mod bits;
-mod command;
-mod data;
-mod directories;
 mod encoder;
-mod faults;
 mod features;
 mod gradients;
-mod runs;
+mod initial;
 mod support;
 mod traps;

@@ -1,7 +1,7 @@
 //! Errors of other trainers, one test for each. The number is that of the list in `docs/walkthrough.md`.
 //! Errors of single kernels are tested in `kernels/tests/train`.
 
-use super::support::{OwnedExample, goldens, limits, pairs};
+use super::support::{OpenTrainer, limits, pairs};
 use simdformer::Error;
 use simdformer::checkpoint::TensorId;
 use simdformer::config::{Config, Dimensions, SpecialTokens, TiedWeights};
@@ -10,6 +10,7 @@ use simdformer::train::{
     Adam, DropoutRates, Example, REDUCTION_CHUNK, Smoothing, StepOptions, TrainLimits, TrainPlan,
     Trainer,
 };
+use simdformer_testing::gradient_goldens::{OwnedExample, goldens};
 use std::collections::BTreeMap;
 
 fn random(seed: &mut u64) -> f32 {
