@@ -57,6 +57,8 @@ mod team;
 #[cfg(feature = "std")]
 mod thread_pool;
 mod topk;
+#[cfg(all(feature = "rayon", feature = "train"))]
+mod train;
 #[cfg(feature = "rayon")]
 mod views;
 mod walkthrough;

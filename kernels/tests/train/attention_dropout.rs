@@ -1,7 +1,7 @@
 //! Dropout of attention weights: which weights are dropped, and on what this does not depend.
 
-use crate::attention::{Case, is_kept};
-use crate::attention_rules::{check_alone, check_threads, large};
+use super::attention::{Case, is_kept};
+use super::attention_rules::{check_alone, check_threads, large};
 use crate::support::batch::{Batch, with_bias};
 use crate::support::*;
 use simdformer_kernels::train::Dropout;

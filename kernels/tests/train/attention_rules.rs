@@ -1,7 +1,7 @@
 //! Properties of the gradient of attention other than its values: bits, masks, memory that is not accessed,
 //! errors.
 
-use crate::attention::{Case, Gradients};
+use super::attention::{Case, Gradients};
 use crate::support::batch::{Batch, with_bias, with_relative_bias};
 use crate::support::*;
 use simdformer_kernels::train::{

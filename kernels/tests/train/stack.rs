@@ -1,6 +1,6 @@
 //! The stack that training kernels use.
 
-use crate::attention::{Case, Gradients, Saved};
+use super::attention::{Case, Gradients, Saved};
 use crate::support::batch::Batch;
 use crate::support::stack::{ATTENTION, OTHERS, check};
 use crate::support::*;

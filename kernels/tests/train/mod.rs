@@ -1,9 +1,4 @@
-//! The tests of the training kernels. Each file is a module of this one program.
-
-#[path = "../calls/mod.rs"]
-mod calls;
-#[path = "../support/mod.rs"]
-mod support;
+//! The tests of the training kernels.
 
 mod activation;
 mod attention;
