@@ -11,8 +11,8 @@ use super::activation_checkpointing::SavedActivations;
 use super::blocks::AttentionBlock;
 use super::faults::no_decoder;
 use super::memory_plan::NormSaved;
-use super::params;
-use super::pass_context::{Pass, cut};
+use super::params::{self, NormPart, Part};
+use super::pass_context::{Pass, views};
 use crate::config::Side;
 use crate::error::Error;
 use crate::model::weights::{Decoder, Encoder, FeedForward, Norm};
@@ -23,11 +23,8 @@ use core::ops::Range;
 struct LayerBlocks<'l> {
     self_attention: AttentionBlock<'l>,
     cross_attention: Option<AttentionBlock<'l>>,
-    feed_forward: (&'l FeedForward, &'l params::FeedForward),
+    feed_forward: Part<'l, FeedForward, params::FeedForward>,
 }
-
-/// A norm that an architecture may lack, with the ranges of its parameters.
-type OptionalNorm<'l> = (Option<&'l Norm>, Option<&'l params::Norm>);
 
 impl Pass<'_> {
     /// Computes, from the gradient of the decoder's output in its `d_x`, the gradient of the decoder's embeddings
@@ -39,16 +36,16 @@ impl Pass<'_> {
         gradients: &mut [f32],
     ) -> Result<(), Error> {
         let (side, flat) = (Side::Decoder, flat.decoder.as_ref().ok_or_else(no_decoder)?);
-        let final_norm = (decoder.final_norm.as_ref(), flat.final_norm.as_ref());
-        let embedding_norm = (decoder.embedding.norm.as_ref(), flat.embedding.norm.as_ref());
+        let final_norm = Part::optional(&decoder.final_norm, &flat.final_norm);
+        let embedding_norm = Part::optional(&decoder.embedding.norm, &flat.embedding.norm);
         let blocks = |index: usize| {
             let (layer, flat) = (&decoder.layers[index], &flat.layers[index]);
-            let own = (&layer.self_attention, &flat.self_attention);
-            let cross = (&layer.cross_attention, &flat.cross_attention);
+            let (own, own_flat) = (&layer.self_attention, &flat.self_attention);
+            let (cross, cross_flat) = (&layer.cross_attention, &flat.cross_attention);
             LayerBlocks {
-                self_attention: AttentionBlock::of_self(index, own),
-                cross_attention: Some(AttentionBlock::of_cross(index, cross)),
-                feed_forward: (&layer.feed_forward, &flat.feed_forward),
+                self_attention: AttentionBlock::of_self(index, own, own_flat),
+                cross_attention: Some(AttentionBlock::of_cross(index, cross, cross_flat)),
+                feed_forward: Part { weights: &layer.feed_forward, ranges: &flat.feed_forward },
             }
         };
         let recompute = |index: usize, memory: &mut [f32]| {
@@ -67,15 +64,15 @@ impl Pass<'_> {
         gradients: &mut [f32],
     ) -> Result<(), Error> {
         let (side, flat) = (Side::Encoder, &flat.encoder);
-        let final_norm = (encoder.final_norm.as_ref(), flat.final_norm.as_ref());
-        let embedding_norm = (encoder.embedding.norm.as_ref(), flat.embedding.norm.as_ref());
+        let final_norm = Part::optional(&encoder.final_norm, &flat.final_norm);
+        let embedding_norm = Part::optional(&encoder.embedding.norm, &flat.embedding.norm);
         let blocks = |index: usize| {
             let (layer, flat) = (&encoder.layers[index], &flat.layers[index]);
-            let own = (&layer.self_attention, &flat.self_attention);
+            let (own, own_flat) = (&layer.self_attention, &flat.self_attention);
             LayerBlocks {
-                self_attention: AttentionBlock::of_self(index, own),
+                self_attention: AttentionBlock::of_self(index, own, own_flat),
                 cross_attention: None,
-                feed_forward: (&layer.feed_forward, &flat.feed_forward),
+                feed_forward: Part { weights: &layer.feed_forward, ranges: &flat.feed_forward },
             }
         };
         let recompute = |index: usize, memory: &mut [f32]| {
@@ -95,7 +92,7 @@ impl Pass<'_> {
     fn stack_backward<'l>(
         &self,
         side: Side,
-        [final_norm, embedding_norm]: [OptionalNorm<'l>; 2],
+        [final_norm, embedding_norm]: [Option<NormPart<'l>>; 2],
         blocks: impl Fn(usize) -> LayerBlocks<'l>,
         recompute: impl Fn(usize, &mut [f32]) -> Result<(), Error>,
         memory: &mut [f32],
@@ -106,17 +103,17 @@ impl Pass<'_> {
         for (index, saved) in plan.layers.iter().enumerate().rev() {
             if self.plan.limits.keep == SavedActivations::Inputs {
                 let floats = self.rows(side) * self.run.config.d_model;
-                let [x, input] = cut(memory, [&plan.x, &saved.input])?;
+                views!(memory => x: plan.x, input: saved.input);
                 x[..floats].copy_from_slice(&input[..floats]);
                 recompute(index, memory)?;
             }
             let LayerBlocks { self_attention, cross_attention, feed_forward } = blocks(index);
             // Each norm of the layer, with its saved values.
-            let own = (self_attention.norm.0, &saved.self_attention.norm);
+            let own = (self_attention.norm.weights, &saved.self_attention.norm);
             let cross = cross_attention.as_ref().zip(saved.cross_attention.as_ref());
-            let cross_norm = cross.map(|(block, saved)| (block.norm.0, &saved.norm));
+            let cross_norm = cross.map(|(block, saved)| (block.norm.weights, &saved.norm));
 
-            let last = (&feed_forward.0.norm, &saved.feed_forward.norm);
+            let last = (&feed_forward.weights.norm, &saved.feed_forward.norm);
             let input = self.block_input(side, last, cross_norm.unwrap_or(own), memory)?;
             self.feed_forward_backward(side, feed_forward, index, &input, memory, gradients)?;
 
@@ -131,7 +128,11 @@ impl Pass<'_> {
                 saved.input.clone()
             } else if let Some(previous) = index.checked_sub(1) {
                 let saved = &plan.layers[previous].feed_forward.norm;
-                self.norm_output(side, (&blocks(previous).feed_forward.0.norm, saved), memory)?
+                self.norm_output(
+                    side,
+                    (&blocks(previous).feed_forward.weights.norm, saved),
+                    memory,
+                )?
             } else {
                 plan.embedded.clone()
             };
@@ -162,7 +163,7 @@ impl Pass<'_> {
     ) -> Result<Range<usize>, Error> {
         let floats = self.rows(side) * self.run.config.d_model;
         let to = &self.plan.input;
-        let [standard, input] = cut(memory, [&saved.standard, to])?;
+        views!(memory => standard: saved.standard, input: *to);
         self.norm_recompute(norm, standard, &mut input[..floats])?;
         Ok(to.clone())
     }

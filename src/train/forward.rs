@@ -6,7 +6,7 @@ use super::activation_checkpointing::SavedActivations;
 use super::dropout::Site;
 use super::faults::no_decoder;
 use super::memory_plan::StackSaved;
-use super::pass_context::{Pass, cut};
+use super::pass_context::{Pass, views};
 use crate::config::Side;
 use crate::error::Error;
 use crate::input_features::Features;
@@ -66,7 +66,7 @@ impl TrainForward<'_> {
     /// Copies the residual stream of the pass to a range of the memory.
     fn copy_x(&mut self, to: &Range<usize>) -> Result<(), Error> {
         let floats = self.pass.rows(self.side) * self.pass.run.config.d_model;
-        let [x, to] = cut(self.memory, [&self.plan.x, to])?;
+        views!(self.memory => x: self.plan.x, to: *to);
         to[..floats].copy_from_slice(&x[..floats]);
         Ok(())
     }
@@ -102,46 +102,25 @@ impl ForwardMode for TrainForward<'_> {
         let [gate, up] = feed_forward.map_or([none; 2], |saved| [&saved.gate, &saved.up]);
         // The frames are followed by the rows of the first convolution.
         let frames = all.conv.window.start..all.conv.hidden.end;
-        let [
-            x,
-            h,
-            output,
-            position_table,
-            relative_tables,
-            standard,
-            scale,
-            qkv,
-            context,
-            key_value,
-            sums,
-            gate,
-            up,
-            hidden,
-            scratch,
-            frames,
-            second,
-        ] = cut(
-            memory,
-            [
-                &plan.x,
-                &all.h,
-                &all.branch,
-                &plan.positions,
-                &plan.relative_tables,
-                &norm.standard,
-                &norm.scale,
-                qkv,
-                context,
-                key_value,
-                sums,
-                gate,
-                up,
-                &all.hidden,
-                &all.attention,
-                &frames,
-                &all.conv.second,
-            ],
-        )?;
+        views! { memory =>
+            x: plan.x,
+            h: all.h,
+            output: all.branch,
+            position_table: plan.positions,
+            relative_tables: plan.relative_tables,
+            standard: norm.standard,
+            scale: norm.scale,
+            qkv: *qkv,
+            context: *context,
+            key_value: *key_value,
+            sums: *sums,
+            gate: *gate,
+            up: *up,
+            hidden: all.hidden,
+            scratch: all.attention,
+            frames: frames,
+            second: all.conv.second,
+        }
         let floats = pass.rows(side) * pass.run.config.d_model;
         let [x, h, output] = [x, h, output].map(|buffer| &mut buffer[..floats]);
         let rounded = &mut [];
@@ -196,7 +175,7 @@ impl ForwardMode for TrainForward<'_> {
         let saved = self.plan.layers[layer].cross_attention.as_ref();
         let saved = &saved.ok_or_else(no_decoder)?.key_value;
         let (run, rows) = (&self.pass.run, self.pass.rows(Side::Encoder));
-        let [source, key_value] = cut(self.memory, [&self.pass.plan.memory, saved])?;
+        views!(self.memory => source: self.pass.plan.memory, key_value: *saved);
         let source = &source[..rows * run.config.d_model];
         let key_value = &mut key_value[..rows * block.key_value.columns()];
         Ok(run.project(&block.key_value, source, &mut [], key_value)?)

@@ -2,7 +2,7 @@
 
 use super::faults::no_decoder;
 use super::params;
-use super::pass_context::{Pass, cut};
+use super::pass_context::{Pass, views};
 use crate::config::Side;
 use crate::error::Error;
 use crate::model::Model;
@@ -137,7 +137,7 @@ impl Pass<'_> {
         self.decoder_backward((decoder, network), memory, outcome.gradients)?;
         // Copy the gradient of the encoder output to the gradient of the encoder's residual stream.
         let floats = self.rows(Side::Encoder) * self.run.config.d_model;
-        let [from, to] = cut(memory, [&self.plan.d_memory, &self.plan.encoder.d_x])?;
+        views!(memory => from: self.plan.d_memory, to: self.plan.encoder.d_x);
         to[..floats].copy_from_slice(&from[..floats]);
         self.encoder_backward((model.encoder(), network), memory, outcome.gradients)?;
         self.look_up(network, memory, outcome)
@@ -154,7 +154,7 @@ impl Pass<'_> {
     ) -> Result<(), Error> {
         model.encoder().forward(&self.run, &mut self.forward(Side::Encoder, memory)?)?;
         let floats = self.rows(Side::Encoder) * self.run.config.d_model;
-        let [hidden, d_hidden] = cut(memory, [&self.plan.memory, &self.plan.encoder.d_x])?;
+        views!(memory => hidden: self.plan.memory, d_hidden: self.plan.encoder.d_x);
         let loss = loss(&hidden[..floats], &mut d_hidden[..floats]);
         outcome.totals.add_sum(loss, self.rows(Side::Encoder));
         self.encoder_backward((model.encoder(), network), memory, outcome.gradients)?;
@@ -170,16 +170,13 @@ impl Pass<'_> {
     ) -> Result<(), Error> {
         let plan = self.plan.stack(Side::Decoder)?;
         let (d, vocabulary) = (self.run.config.d_model, self.run.config.target_vocab);
-        let [x, d_x, out, scratch, packed] = cut(
-            memory,
-            [
-                &plan.x,
-                &plan.d_x,
-                &self.plan.logits,
-                &self.plan.weight_gradient,
-                &self.plan.packed[0],
-            ],
-        )?;
+        views! { memory =>
+            x: plan.x,
+            d_x: plan.d_x,
+            out: self.plan.logits,
+            scratch: self.plan.weight_gradient,
+            packed: self.plan.packed[0],
+        }
         for chunk in self.lines(Side::Decoder).chunk_rows() {
             let within = chunk.start * d..chunk.end * d;
             let logits = &mut out[..chunk.len() * vocabulary];

@@ -10,6 +10,7 @@ use super::frozen;
 use crate::config::Config;
 use crate::error::Error;
 use crate::memory::{MemoryError, Planner};
+use crate::model::weights;
 use crate::network::TensorId;
 use crate::network::visitor::{self, AffineTensors, TableTensor, Tensor, TensorVisitor};
 use core::ops::Range;
@@ -42,6 +43,37 @@ pub(super) struct Linear {
     /// The parts of the bias of maps without a bias: zero, and never updated.
     pub(super) without_bias: Vec<Range<usize>>,
 }
+
+/// A part of the network: the packed weights that the kernels read, and the ranges of its parameters.
+pub(super) struct Part<'l, Weights, Ranges> {
+    pub(super) weights: &'l Weights,
+    pub(super) ranges: &'l Ranges,
+}
+
+impl<Weights, Ranges> Clone for Part<'_, Weights, Ranges> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<Weights, Ranges> Copy for Part<'_, Weights, Ranges> {}
+
+impl<'l, Weights, Ranges> Part<'l, Weights, Ranges> {
+    /// A part that an architecture may lack.
+    pub(super) fn optional(
+        weights: &'l Option<Weights>,
+        ranges: &'l Option<Ranges>,
+    ) -> Option<Self> {
+        let (weights, ranges) = weights.as_ref().zip(ranges.as_ref())?;
+        Some(Self { weights, ranges })
+    }
+}
+
+/// A norm of the network.
+pub(super) type NormPart<'l> = Part<'l, weights::Norm, Norm>;
+
+/// A linear map of the network.
+pub(super) type LinearPart<'l> = Part<'l, weights::Linear, Linear>;
 
 /// The tensor of a tensor id.
 #[derive(Clone, Debug)]

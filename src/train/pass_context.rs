@@ -7,7 +7,6 @@ use super::packed_batch::{Batch, Example, Lines};
 use super::params;
 use crate::config::{NormPlacement, Side};
 use crate::error::Error;
-use crate::memory::MemoryError;
 use crate::model::blocks::ExecContext;
 use crate::model::weights;
 use core::ops::Range;
@@ -32,15 +31,26 @@ pub(super) struct Pass<'p> {
     pub(super) step_dropout: Option<StepDropout>,
 }
 
-/// Splits one buffer into the ranges that a step of a pass reads and writes.
+/// The ranges of one buffer as disjoint views, in the same order. [`views`] names them.
 pub(super) fn cut<'b, const N: usize>(
     memory: &'b mut [f32],
     ranges: [&Range<usize>; N],
 ) -> Result<[&'b mut [f32]; N], Error> {
     // The ranges of one call are disjoint. Only recomputed ranges, which all layers share, overlap.
-    let parts = memory.get_disjoint_mut(ranges.map(Clone::clone));
-    parts.map_err(|_| MemoryError::TooLarge.into())
+    memory.get_disjoint_mut(ranges.map(Clone::clone)).map_err(|_| {
+        let expected = "disjoint ranges of the workspace for the operands of a block";
+        Error::invalid_input("the plan of the trainer", expected, "others: a bug in this crate")
+    })
 }
+
+/// Declares views of the buffer `memory` that a step of a pass reads and writes, each beside its range: `views!(memory =>
+/// d_x: plan.d_x, ...)`.
+macro_rules! views {
+    ($memory:expr => $($view:ident: $range:expr),+ $(,)?) => {
+        let [$($view),+] = $crate::train::pass_context::cut($memory, [$(&$range),+])?;
+    };
+}
+pub(super) use views;
 
 impl Pass<'_> {
     /// The concatenated sentences of one side.

@@ -5,12 +5,12 @@ use crate::config::Side;
 use crate::error::Error;
 use crate::model::forward::BlockId;
 use crate::model::pass_input::Relative;
-use crate::model::weights::{CrossAttention, Linear, Norm, SelfAttention};
+use crate::model::weights::{CrossAttention, SelfAttention};
 use crate::train::activation_checkpointing::SavedActivations;
 use crate::train::dropout::Site;
 use crate::train::memory_plan::AttentionSaved;
-use crate::train::params;
-use crate::train::pass_context::{Pass, cut};
+use crate::train::params::{self, LinearPart, NormPart, Part};
+use crate::train::pass_context::{Pass, views};
 use core::ops::Range;
 use simdformer_kernels::train::{
     AttentionGradients, AttentionInputs, SavedAttention, attention_backward,
@@ -21,23 +21,24 @@ use simdformer_kernels::{AttentionOptions, Heads, HeadsMut, PostOp, Qkv};
 #[derive(Clone, Copy)]
 pub(in crate::train) struct AttentionBlock<'l> {
     id: BlockId,
-    pub(in crate::train) norm: (&'l Norm, &'l params::Norm),
+    pub(in crate::train) norm: NormPart<'l>,
     /// Query, key and value; in cross-attention the query alone.
-    projection: (&'l Linear, &'l params::Linear),
+    projection: LinearPart<'l>,
     /// Key and value of cross-attention.
-    key_value: Option<(&'l Linear, &'l params::Linear)>,
+    key_value: Option<LinearPart<'l>>,
     output: &'l params::Linear,
 }
 
 impl<'l> AttentionBlock<'l> {
     pub(in crate::train) fn of_self(
         layer: usize,
-        (block, flat): (&'l SelfAttention, &'l params::SelfAttention),
+        block: &'l SelfAttention,
+        flat: &'l params::SelfAttention,
     ) -> Self {
         Self {
             id: BlockId::SelfAttention(layer),
-            norm: (&block.norm, &flat.norm),
-            projection: (&block.query_key_value, &flat.query_key_value),
+            norm: Part { weights: &block.norm, ranges: &flat.norm },
+            projection: Part { weights: &block.query_key_value, ranges: &flat.query_key_value },
             key_value: None,
             output: &flat.output,
         }
@@ -45,13 +46,14 @@ impl<'l> AttentionBlock<'l> {
 
     pub(in crate::train) fn of_cross(
         layer: usize,
-        (block, flat): (&'l CrossAttention, &'l params::CrossAttention),
+        block: &'l CrossAttention,
+        flat: &'l params::CrossAttention,
     ) -> Self {
         Self {
             id: BlockId::CrossAttention(layer),
-            norm: (&block.norm, &flat.norm),
-            projection: (&block.query, &flat.query),
-            key_value: Some((&block.key_value, &flat.key_value)),
+            norm: Part { weights: &block.norm, ranges: &flat.norm },
+            projection: Part { weights: &block.query, ranges: &flat.query },
+            key_value: Some(Part { weights: &block.key_value, ranges: &flat.key_value }),
             output: &flat.output,
         }
     }
@@ -100,53 +102,30 @@ impl Pass<'_> {
         let plan = self.plan.stack(side)?;
         let d = self.run.config.d_model;
         let shape @ [rows, heads, head_dim] = self.run.heads(side, self.rows(side));
-        let (floats, width, columns) = (rows * d, heads * head_dim, block.projection.0.columns());
-        let [
-            d_x,
-            branch,
-            input,
-            d_input,
-            standard,
-            scale,
-            projected,
-            context,
-            sums,
-            tables,
-            d_tables,
-            d_context,
-            d_projected,
-            d_attention,
-            scratch,
-            packed,
-            source,
-            d_source,
-            key_value,
-            d_key_value,
-        ] = cut(
-            memory,
-            [
-                &plan.d_x,
-                &self.plan.branch,
-                before,
-                &self.plan.d_input,
-                &saved.norm.standard,
-                &saved.norm.scale,
-                &saved.projected,
-                &saved.context,
-                &saved.sums,
-                &plan.relative_tables,
-                &plan.d_relative,
-                &self.plan.d_context,
-                &self.plan.d_projected,
-                &self.plan.d_attention,
-                &self.plan.weight_gradient,
-                &self.plan.packed[0],
-                &self.plan.memory,
-                &self.plan.d_memory,
-                &saved.key_value,
-                &self.plan.d_key_value,
-            ],
-        )?;
+        let (floats, width, columns) =
+            (rows * d, heads * head_dim, block.projection.weights.columns());
+        views! { memory =>
+            d_x: plan.d_x,
+            branch: self.plan.branch,
+            input: *before,
+            d_input: self.plan.d_input,
+            standard: saved.norm.standard,
+            scale: saved.norm.scale,
+            projected: saved.projected,
+            context: saved.context,
+            sums: saved.sums,
+            tables: plan.relative_tables,
+            d_tables: plan.d_relative,
+            d_context: self.plan.d_context,
+            d_projected: self.plan.d_projected,
+            d_attention: self.plan.d_attention,
+            scratch: self.plan.weight_gradient,
+            packed: self.plan.packed[0],
+            source: self.plan.memory,
+            d_source: self.plan.d_memory,
+            key_value: saved.key_value,
+            d_key_value: self.plan.d_key_value,
+        }
         let (d_x, input, d_input) = (&mut d_x[..floats], &input[..floats], &mut d_input[..floats]);
         let (projected, context) = (&mut projected[..rows * columns], &context[..rows * width]);
         let d_context = &mut d_context[..rows * width];
@@ -160,9 +139,9 @@ impl Pass<'_> {
         let saved_norm = (&*standard, &*scale);
         self.norm_after_backward(side, block.norm, saved_norm, d_x, gradients)?;
         if self.plan.limits.keep == SavedActivations::Context {
-            self.run.project(block.projection.0, input, &mut [], projected)?;
-            if let Some((layer, _)) = block.key_value {
-                self.run.project(layer, source, &mut [], key_value)?;
+            self.run.project(block.projection.weights, input, &mut [], projected)?;
+            if let Some(key_value_map) = block.key_value {
+                self.run.project(key_value_map.weights, source, &mut [], key_value)?;
             }
         }
         let d_output = self.dropout_gradient((side, Site::Output(block.id)), d_x, branch)?;
@@ -206,7 +185,9 @@ impl Pass<'_> {
             Ok(())
         })?;
 
-        if let (Some((_, flat)), BlockId::CrossAttention(layer)) = (block.key_value, block.id) {
+        if let (Some(Part { ranges: flat, .. }), BlockId::CrossAttention(layer)) =
+            (block.key_value, block.id)
+        {
             let (chunks, operands) = (self.chunks(Side::Encoder)?, [&*d_key_value, source]);
             self.linear_parameters(flat, chunks, self.write, operands, gradients, scratch)?;
             // The last layer is the first to write the gradient of the encoder output.
@@ -215,7 +196,7 @@ impl Pass<'_> {
             let weight = self.packed(flat, packed)?;
             self.linear_input(&weight, d_key_value, post_op, &mut d_source[..keys * d])?;
         }
-        let flat = block.projection.1;
+        let flat = block.projection.ranges;
         self.linear_parameters(flat, chunks, self.write, [d_projected, input], gradients, scratch)?;
         let weight = self.packed(flat, packed)?;
         match self.post_norm() {

@@ -16,9 +16,8 @@ use crate::error::Error;
 use crate::input_features::Features;
 use crate::model::blocks::{CONV_ROWS, WIDTH, first_rows, reach, second_windows};
 use crate::model::weights::{Backward, Linear};
-use crate::train::memory_plan::ConvSaved;
 use crate::train::params;
-use crate::train::pass_context::{Pass, cut};
+use crate::train::pass_context::{Pass, cut, views};
 use simdformer_kernels::train::{self as kernels, ReductionChunks, WriteMode, activation_backward};
 use simdformer_kernels::{Activation, Input, Matrix, MatrixMut, PostOp, activation};
 
@@ -83,25 +82,20 @@ impl Pass<'_> {
     ) -> Result<(), Error> {
         let d = self.run.config.d_model;
         let (exec, parallelism) = (self.run.exec(), self.run.parallelism);
-        let ConvSaved { window, hidden, first: pre, second: second_pre, d_second, d_first, .. } =
-            &self.plan.conv;
-        let [taps_0, taps_1, taps_2] = &self.plan.conv.taps;
-        let [d_x, window, hidden, pre, second_pre, d_second, d_first, scratch, p0, p1, p2] = cut(
-            memory,
-            [
-                &self.plan.encoder.d_x,
-                window,
-                hidden,
-                pre,
-                second_pre,
-                d_second,
-                d_first,
-                &self.plan.weight_gradient,
-                taps_0,
-                taps_1,
-                taps_2,
-            ],
-        )?;
+        let conv = &self.plan.conv;
+        views! { memory =>
+            d_x: self.plan.encoder.d_x,
+            window: conv.window,
+            hidden: conv.hidden,
+            pre: conv.first,
+            second_pre: conv.second,
+            d_second: conv.d_second,
+            d_first: conv.d_first,
+            scratch: self.plan.weight_gradient,
+            p0: conv.taps[0],
+            p1: conv.taps[1],
+            p2: conv.taps[2],
+        }
         let taps =
             [self.taps(&flat[1], 0, p0)?, self.taps(&flat[1], 1, p1)?, self.taps(&flat[1], 2, p2)?];
         let mut write = self.write;
@@ -115,7 +109,7 @@ impl Pass<'_> {
             first_rows(&self.run, first, source, piece.start, activation, &mut [], between)?;
             let made = Self::matrix_mut(hidden, d)?;
             activation::apply(exec, Activation::Gelu, Input::Matrix(Self::matrix(pre, d)?), made)?;
-            let second_pre = match self.plan.conv.saves_second {
+            let second_pre = match conv.saves_second {
                 true => &second_pre[piece.row * d..][..with_next * d],
                 false => {
                     let recomputed = &mut second_pre[..with_next * d];

@@ -5,13 +5,12 @@ use crate::error::Error;
 use crate::memory::MemoryError;
 use crate::model::blocks::positions_after_norm;
 use crate::model::forward::BlockId;
-use crate::model::weights::Norm;
 use crate::network::visitor::Input;
 use crate::train::dropout::Site;
 use crate::train::frozen;
 use crate::train::loss_step::Outcome;
-use crate::train::params;
-use crate::train::pass_context::{Pass, cut};
+use crate::train::params::{self, NormPart};
+use crate::train::pass_context::{Pass, views};
 use simdformer_kernels::train::{Lookup, embedding_gradient};
 
 impl Pass<'_> {
@@ -20,15 +19,19 @@ impl Pass<'_> {
     pub(in crate::train) fn embedding_norm_backward(
         &self,
         side: Side,
-        norms: (Option<&Norm>, Option<&params::Norm>),
+        norm: Option<NormPart<'_>>,
         memory: &mut [f32],
         gradients: &mut [f32],
     ) -> Result<(), Error> {
         let plan = self.plan.stack(side)?;
         let floats = self.rows(side) * self.run.config.d_model;
         let saved = &plan.embedding_norm;
-        let [d_x, standard, scale, embedded] =
-            cut(memory, [&plan.d_x, &saved.standard, &saved.scale, &plan.embedded])?;
+        views! { memory =>
+            d_x: plan.d_x,
+            standard: saved.standard,
+            scale: saved.scale,
+            embedded: plan.embedded,
+        }
         let d_x = &mut d_x[..floats];
         if let Some(dropout) = self.dropout_at(side, Site::Output(BlockId::Embedding)) {
             let rows = self.rows(side);
@@ -41,8 +44,8 @@ impl Pass<'_> {
         if positions_after_norm(&self.run, side) {
             d_positions.copy_from_slice(d_x);
         }
-        if let (Some(norm), Some(flat)) = norms {
-            self.norm_backward(side, (norm, flat), (standard, scale), d_x, gradients)?;
+        if let Some(norm) = norm {
+            self.norm_backward(side, norm, (standard, scale), d_x, gradients)?;
         }
         if !positions_after_norm(&self.run, side) {
             d_positions.copy_from_slice(d_x);
@@ -65,7 +68,7 @@ impl Pass<'_> {
         let (encoder, decoder) = (&network.encoder, network.decoder.as_ref());
         let target = self.plan.decoder.as_ref().unwrap_or(&self.plan.encoder);
         let of_target = if decoder.is_some() { target.d_x.clone() } else { 0..0 };
-        let [source_d, target_d] = cut(memory, [&self.plan.encoder.d_x, &of_target])?;
+        views!(memory => source_d: self.plan.encoder.d_x, target_d: of_target);
         let mut start = [0, 0];
         for &end in &self.batch.groups {
             let end = end.map(|end| end as usize);

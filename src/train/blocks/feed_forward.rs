@@ -6,8 +6,8 @@ use crate::model::forward::BlockId;
 use crate::model::weights::FeedForward;
 use crate::train::activation_checkpointing::SavedActivations;
 use crate::train::dropout::Site;
-use crate::train::params;
-use crate::train::pass_context::{Pass, cut};
+use crate::train::params::{self, Part};
+use crate::train::pass_context::{Pass, views};
 use core::ops::Range;
 use simdformer_kernels::train::{ReductionChunks, WriteMode, gate as gated, gate_backward};
 use simdformer_kernels::{Input, PostOp, activation};
@@ -47,7 +47,7 @@ impl Pass<'_> {
     pub(in crate::train) fn feed_forward_backward(
         &self,
         side: Side,
-        (block, flat): (&FeedForward, &params::FeedForward),
+        Part { weights: block, ranges: flat }: Part<'_, FeedForward, params::FeedForward>,
         layer: usize,
         before: &Range<usize>,
         memory: &mut [f32],
@@ -59,44 +59,26 @@ impl Pass<'_> {
         let d = config.d_model;
         let floats = self.rows(side) * d;
         let width = block.up.columns();
-        let [packed_down, packed_up, packed_gate] = &self.plan.packed;
-        let [
-            d_x,
-            branch,
-            input,
-            d_input,
-            standard,
-            scale,
-            gates,
-            up,
-            hidden,
-            d_hidden,
-            scratch,
-            packed_down,
-            packed_up,
-            packed_gate,
-        ] = cut(
-            memory,
-            [
-                &plan.d_x,
-                &self.plan.branch,
-                before,
-                &self.plan.d_input,
-                &saved.norm.standard,
-                &saved.norm.scale,
-                &saved.gate,
-                &saved.up,
-                &self.plan.hidden,
-                &self.plan.d_hidden,
-                &self.plan.weight_gradient,
-                packed_down,
-                packed_up,
-                packed_gate,
-            ],
-        )?;
+        views! { memory =>
+            d_x: plan.d_x,
+            branch: self.plan.branch,
+            input: *before,
+            d_input: self.plan.d_input,
+            standard: saved.norm.standard,
+            scale: saved.norm.scale,
+            gates: saved.gate,
+            up: saved.up,
+            hidden: self.plan.hidden,
+            d_hidden: self.plan.d_hidden,
+            scratch: self.plan.weight_gradient,
+            packed_down: self.plan.packed[0],
+            packed_up: self.plan.packed[1],
+            packed_gate: self.plan.packed[2],
+        }
         let (d_x, input, d_input) = (&mut d_x[..floats], &input[..floats], &mut d_input[..floats]);
-        let (norms, saved_norm) = ((&block.norm, &flat.norm), (&*standard, &*scale));
-        self.norm_after_backward(side, norms, saved_norm, d_x, gradients)?;
+        let norm = Part { weights: &block.norm, ranges: &flat.norm };
+        let saved_norm = (&*standard, &*scale);
+        self.norm_after_backward(side, norm, saved_norm, d_x, gradients)?;
         let post = self.post_norm();
         let d_output = self.dropout_gradient((side, Site::Output(id)), d_x, branch)?;
         let weight_down = self.packed(&flat.down, packed_down)?;
@@ -167,6 +149,6 @@ impl Pass<'_> {
             }
             write = WriteMode::Add;
         }
-        self.norm_before_backward(side, norms, saved_norm, (d_input, d_x), gradients)
+        self.norm_before_backward(side, norm, saved_norm, (d_input, d_x), gradients)
     }
 }

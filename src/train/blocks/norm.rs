@@ -3,8 +3,8 @@
 use crate::config::Side;
 use crate::error::Error;
 use crate::model::weights::Norm;
-use crate::train::params;
-use crate::train::pass_context::{Pass, cut};
+use crate::train::params::{self, NormPart, Part};
+use crate::train::pass_context::{Pass, cut, views};
 use simdformer_kernels::Input;
 use simdformer_kernels::train::{self as kernels, WriteMode};
 
@@ -72,7 +72,7 @@ impl Pass<'_> {
     pub(in crate::train) fn norm_backward(
         &self,
         side: Side,
-        (norm, flat): (&Norm, &params::Norm),
+        Part { weights: norm, ranges: flat }: NormPart<'_>,
         (standard, scale): (&[f32], &[f32]),
         d_x: &mut [f32],
         gradients: &mut [f32],
@@ -91,13 +91,13 @@ impl Pass<'_> {
     pub(in crate::train) fn norm_after_backward(
         &self,
         side: Side,
-        norms: (&Norm, &params::Norm),
+        norm: NormPart<'_>,
         saved: (&[f32], &[f32]),
         d_x: &mut [f32],
         gradients: &mut [f32],
     ) -> Result<(), Error> {
         match self.post_norm() {
-            true => self.norm_backward(side, norms, saved, d_x, gradients),
+            true => self.norm_backward(side, norm, saved, d_x, gradients),
             false => Ok(()),
         }
     }
@@ -107,7 +107,7 @@ impl Pass<'_> {
     pub(in crate::train) fn norm_before_backward(
         &self,
         side: Side,
-        (norm, flat): (&Norm, &params::Norm),
+        Part { weights: norm, ranges: flat }: NormPart<'_>,
         (standard, scale): (&[f32], &[f32]),
         (d_out, d_x): (&[f32], &mut [f32]),
         gradients: &mut [f32],
@@ -128,17 +128,17 @@ impl Pass<'_> {
     pub(in crate::train) fn final_norm_backward(
         &self,
         side: Side,
-        norms: (Option<&Norm>, Option<&params::Norm>),
+        norm: Option<NormPart<'_>>,
         memory: &mut [f32],
         gradients: &mut [f32],
     ) -> Result<(), Error> {
         let plan = self.plan.stack(side)?;
         let floats = self.rows(side) * self.run.config.d_model;
         let saved = &plan.final_norm;
-        let [d_x, standard, scale] = cut(memory, [&plan.d_x, &saved.standard, &saved.scale])?;
+        views!(memory => d_x: plan.d_x, standard: saved.standard, scale: saved.scale);
         let d_x = &mut d_x[..floats];
-        if let (Some(norm), Some(flat)) = norms {
-            self.norm_backward(side, (norm, flat), (standard, scale), d_x, gradients)?;
+        if let Some(norm) = norm {
+            self.norm_backward(side, norm, (standard, scale), d_x, gradients)?;
         }
         Ok(())
     }
