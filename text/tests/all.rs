@@ -23,7 +23,7 @@ use simdformer_testing::compare_texts;
 #[cfg(all(feature = "cli", feature = "json"))]
 mod copy_model;
 use simdformer_testing::cpu_time;
-mod directories;
+use simdformer_testing::directories;
 #[cfg(feature = "document")]
 mod document_parts;
 #[cfg(feature = "document")]
@@ -79,7 +79,7 @@ mod repetition;
 #[cfg(feature = "cli")]
 mod rerank;
 #[cfg(feature = "audio")]
-mod riff;
+use simdformer_testing::riff;
 mod sentences;
 mod spans;
 #[cfg(all(feature = "cli", feature = "json", feature = "transcribe"))]

@@ -159,7 +159,7 @@ fn what_cannot_be_translated_is_said_of_its_sentence() {
 #[test]
 fn a_sentence_beyond_fixed_limits_is_refused() {
     within(|| {
-        let place = crate::command::french();
+        let place = simdformer_testing::published::french();
         let builder = Batcher::builder(&place.0).options(|options| {
             options.search.max_new_tokens = Some(16);
             options.search.max_length = None;

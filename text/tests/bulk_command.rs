@@ -1,10 +1,11 @@
 //! Tables through the command: columns, failures, kills and a full disk.
 
 use crate::bulk::Random;
-use crate::command::{err, french, out, run};
+use crate::command::{err, out, run};
 use crate::directories::Temporary;
 use crate::effort::cases;
 use serde_json::Value;
+use simdformer_testing::published::french;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};

@@ -2,11 +2,11 @@
 //! afterwards.
 
 use crate::directories::{Temporary, golden};
-use crate::encoders::encoder;
 use crate::translator::{Demo, sentences};
 use simdformer::kernels::ThreadPool;
 use simdformer::search::{SampleOptions, Strategy};
 use simdformer::{Cancel, Engine, Threads};
+use simdformer_testing::published::encoder;
 use simdformer_text::Error;
 use simdformer_text::bulk::{Computed, Format, Job, Output, Table};
 use simdformer_text::document::Format as DocumentFormat;

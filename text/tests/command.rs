@@ -1,22 +1,10 @@
 //! The command as a user runs it.
 
 use crate::directories::{Temporary, full};
+use simdformer_testing::published::{french, nllb};
 use std::fs;
 use std::io::Write;
-use std::path::Path;
 use std::process::{Command, Output, Stdio};
-
-/// A copy of the small trained model.
-pub fn french() -> Temporary {
-    let place = Temporary::new("fr-en");
-    let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/fr-en");
-    let weights = ["config.json", "generation_config.json", "model.safetensors"];
-    let tokenizer = ["source.spm", "target.spm", "vocab.json", "tokenizer_config.json"];
-    for name in weights.into_iter().chain(tokenizer) {
-        fs::copy(model.join(name), place.0.join(name)).unwrap();
-    }
-    place
-}
 
 pub fn run(arguments: &[&str], input: &str) -> Output {
     let mut child = Command::new(env!("CARGO_BIN_EXE_simdformer"))
@@ -217,48 +205,6 @@ fn every_option_of_the_search_has_an_effect() {
     }
     let one = ["--sample", "--top-k", "1", "Je suis étudiant"];
     assert_eq!(out(&translate(&place, &one, "")), plain);
-}
-
-/// A configuration, and a model with random weights.
-pub fn random(place: &Temporary, config: &str) {
-    place.write("config.json", config);
-    let config = simdformer::config::Config::from_hugging_face(config).unwrap();
-    let mut state = 1u64;
-    let mut tensors: Vec<(String, Vec<usize>, Vec<u8>)> = Vec::new();
-    for role in simdformer::checkpoint::TensorId::all(&config) {
-        // No file has tensors that a formula computes.
-        let names = role.names(&config);
-        let (Some(shape), Some(name)) = (role.shape(&config), names.first()) else { continue };
-        let floats = shape.iter().product::<usize>();
-        let mut bytes = Vec::new();
-        for _ in 0..floats {
-            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-            let number = ((state >> 40) as f32 / (1u32 << 24) as f32 - 0.5) * 0.6;
-            bytes.extend(number.to_le_bytes());
-        }
-        let name = name.to_string();
-        if tensors.iter().all(|(known, ..)| *known != name) {
-            tensors.push((name, shape, bytes));
-        }
-    }
-    let views = tensors.iter().map(|(name, shape, bytes)| {
-        let f32 = safetensors::Dtype::F32;
-        (name, safetensors::tensor::TensorView::new(f32, shape.clone(), bytes).unwrap())
-    });
-    let bytes = safetensors::serialize(views, None).unwrap();
-    place.write("model.safetensors", bytes);
-}
-
-/// A directory of NLLB: its tokenizer, and a small model with random weights.
-pub fn nllb() -> Temporary {
-    let place = full("nllb");
-    let config = r#"{"model_type": "m2m_100", "d_model": 8, "encoder_layers": 1, "decoder_layers": 1,
-        "encoder_attention_heads": 2, "decoder_attention_heads": 2, "encoder_ffn_dim": 16,
-        "decoder_ffn_dim": 16, "vocab_size": 1904, "pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2,
-        "decoder_start_token_id": 2, "activation_function": "relu", "max_position_embeddings": 64,
-        "scale_embedding": true, "max_length": 12}"#;
-    random(&place, config);
-    place
 }
 
 #[test]

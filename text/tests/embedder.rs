@@ -2,8 +2,9 @@
 
 use crate::command::{err, out, run};
 use crate::directories::{Temporary, golden, model};
-use crate::encoders::{embed, encoder};
+use crate::encoders::embed;
 use serde_json::{Value, json};
+use simdformer_testing::published::encoder;
 use simdformer_text::embedder::{Embedder, Precision, Quantized, Ranges, Reranker};
 use simdformer_text::{Direction, Tokenizer};
 use std::fs;

@@ -1,38 +1,13 @@
 //! Vectors compared with those of transformers. They do not depend on the other texts of a batch.
 
-use crate::command::{err, french, out, run};
-use crate::directories::{Temporary, full, golden};
+use crate::command::{err, out, run};
+use crate::directories::Temporary;
 use crate::effort::cases;
 use serde_json::Value;
+use simdformer_testing::published::french;
+use simdformer_testing::published::{encoder, expected};
 use std::fs;
-use std::path::{Path, PathBuf};
-
-/// `golden/encoders/NAME` as it would be published.
-pub fn encoder(name: &str) -> Temporary {
-    let files = golden(&format!("encoders/{name}"));
-    let tokenizer = fs::read_to_string(files.join("from")).unwrap();
-    let place = full(tokenizer.trim());
-    copy(&files, &place.0);
-    place
-}
-
-pub fn copy(from: &Path, to: &Path) {
-    fs::create_dir_all(to).unwrap();
-    for entry in fs::read_dir(from).unwrap() {
-        let path = entry.unwrap().path();
-        let name = path.file_name().unwrap();
-        if path.is_dir() {
-            copy(&path, &to.join(name));
-        } else if name != "from" && name != "expected.jsonl" {
-            fs::copy(&path, to.join(name)).unwrap();
-        }
-    }
-}
-
-pub fn expected(name: &str) -> Vec<Value> {
-    let text = fs::read_to_string(golden(&format!("encoders/{name}/expected.jsonl"))).unwrap();
-    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
-}
+use std::path::PathBuf;
 
 fn numbers(value: &Value) -> Vec<f64> {
     value.as_array().unwrap().iter().map(|x| x.as_f64().unwrap()).collect()

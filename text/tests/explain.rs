@@ -1,8 +1,9 @@
 //! `translate --explain`: the words of the steps, and whether what they say about each rule is true.
 
-use crate::command::{err, french, out, run};
+use crate::command::{err, out, run};
 use crate::directories::Temporary;
 use serde_json::Value;
+use simdformer_testing::published::french;
 
 fn explain(place: &Temporary, listed: usize, options: &[&str], text: &str) -> String {
     let listed = format!("--explain={listed}");

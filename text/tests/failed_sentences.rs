@@ -1,10 +1,10 @@
 //! A sentence that fails is reported where its translation would be, in every method of the translator and the batcher;
 //! what has no letters is copied; a byte order mark and the texts of special tokens are no commands.
 
-use crate::command::french;
 use crate::directories::Temporary;
 use simdformer::Model;
 use simdformer::search::Hooks;
+use simdformer_testing::published::french;
 use simdformer_text::Error;
 use simdformer_text::document::Format;
 use simdformer_text::translator::{Batcher, Failure, TranslateOptions, Translation, Translator};

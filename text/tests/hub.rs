@@ -1,10 +1,11 @@
 //! Models by name, from a hub on the loopback interface: what is downloaded, where it is kept, and who gets the token.
 //! The failures are in `hub_failures.rs`. No test uses another network.
 
-use crate::command::{err, french, out};
+use crate::command::{err, out};
 use crate::directories::Temporary;
 use crate::effort;
 use crate::hub_server::{Answer, COMMIT, Fault, Hub, REPOSITORY, Request, etag, is_large, sha256};
+use simdformer_testing::published::french;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};

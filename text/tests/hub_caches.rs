@@ -3,10 +3,10 @@
 
 use crate::command::{err, out};
 use crate::effort;
-use crate::encoders::{encoder, expected};
 use crate::hub::{CONFIG, NEEDED, Place, WEIGHTS, nothing};
 use crate::hub_server::{COMMIT, REPOSITORY, etag};
 use serde_json::Value;
+use simdformer_testing::published::{encoder, expected};
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::symlink;

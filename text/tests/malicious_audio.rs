@@ -12,14 +12,13 @@ mod files;
 #[cfg(feature = "audio-files")]
 #[path = "hostile_audio.rs"]
 mod hostile;
-mod riff;
 #[cfg(all(feature = "json", feature = "transcribe"))]
 mod transcriber_memory;
 
 use counting::most_bytes;
 use cpu_time::cpu_time;
 use riff::{chunk, format, riff, wav};
-use simdformer_testing::{counting, cpu_time, effort};
+use simdformer_testing::{counting, cpu_time, effort, riff};
 use simdformer_text::Error;
 use simdformer_text::audio::{FeatureExtractor, Wav};
 use std::fs;

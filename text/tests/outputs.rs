@@ -1,10 +1,11 @@
 //! What the command writes: an input is never an output, a file is whole or not there, links and modes stay.
 
-use crate::command::{err, french, out};
+use crate::command::{err, out};
 use crate::directories::Temporary;
 use crate::effort::cases;
-use crate::encoders::encoder;
-use crate::transcribe::{ONE_LANGUAGE, whisper};
+use simdformer_testing::published::encoder;
+use simdformer_testing::published::french;
+use simdformer_testing::published::{ONE_LANGUAGE, whisper};
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt, symlink};
 use std::path::Path;

@@ -1,12 +1,14 @@
 //! Directories with packed weights: the results of the checkpoint, in the command and in the library, in several
 //! processes at once, and while the file is replaced.
 
-use crate::command::{err, french, out, run};
+use crate::command::{err, out, run};
 use crate::directories::Temporary;
-use crate::encoders::{embed, encoder, expected};
+use crate::encoders::embed;
 use simdformer::checkpoint::Checkpoint;
 use simdformer::kernels::Isa;
 use simdformer::{Error, Limits, LoadOptions, Model, Session, WeightDtypes};
+use simdformer_testing::published::french;
+use simdformer_testing::published::{encoder, expected};
 use simdformer_text::packed::{self, PackOptions};
 use std::fs;
 use std::path::Path;

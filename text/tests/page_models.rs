@@ -1,9 +1,9 @@
 //! Small models under the names that the pages of the repository use, for `.ci/page-commands`.
 
-use crate::command::{nllb, random};
 use crate::directories::{Temporary, full};
-use crate::encoders::{copy, encoder};
-use crate::transcribe::{SEVERAL, whisper};
+use simdformer_testing::published::{SEVERAL, whisper};
+use simdformer_testing::published::{copy, encoder};
+use simdformer_testing::published::{nllb, random};
 use std::path::Path;
 
 /// An encoder whose vectors have 512 numbers, with named prompts.

@@ -1,12 +1,12 @@
 //! The five products have one shape: `open`, a builder with options, weights and an engine, and errors of options before the
 //! weights are read.
 
-use crate::command::french;
-use crate::encoders::encoder;
-use crate::transcribe::{ONE_LANGUAGE, whisper};
 use simdformer::kernels::ThreadPool;
 use simdformer::search::{BeamOptions, Strategy};
 use simdformer::{Quantization, Threads, WeightDtypes};
+use simdformer_testing::published::encoder;
+use simdformer_testing::published::french;
+use simdformer_testing::published::{ONE_LANGUAGE, whisper};
 use simdformer_text::audio::transcriber::{TranscribeOptions, Transcriber};
 use simdformer_text::embedder::{EmbedOptions, Embedder, Prompt, RerankOptions, Reranker};
 use simdformer_text::translator::{Batcher, TranslateOptions, Translator};

@@ -7,9 +7,10 @@ use crate::directories::{Temporary, model};
 #[cfg(feature = "json")]
 use crate::effort::cases;
 #[cfg(feature = "json")]
-use crate::encoders::{embed, encoder, expected};
+use crate::encoders::embed;
 #[cfg(feature = "json")]
 use serde_json::Value;
+use simdformer_testing::published::{encoder, expected};
 use simdformer_text::{Direction, Tokenizer};
 
 #[cfg(feature = "json")]

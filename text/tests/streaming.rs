@@ -1,13 +1,14 @@
 //! A stream of samples has the text of the same recording, for any division into chunks.
 
-use crate::audio::audio;
 use crate::command::{err, out, run};
 use crate::effort::cases;
 use crate::riff::wav;
-use crate::transcribe::{ONE_LANGUAGE, SEVERAL, floats, whisper};
 use serde_json::Value;
 use simdformer::Model;
 use simdformer::search::{BeamOptions, Strategy};
+use simdformer_testing::published::{ONE_LANGUAGE, SEVERAL, whisper};
+use simdformer_testing::sounds::audio;
+use simdformer_testing::sounds::floats;
 use simdformer_text::Tokenizer;
 use simdformer_text::audio::FeatureExtractor;
 use simdformer_text::audio::transcriber::{

@@ -199,8 +199,9 @@ fn the_language_of_texts_is_known() {
 
 #[cfg(feature = "cli")]
 mod translations {
-    use crate::command::{err, french, out, run};
+    use crate::command::{err, out, run};
     use crate::translator::Demo;
+    use simdformer_testing::published::french;
     use simdformer_text::Tokenizer;
     use simdformer_text::translator::{Batcher, TranslateOptions, Translator};
 

@@ -1,44 +1,23 @@
 //! `transcribe` as a user runs it: a small model with random weights and windows of one second.
 
-use crate::audio::audio;
-use crate::command::{err, out, random, run};
-use crate::directories::{Temporary, full, golden};
+use crate::command::{err, out, run};
+use crate::directories::{Temporary, golden};
 use crate::riff::{chunk, format, riff, wav};
 use serde_json::Value;
 use simdformer::search::{Finish, Hooks, LogitsProcessor, Strategy, Timestamps};
 use simdformer::{Event, Features, Limits, Model, Session, Source};
+use simdformer_testing::published::{ONE_LANGUAGE, SEVERAL, START, whisper};
+use simdformer_testing::sounds::audio;
+use simdformer_testing::sounds::floats;
 use simdformer_text::Tokenizer;
 use simdformer_text::audio::FeatureExtractor;
 use std::fs;
 use std::io::Write;
 use std::process::{Command, Stdio};
 
-pub(crate) const START: u32 = 1296;
 const NO_TIMESTAMPS: u32 = 1306;
 /// The first id that is not a word.
 const END: u32 = 1295;
-
-const CONFIG: &str = r#"{"model_type": "whisper", "d_model": 8, "encoder_layers": 1, "decoder_layers": 1,
-    "encoder_attention_heads": 2, "decoder_attention_heads": 2, "encoder_ffn_dim": 16, "decoder_ffn_dim": 16,
-    "vocab_size": 1458, "num_mel_bins": 80, "max_source_positions": 50, "max_target_positions": 24,
-    "pad_token_id": 1295, "bos_token_id": 1295, "eos_token_id": 1295, "decoder_start_token_id": 1296}"#;
-pub(crate) const ONE_LANGUAGE: &str = r#"{"decoder_start_token_id": 1296, "eos_token_id": 1295, "max_length": 14,
-    "is_multilingual": false, "no_timestamps_token_id": 1306, "max_initial_timestamp_index": 50}"#;
-pub(crate) const SEVERAL: &str = r#"{"decoder_start_token_id": 1296, "eos_token_id": 1295, "max_length": 14,
-    "is_multilingual": true, "no_timestamps_token_id": 1306, "max_initial_timestamp_index": 50,
-    "lang_to_id": {"<|en|>": 1297, "<|fr|>": 1298, "<|de|>": 1299, "<|yue|>": 1300},
-    "task_to_id": {"translate": 1301, "transcribe": 1302}}"#;
-const FEATURES: &str = r#"{"chunk_length": 1, "feature_size": 80}"#;
-
-pub(crate) fn whisper(generation: &str) -> Temporary {
-    let place = full("whisper");
-    random(&place, CONFIG);
-    place.write("generation_config.json", generation);
-    place.write("preprocessor_config.json", FEATURES);
-    place.write("long.wav", wav(&audio("chirp", 40_000)));
-    place.write("short.wav", wav(&audio("noise", 9_000)));
-    place
-}
 
 /// Runs `transcribe` on files of the directory. Returns the standard output, and checks standard error.
 fn transcribe(place: &Temporary, more: &[&str], files: &[&str]) -> (String, String, Option<i32>) {
@@ -95,10 +74,6 @@ fn expected(place: &Temporary, frames: &[f32], prefix: &[u32]) -> (Vec<u32>, Fin
     let (mut tokens, finish) = found.unwrap();
     tokens.retain(|&id| id != END);
     (tokens, finish)
-}
-
-pub(crate) fn floats(samples: &[i16]) -> Vec<f32> {
-    samples.iter().map(|&x| f32::from(x) / 32768.0).collect()
 }
 
 fn ids(window: &Value) -> Vec<u32> {

@@ -1,11 +1,12 @@
 //! The transcriber as a library: prompts, events, spans of speech, sources that are read in order.
 
-use crate::audio::audio;
 use crate::directories::Temporary;
-use crate::transcribe::{ONE_LANGUAGE, SEVERAL, START, floats, whisper};
 use simdformer::kernels::ThreadPool;
 use simdformer::search::{BeamOptions, Strategy};
 use simdformer::{Cancel, Engine, Model, Threads};
+use simdformer_testing::published::{ONE_LANGUAGE, SEVERAL, START, whisper};
+use simdformer_testing::sounds::audio;
+use simdformer_testing::sounds::floats;
 use simdformer_text::Error;
 use simdformer_text::Tokenizer;
 use simdformer_text::audio::FeatureExtractor;

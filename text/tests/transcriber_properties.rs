@@ -1,13 +1,14 @@
 //! Properties of transcriptions with random models: spans of speech of any kind lose no frame, and no time is outside of the
 //! recording.
 
-use crate::audio::audio;
 use crate::directories::Temporary;
 use crate::effort::cases;
-use crate::transcribe::{ONE_LANGUAGE, floats, whisper};
 use simdformer::Model;
 use simdformer::config::Config;
 use simdformer::search::{BeamOptions, Strategy};
+use simdformer_testing::published::{ONE_LANGUAGE, whisper};
+use simdformer_testing::sounds::audio;
+use simdformer_testing::sounds::floats;
 use simdformer_text::Error;
 use simdformer_text::Tokenizer;
 use simdformer_text::audio::FeatureExtractor;

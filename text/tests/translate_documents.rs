@@ -1,11 +1,12 @@
 //! Whole texts and documents: sentences, structure, placeholders, guards, and the command.
 
-use crate::command::{err, french, nllb, out, run};
+use crate::command::{err, out, run};
 use crate::directories::Temporary;
 use crate::documents::files;
 use crate::effort::cases;
 use crate::translator::Demo;
 use simdformer::{Engine, Model, Threads};
+use simdformer_testing::published::{french, nllb};
 use simdformer_text::Error;
 use simdformer_text::Tokenizer;
 use simdformer_text::document::{Document, Format};

@@ -1,10 +1,10 @@
 //! The library's translator: the same bits in any company, order, bounded windows, errors of one sentence.
 
-use crate::command::french;
 use crate::directories::Temporary;
 use simdformer::config::{Config, TiedWeights};
 use simdformer::search::{BeamOptions, SampleOptions, Strategy};
 use simdformer::{Engine, Model, Threads};
+use simdformer_testing::published::french;
 use simdformer_text::Error;
 use simdformer_text::Tokenizer;
 use simdformer_text::translator::{

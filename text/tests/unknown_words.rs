@@ -1,11 +1,12 @@
 //! What a model does not know: words are named, symbols copied, spellings and capitals read as the model knows them.
 
-use crate::command::{err, french, out, run};
+use crate::command::{err, out, run};
 use crate::directories::Temporary;
 use crate::effort::cases;
 use crate::translator::{Demo, sentences};
 use simdformer::search::Hooks;
 use simdformer::{Event, Model};
+use simdformer_testing::published::french;
 use simdformer_text::Tokenizer;
 use simdformer_text::document::Format;
 use simdformer_text::marked_text::conventions;

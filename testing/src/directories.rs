@@ -1,11 +1,12 @@
-//! The directories of `golden/dirs` with all their files, in a temporary directory.
+//! The directories of `text/tests/golden/dirs` with all their files, in a temporary directory.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+/// A file or folder of `text/tests/golden`.
 pub fn golden(path: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(path)
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../text/tests/golden").join(path)
 }
 
 /// A directory that is deleted when it is dropped.
@@ -21,7 +22,7 @@ impl Temporary {
     pub fn new(name: &str) -> Self {
         static NUMBER: AtomicUsize = AtomicUsize::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let name = format!("simdformer-text-{}-{number}-{name}", std::process::id());
+        let name = format!("simdformer-{}-{number}-{name}", std::process::id());
         let path = std::env::temp_dir().join(name);
         fs::create_dir_all(&path).unwrap();
         Self(path)
