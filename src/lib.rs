@@ -54,7 +54,7 @@
 //! | stream tokens; stop one source or all | `examples/first_hour/stream.rs` | [`Event`], [`Stop`], [`Cancel`], [`Session::check`] |
 //! | admit a sentence while others are decoded | `examples/first_hour/admit.rs` | [`search::Search`], [`Session::step`] |
 //! | requests that arrive while others are decoded | [`Session::serve`] | [`RequestQueue`] |
-//! | speculative decoding | `text/src/command/generate/drafts.rs` | [`Session::generate_drafted`], [`Session::verify`], [`Drafter`] |
+//! | speculative decoding | `cli/src/generate/drafts.rs` | [`Session::generate_drafted`], [`Session::verify`], [`Drafter`] |
 //! | a list of sources on all cores, or one source | [`Engine`] | [`Engine::generate`], [`Engine::stream`], [`Engine::encode`] |
 //! | one session on each core, with limits of your own | [`SessionPool`] | [`SessionPool::generate`] |
 //! | a service: requests of any threads in one batch | `examples/first_hour/service.rs` | [`Engine::submit`], [`Engine::run`] |

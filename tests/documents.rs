@@ -335,7 +335,7 @@ fn tensor_names_are_those_of_the_families() {
 #[test]
 fn all_packages_have_the_same_licences() {
     for licence in ["LICENSE-MIT", "LICENSE-APACHE"] {
-        for package in ["kernels", "text"] {
+        for package in ["cli", "kernels", "text"] {
             assert_eq!(
                 read(&root().join(licence)),
                 read(&root().join(package).join(licence)),

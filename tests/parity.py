@@ -244,7 +244,7 @@ def searches(program, folder, model, sources, new_tokens, worst):
 
 def built():
     """The command `simdformer`, built from this repository."""
-    build = ["cargo", "build", "--quiet", "--release", "-p", "simdformer-text"]
+    build = ["cargo", "build", "--quiet", "--release", "-p", "simdformer-cli"]
     subprocess.run(build, cwd=ROOT, check=True)
     target = os.environ.get("CARGO_TARGET_DIR", os.path.join(ROOT, "target"))
     return os.path.join(target, "release", "simdformer")

@@ -7,7 +7,7 @@ from nothing; then transformers loads the directory with nothing missing, nothin
 its logits, in float64, are compared with those that `simdformer generate --logits` writes for the same directory: within 2e-5 of the
 largest. The directory has the weights of `best`, bit by bit. Needs torch, transformers and
 safetensors, and built programs: cargo build --release -p simdformer-train --example train, and
-cargo build --release -p simdformer-text
+cargo build --release -p simdformer-cli
 """
 
 import argparse

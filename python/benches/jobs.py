@@ -1,6 +1,6 @@
 """A job in one process against the command `simdformer`, on the same rows, in turn.
 
-    cargo build --release -p simdformer-text && pip install ./python[jobs]
+    cargo build --release -p simdformer-cli && pip install ./python[jobs]
     python python/benches/jobs.py --command target/release/simdformer --model models/fr-en --rows 20000 --rounds 5
 
 Prints the rows per second of both, and the median ratio of the job to the command: of the time of the clock, and of CPU

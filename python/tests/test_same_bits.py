@@ -101,7 +101,7 @@ ROOT = Path(__file__).resolve().parents[2]
 def command(demo_model: str, sources: Ragged, arguments: list[str]) -> list[dict[str, Any]]:
     """What `simdformer generate` of this repository writes, a line for each source."""
     lines = "".join(json.dumps({"input_ids": row.tolist()}) + "\n" for row in sources)
-    program = ["cargo", "run", "-q", "--release", "-p", "simdformer-text", "--bin", "simdformer", "--"]
+    program = ["cargo", "run", "-q", "--release", "-p", "simdformer-cli", "--"]
     found = subprocess.run(
         [*program, "generate", "--model", demo_model, *arguments],
         cwd=ROOT,

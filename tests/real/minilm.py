@@ -101,7 +101,7 @@ def main():
     arguments = parser.parse_args()
     program = [arguments.simdformer]
     if not arguments.simdformer:
-        subprocess.run(["cargo", "build", "--quiet", "--release", "-p", "simdformer-text"], cwd=ROOT, check=True)
+        subprocess.run(["cargo", "build", "--quiet", "--release", "-p", "simdformer-cli"], cwd=ROOT, check=True)
         target = os.environ.get("CARGO_TARGET_DIR", os.path.join(ROOT, "target"))
         program = [os.path.join(target, "release", "simdformer")]
     # Its threads wait for each other by spinning, on texts that are too short for two.

