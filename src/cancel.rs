@@ -72,6 +72,13 @@ impl Cancel {
     }
 }
 
+/// The flag of something that does not know this crate, such as a table of `simdformer-documents`: whoever sets it, sets both.
+impl From<Arc<AtomicBool>> for Cancel {
+    fn from(flag: Arc<AtomicBool>) -> Self {
+        Self(flag)
+    }
+}
+
 impl fmt::Debug for Cancel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Cancel").field(&self.is_cancelled()).finish()

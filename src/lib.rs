@@ -113,7 +113,6 @@
 //!
 //! The engine, the model, the plan, the session and the drafters are at the root of the crate.
 
-pub mod atomic_file;
 mod cancel;
 pub mod checkpoint;
 pub mod config;
@@ -154,6 +153,7 @@ pub use model::{
 };
 pub use ref_or_arc::RefOrArc;
 pub use session::{Limits, Plan, Session, StepRow, Threads, Verified};
+pub use simdformer_atomic_file as atomic_file;
 pub use simdformer_kernels as kernels;
 pub use simdformer_kernels::{Dtype, Error as KernelError, Quantization};
 

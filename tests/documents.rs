@@ -391,6 +391,7 @@ fn the_tests_of_each_guarantee_exist() {
         ("kernels/tests", column(1, 2)),
         ("text/tests", column(2, 1)),
         ("train/tests", column(3, 1)),
+        ("text/documents/tests", column(3, 1)),
     ] {
         let mut files = Vec::new();
         for below in ["", "train"] {

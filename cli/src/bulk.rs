@@ -10,8 +10,8 @@ use crate::translate_documents::is_told;
 use crate::{progress, translate, translate_documents};
 use clap::ValueHint;
 use simdformer::atomic_file::AtomicFile;
-use simdformer_text::Error;
-use simdformer_text::bulk::{
+use simdformer_text::documents::Error;
+use simdformer_text::documents::tables::{
     ComputeError, Computed, Format, Job, Output, Progress, Summary, Table,
 };
 use simdformer_text::model_files;

@@ -14,7 +14,7 @@ use simdformer::checkpoint::Checkpoint;
 use simdformer::config::{Config, Side};
 use simdformer::search::{Hooks, Observation, SearchOptions, Strategy};
 use simdformer::{Engine, Event, Model};
-use simdformer_text::sentences::model_language;
+use simdformer_text::documents::sentences::model_language;
 use simdformer_text::translator::{
     self, Glossary, Note, TranslateOptions, Translation, Translator,
 };

@@ -6,8 +6,7 @@ use crate::arguments::{
 use crate::search_arguments::{HEADING as SEARCH, SearchArguments};
 use clap::Args;
 use regex::Regex;
-use simdformer_text::bulk;
-use simdformer_text::document::Format;
+use simdformer_text::documents::{Format, tables};
 use std::path::PathBuf;
 
 #[derive(Debug, Args)]
@@ -76,9 +75,9 @@ impl Translate {
     }
 
     /// The format of the table, if the texts are a column of one.
-    pub(crate) fn table(&self) -> Result<Option<bulk::Format>, UsageError> {
+    pub(crate) fn table(&self) -> Result<Option<tables::Format>, UsageError> {
         let (texts, options) = (&self.common.texts, &self.tables);
-        let by_name = || texts.files.first().and_then(|path| bulk::Format::of(path));
+        let by_name = || texts.files.first().and_then(|path| tables::Format::of(path));
         let wrong = |reason: &str| Err(UsageError(reason.to_owned()));
         let format = match (self.documents.format, &options.column) {
             (FormatChoice::Table(_), None) => {
@@ -91,8 +90,8 @@ impl Translate {
         };
         match (format, options.delimiter) {
             (None, _) => wrong("--column: expected --format csv, tsv or jsonl"),
-            (Some(bulk::Format::Csv { .. }), Some(delimiter)) => {
-                Ok(Some(bulk::Format::Csv { delimiter }))
+            (Some(tables::Format::Csv { .. }), Some(delimiter)) => {
+                Ok(Some(tables::Format::Csv { delimiter }))
             }
             (Some(_), Some(_)) => wrong("--delimiter is for --format csv"),
             (format, None) => Ok(format),
@@ -106,7 +105,7 @@ pub(crate) enum FormatChoice {
     #[default]
     Auto,
     Document(Format),
-    Table(bulk::Format),
+    Table(tables::Format),
 }
 
 impl FormatChoice {
@@ -114,9 +113,9 @@ impl FormatChoice {
         let found = Format::ALL.into_iter().find(|format| format.name() == name);
         match (name, found) {
             ("auto", _) => Ok(Self::Auto),
-            ("csv", _) => Ok(Self::Table(bulk::Format::Csv { delimiter: b',' })),
-            ("tsv", _) => Ok(Self::Table(bulk::Format::Tsv)),
-            ("jsonl", _) => Ok(Self::Table(bulk::Format::JsonLines)),
+            ("csv", _) => Ok(Self::Table(tables::Format::Csv { delimiter: b',' })),
+            ("tsv", _) => Ok(Self::Table(tables::Format::Tsv)),
+            ("jsonl", _) => Ok(Self::Table(tables::Format::JsonLines)),
             (_, Some(format)) => Ok(Self::Document(format)),
             _ => {
                 let names = Format::ALL.map(Format::name).join(", ");

@@ -7,7 +7,7 @@ use crate::translate_arguments::Translate;
 use crate::{output_file, progress};
 use serde_json::{Value, json};
 use simdformer::atomic_file::AtomicFile;
-use simdformer_text::document::Format;
+use simdformer_text::documents::Format;
 use simdformer_text::translator::{
     Note, Report, TextTranslation, TranslatedSentence, Translation, Translator,
 };

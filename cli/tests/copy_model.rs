@@ -1,7 +1,7 @@
 //! The model that copies its input, in `models/copy`.
 
 use crate::command::{err, out, run};
-use simdformer_text::document::{Document, Format};
+use simdformer_text::documents::{Document, Format};
 use std::fs;
 use std::path::Path;
 
@@ -32,7 +32,7 @@ fn every_line_is_copied() {
     let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/copy");
     let model = model.to_str().unwrap();
     let mut input = lines();
-    let documents = Path::new(env!("CARGO_MANIFEST_DIR")).join("../text/tests/documents");
+    let documents = Path::new(env!("CARGO_MANIFEST_DIR")).join("../text/documents/tests/documents");
     for entry in fs::read_dir(documents).unwrap() {
         let path = entry.unwrap().path();
         let (format, text) = (Format::of(&path).unwrap(), fs::read_to_string(&path).unwrap());

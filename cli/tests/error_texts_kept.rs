@@ -6,10 +6,10 @@
 use simdformer_testing::compare_texts::compare_texts;
 use simdformer_text::Error;
 use simdformer_text::audio::Wav;
-use simdformer_text::bulk::{Format as TableFormat, Job, Output, Table};
-use simdformer_text::document::{Document, Format};
+use simdformer_text::documents::marked_text::{Mark, MarkKind, MarkedText};
+use simdformer_text::documents::tables::{Format as TableFormat, Job, Output, Table};
+use simdformer_text::documents::{Document, Format};
 use simdformer_text::embedder::Ranges;
-use simdformer_text::marked_text::{Mark, MarkKind, MarkedText};
 use simdformer_text::translator::{Failure, Glossary};
 use std::fs;
 use std::io::{Error as IoError, ErrorKind};
@@ -35,7 +35,7 @@ fn tests(folder: &Path, text: &mut String) {
 fn no_text_has_lost_a_word() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let mut expected = String::new();
-    for folder in ["cli/tests", "text/tests", "text/src/translator"] {
+    for folder in ["cli/tests", "text/tests", "text/documents/tests", "text/src/translator"] {
         tests(&root.join(folder), &mut expected);
     }
     let table = include_str!("error_texts_before.tsv");
@@ -70,14 +70,14 @@ fn rare_errors_have_their_texts() {
             "ranges: expected 2 dimensions, found 1",
         ),
         (
-            document.render(&[one.clone(), one.clone(), one.clone()]).unwrap_err(),
+            document.render(&[one.clone(), one.clone(), one.clone()]).unwrap_err().into(),
             "segments: expected 2, as the document has, found 3",
         ),
         (
-            document.render(&[one, broken]).unwrap_err(),
+            document.render(&[one, broken]).unwrap_err().into(),
             "segment 1: expected marks that fit its text, found a mark that is not in the text or splits a character",
         ),
-        (no_answers.unwrap_err(), "answers: expected 2, one for each source, found 0"),
+        (no_answers.unwrap_err().into(), "answers: expected 2, one for each source, found 0"),
         (
             Wav::new(&b""[..]).unwrap_err(),
             "the format: expected a WAV file, found an empty file; `ffmpeg -i FILE -ac 1 OUT.wav` converts audio",

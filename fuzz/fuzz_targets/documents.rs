@@ -4,9 +4,9 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use simdformer_text::document::{Blocks, Document, DocumentWriter, Format};
-use simdformer_text::marked_text::MarkedText;
-use simdformer_text::sentences::SentenceSplitter;
+use simdformer_documents::marked_text::MarkedText;
+use simdformer_documents::sentences::SentenceSplitter;
+use simdformer_documents::{Blocks, Document, DocumentWriter, Format};
 
 /// The document with `change` of every segment whose index it is given.
 fn changed(document: &Document, change: impl Fn(usize, &str) -> String) -> Vec<MarkedText> {

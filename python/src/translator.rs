@@ -15,7 +15,7 @@ use pyo3::types::PyDict;
 use simdformer::kernels::Isa;
 use simdformer::search::Strategy;
 use simdformer::{Engine, Threads};
-use simdformer_text::document::Format;
+use simdformer_text::documents::Format;
 use simdformer_text::translator::{
     TextTranslation, TranslateOptions, Translator as TextTranslator,
 };

@@ -1,10 +1,10 @@
 //! Writes a checkpoint: the tensors of a configuration in one safetensors file of f32, beside its `config.json`.
 
 use super::names::{self, Location};
-use crate::atomic_file;
 use crate::config::{Config, Family};
 use crate::error::Error;
 use crate::network::TensorId;
+use simdformer_atomic_file as atomic_file;
 use simdformer_kernels::Dtype;
 use std::io::{self, Write};
 use std::path::Path;

@@ -2,10 +2,10 @@
 
 use super::dense::{Dense, OutputActivation, ShapedTensor, wrong_hidden, wrong_width};
 use super::modules::TransformerSettings;
-use crate::atomic_file;
 use crate::checkpoint::safetensors_header;
 use crate::checkpoint::{Checkpoint, HEADS};
 use crate::error::Error;
+use simdformer_atomic_file as atomic_file;
 use std::io::Write;
 use std::path::Path;
 

@@ -125,7 +125,7 @@ pub enum Error {
         error: Box<dyn core::error::Error + Send + Sync>,
     },
     /// What the model layer reports.
-    #[cfg(any(feature = "bulk", feature = "models", feature = "vad"))]
+    #[cfg(any(feature = "models", feature = "vad"))]
     Model(simdformer::Error),
 }
 
@@ -333,7 +333,7 @@ impl fmt::Display for Error {
             #[cfg(feature = "translate")]
             Self::Closed => f.write_str("the batcher is closed"),
             Self::Caller { operand, error } => write!(f, "{operand}: {error}"),
-            #[cfg(any(feature = "bulk", feature = "models", feature = "vad"))]
+            #[cfg(any(feature = "models", feature = "vad"))]
             Self::Model(error) => error.fmt(f),
         }
     }
@@ -345,14 +345,14 @@ impl core::error::Error for Error {
         match self {
             Self::Io { error, .. } => error.source(),
             Self::Caller { error, .. } => error.source(),
-            #[cfg(any(feature = "bulk", feature = "models", feature = "vad"))]
+            #[cfg(any(feature = "models", feature = "vad"))]
             Self::Model(error) => error.source(),
             _ => None,
         }
     }
 }
 
-#[cfg(any(feature = "bulk", feature = "models", feature = "vad"))]
+#[cfg(any(feature = "models", feature = "vad"))]
 impl From<simdformer::Error> for Error {
     fn from(error: simdformer::Error) -> Self {
         match error {
@@ -366,5 +366,33 @@ impl From<simdformer::Error> for Error {
 impl From<crate::audio::Incomplete> for Error {
     fn from(missing: crate::audio::Incomplete) -> Self {
         Self::Incomplete(missing)
+    }
+}
+
+impl From<simdformer_documents::Error> for Error {
+    fn from(error: simdformer_documents::Error) -> Self {
+        use simdformer_documents::Error as Documents;
+        match error {
+            Documents::Unsupported { operand, expected, found } => {
+                Self::Unsupported { operand, expected, found }
+            }
+            Documents::Corrupt { operand, expected, found } => {
+                Self::Corrupt { operand, expected, found }
+            }
+            Documents::Conflict { operand, expected, found } => {
+                Self::Conflict { operand, expected, found }
+            }
+            Documents::InvalidOption { operand, expected, found } => {
+                Self::InvalidOption { operand, expected, found }
+            }
+            Documents::InvalidInput { index, operand, expected, found } => {
+                Self::InvalidInput { index, operand, expected, found }
+            }
+            Documents::Io { action, path, error } => Self::Io { action, path, error },
+            Documents::Cancelled => Self::Cancelled,
+            Documents::Caller { operand, error } => Self::Caller { operand, error },
+            // A kind that a later version has: its text says everything.
+            other => Self::Caller { operand: "documents".into(), error: other.into() },
+        }
     }
 }

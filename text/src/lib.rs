@@ -28,7 +28,7 @@
 //!
 //! # One input is one sentence
 //!
-//! Translation models are trained on sentences. [`sentences`] splits a text into sentences and cuts those that are too
+//! Translation models are trained on sentences. [`documents::sentences`] splits a text into sentences and cuts those that are too
 //! long; a [`Tokenizer`] does neither. An input that is longer than the model's limit is reported
 //! ([`Encoded::truncated`]), never cut silently.
 
@@ -36,12 +36,8 @@
 pub mod audio;
 #[cfg(feature = "models")]
 mod builder;
-#[cfg(feature = "bulk")]
-pub mod bulk;
 mod checkpoint_directory;
 mod detect_family;
-#[cfg(feature = "document")]
-pub mod document;
 #[cfg(feature = "models")]
 pub mod embedder;
 mod encoding;
@@ -51,7 +47,6 @@ mod incremental_decoder;
 mod json;
 mod languages;
 mod limits;
-pub mod marked_text;
 pub mod model_files;
 mod nearest_words;
 #[cfg(feature = "models")]
@@ -62,7 +57,6 @@ pub mod packed;
 mod regex_limits;
 mod repetition;
 mod sentencepiece_ids;
-pub mod sentences;
 mod special_tokens;
 mod spm;
 mod suggest_language;
@@ -89,6 +83,7 @@ pub use error::Error;
 pub use languages::{Direction, Language};
 pub use nearest_words::nearest;
 pub use repetition::Repetition;
+pub use simdformer_documents as documents;
 pub use spm::SentencePiece;
 pub use token_stream::DecodeStream;
 pub use tokenizer::Tokenizer;

@@ -3,8 +3,8 @@
 use crate::checkpoint_directory::Settings;
 use crate::error::Error;
 use crate::languages::Direction;
-use crate::sentences::language_code;
 use serde_json::Value;
+use simdformer_documents::sentences::language_code;
 
 /// The longest prefix, in bytes. Published ones have 30.
 const LONGEST: usize = 4096;

@@ -8,20 +8,9 @@ mod audio;
 mod audio_files;
 #[cfg(feature = "translate")]
 mod batcher;
-#[cfg(feature = "bulk")]
-mod bulk;
-#[cfg(feature = "bulk")]
-mod bulk_resume;
-#[cfg(all(feature = "bulk", feature = "translate", feature = "json"))]
+#[cfg(feature = "translate")]
 mod cancel;
-use simdformer_testing::cpu_time;
 use simdformer_testing::directories;
-#[cfg(feature = "document")]
-mod document_parts;
-#[cfg(feature = "document")]
-mod documents;
-#[cfg(feature = "document")]
-mod documents_hostile;
 mod malicious_input;
 // This file of the workspace decides how many cases the tests run.
 use simdformer_testing::effort;
@@ -34,20 +23,18 @@ mod golden;
 mod heard_sound;
 #[cfg(feature = "audio-files")]
 mod joined_sound;
+mod language_codes;
 mod languages;
-mod marks;
 mod model_files;
 #[cfg(all(feature = "json", feature = "models"))]
 mod packed;
 mod pairs;
-mod placement;
 mod placement_model;
 #[cfg(feature = "audio-files")]
 mod recorded_sound;
 mod repetition;
 #[cfg(feature = "audio")]
 use simdformer_testing::riff;
-mod sentences;
 mod spans;
 #[cfg(all(feature = "json", feature = "transcribe"))]
 mod streaming;

@@ -8,11 +8,9 @@ use simdformer::search::{SampleOptions, Strategy};
 use simdformer::{Cancel, Engine, Threads};
 use simdformer_testing::published::encoder;
 use simdformer_text::Error;
-use simdformer_text::bulk::{Computed, Format, Job, Output, Table};
-use simdformer_text::document::Format as DocumentFormat;
+use simdformer_text::documents::Format as DocumentFormat;
 use simdformer_text::embedder::{Embedder, Reranker};
 use simdformer_text::translator::Translation;
-use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -171,47 +169,4 @@ fn sessions_of_encoders_give_the_same_bits() {
         }
         assert_eq!(reranker.score("a dog", &texts).unwrap(), expected.1, "{sessions}");
     }
-}
-
-/// A run of a table that is cancelled, in the function and between two windows, is resumed with the bytes of a run that
-/// was not interrupted.
-#[test]
-fn a_cancelled_run_is_resumed() {
-    let format = Format::Csv { delimiter: b',' };
-    let table = Table { format, header: true, source: "fr".to_owned(), output: None };
-    let rows: String = (0..20).map(|i| format!("{i},text {i}\n")).collect();
-    let input = format!("id,fr\n{rows}");
-    let place = Temporary::new("cancelled_run");
-    let path = place.0.join("out.csv");
-    let mut resume = false;
-    let mut cancelled = 0;
-    for fails in [true, false, true, false] {
-        let job = Job { window: 3, ..Job::new(table.clone()) };
-        let mut calls = 0;
-        let mut compute = |sources: &[&str]| {
-            calls += 1;
-            if calls == 2 {
-                job.cancel.cancel();
-                if fails {
-                    return Err("the cause".into());
-                }
-            }
-            let text = |source: &&str| Computed { text: Some(source.to_uppercase()), note: None };
-            Ok(sources.iter().map(text).collect())
-        };
-        let output = Output::File { path: &path, resume };
-        let done = job.run(&mut input.as_bytes(), output, &mut compute, &mut |_| ());
-        assert!(matches!(done, Err(Error::Cancelled)), "{done:?}");
-        (resume, cancelled) = (true, cancelled + 1);
-    }
-    let job = Job::new(table);
-    let mut compute = |sources: &[&str]| {
-        let text = |source: &&str| Computed { text: Some(source.to_uppercase()), note: None };
-        Ok(sources.iter().map(text).collect())
-    };
-    let output = Output::File { path: &path, resume: true };
-    let done = job.run(&mut input.as_bytes(), output, &mut compute, &mut |_| ()).unwrap();
-    assert_eq!((done.rows, done.failed, cancelled), (21, 0, 4));
-    let rows: String = (0..20).map(|i| format!("{i},text {i},TEXT {i}\n")).collect();
-    assert_eq!(fs::read_to_string(&path).unwrap(), format!("id,fr,translation\n{rows}"));
 }

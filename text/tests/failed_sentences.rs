@@ -6,7 +6,7 @@ use simdformer::Model;
 use simdformer::search::Hooks;
 use simdformer_testing::published::french;
 use simdformer_text::Error;
-use simdformer_text::document::Format;
+use simdformer_text::documents::Format;
 use simdformer_text::translator::{Batcher, Failure, TranslateOptions, Translation, Translator};
 use simdformer_text::{Direction, Tokenizer};
 use std::sync::Arc;

@@ -6,12 +6,8 @@
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic, unreachable_pub)]
 
 mod amplification;
-#[cfg(feature = "document")]
-mod document_memory;
 
 use counting::most_bytes;
-#[cfg(feature = "document")]
-use simdformer_testing::cpu_time;
 use simdformer_testing::{counting, effort};
 use simdformer_text::{Direction, SentencePiece, Tokenizer};
 use std::fs;

@@ -5,7 +5,7 @@
 
 use simdformer::search::Hooks;
 use simdformer::{Event, Limits, Model, Session, Source, SourceId};
-use simdformer_text::marked_text::{
+use simdformer_text::documents::marked_text::{
     Alignment, Mark, MarkKind, MarkedText, Placement, StandIn, WordAlignment, check,
 };
 use simdformer_text::{Direction, Tokenizer};

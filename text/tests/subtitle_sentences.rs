@@ -2,7 +2,7 @@
 
 use crate::effort;
 use crate::translator::{Demo, sentences};
-use simdformer_text::document::Format;
+use simdformer_text::documents::Format;
 use simdformer_text::translator::Translator;
 
 /// Milliseconds as a time of the format.

@@ -1,15 +1,15 @@
 //! Whole texts and documents: sentences, structure, placeholders, guards.
 
-use crate::documents::files;
 use crate::effort::cases;
 use crate::translator::Demo;
 use simdformer::{Engine, Model, Threads};
 use simdformer_text::Error;
 use simdformer_text::Tokenizer;
-use simdformer_text::document::{Document, Format};
-use simdformer_text::marked_text::MarkedText;
+use simdformer_text::documents::marked_text::MarkedText;
+use simdformer_text::documents::{Document, Format};
 use simdformer_text::translator::{Glossary, Note, TextTranslation, TranslateOptions, Translator};
 use std::cell::Cell;
+use std::fs;
 use std::io::{BufReader, Read, Write};
 use std::path::Path;
 use std::sync::Arc;
@@ -20,6 +20,20 @@ const TWO_SENTENCES: &str = "La vieille maison blanche est belle. Où est-ce qu'
 const PAGE: &str = "# Quel mois\n\nLa vieille maison blanche est belle. Je suis étudiant.\n\n- quel mois\n  - les \
                     petites filles sont *heureuses*\n\n```\nla maison\n```\n\n> Où est-ce qu'elle habite ?\n\n| quel \
                     mois | 42 |\n|---|---|\n| la maison | `ls` |\n";
+
+/// The documents of `simdformer-documents`, with their names.
+pub fn files() -> Vec<(String, Format, String)> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("documents/tests/documents");
+    let paths = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let mut files: Vec<_> = paths
+        .map(|path| {
+            let name = path.file_name().unwrap().to_str().unwrap().to_owned();
+            (name, Format::of(&path).unwrap(), fs::read_to_string(&path).unwrap())
+        })
+        .collect();
+    files.sort_by(|a, b| a.0.cmp(&b.0));
+    files
+}
 
 fn markdown(translator: &Translator) -> String {
     translator.translate_document(PAGE, Format::Markdown).unwrap()

@@ -7,8 +7,8 @@ use simdformer::search::Hooks;
 use simdformer::{Event, Model};
 use simdformer_testing::published::french;
 use simdformer_text::Tokenizer;
-use simdformer_text::document::Format;
-use simdformer_text::marked_text::conventions;
+use simdformer_text::documents::Format;
+use simdformer_text::documents::marked_text::conventions;
 use simdformer_text::translator::{
     BatchEvent, BatchRequest, Batcher, Glossary, Note, TranslateOptions, Translator, UnknownWord,
 };

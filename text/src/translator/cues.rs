@@ -1,9 +1,10 @@
 //! Sentences of subtitles that run over several cues: which cues are read as one text, and how its translation is divided
 //! again.
 
-use crate::document::{Cue, Document, columns, ends_sentence, join_without_space};
-use crate::marked_text::{Mark, MarkKind, MarkedText};
-use crate::sentences::SentenceSplitter;
+use simdformer_documents::lines::{count_columns, ends_sentence, join_without_space};
+use simdformer_documents::marked_text::{Mark, MarkKind, MarkedText};
+use simdformer_documents::sentences::SentenceSplitter;
+use simdformer_documents::{Cue, Document};
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::time::Duration;
@@ -285,7 +286,7 @@ fn shown_parts(text: &str, boundaries: &[(usize, usize)], cues: &[Shown]) -> Vec
 /// between words, near to the alignment, so that each part has a word and can be read in its time.
 fn best_cuts(target: &MarkedText, boundaries: &[(usize, usize)], shown: &[Shown]) -> Vec<usize> {
     let (gaps, before) = gaps(target, boundaries);
-    let total = columns(target.text.trim()) as f32;
+    let total = count_columns(target.text.trim()) as f32;
     let words = (gaps.len() + 1) as f32;
     let word = (total / words).max(1.0);
     let seconds: Option<f32> = shown.iter().map(|part| part.seconds).sum();
@@ -301,7 +302,7 @@ fn best_cuts(target: &MarkedText, boundaries: &[(usize, usize)], shown: &[Shown]
     };
     // For each gap, and the begin, the least cost of what is before it with the boundaries so far, and the gap before.
     let places: Vec<f32> = std::iter::once(0.0).chain(before.iter().copied()).collect();
-    let wanted = |at: usize| columns(target.text.get(..at).unwrap_or_default()) as f32;
+    let wanted = |at: usize| count_columns(target.text.get(..at).unwrap_or_default()) as f32;
     let mut costs: Vec<f32> = vec![f32::INFINITY; places.len()];
     costs[0] = 0.0;
     let mut steps: Vec<Vec<usize>> = Vec::with_capacity(boundaries.len());
@@ -354,7 +355,7 @@ fn gaps(target: &MarkedText, boundaries: &[(usize, usize)]) -> (Vec<usize>, Vec<
                 places.push(width as f32);
             }
         }
-        width += columns(c.encode_utf8(&mut [0; 4]));
+        width += count_columns(c.encode_utf8(&mut [0; 4]));
         before = Some(c);
     }
     (gaps, places)

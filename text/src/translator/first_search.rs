@@ -7,7 +7,7 @@ use super::translation::Translation;
 use super::unknown_words::PreparedSentence;
 use super::window::{Encoding, Reads, Unit, encode_unit};
 use crate::error::Error;
-use crate::marked_text::MarkedText;
+use simdformer_documents::marked_text::MarkedText;
 
 /// Such a sentence, before its first search.
 #[derive(Debug)]

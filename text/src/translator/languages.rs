@@ -3,7 +3,7 @@
 use super::model_and_tokenizer::Translator;
 use super::options::TranslateOptions;
 use crate::Tokenizer;
-use crate::sentences::{detect_language, language_code, model_language};
+use simdformer_documents::sentences::{detect_language, language_code, model_language};
 
 /// Below this confidence the language of the options is assumed.
 const CONFIDENCE: f64 = 0.5;

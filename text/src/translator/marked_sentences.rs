@@ -9,7 +9,9 @@ use super::unknown_words::{Givens, PreparedSentence};
 use super::window::{Reads, Unit};
 use crate::Encoded;
 use crate::error::Error;
-use crate::marked_text::{Alignment, MarkedText, Placement, StandIn, WordAlignment, check};
+use simdformer_documents::marked_text::{
+    Alignment, MarkedText, Placement, StandIn, WordAlignment, check,
+};
 use std::ops::Range;
 
 /// A sentence of a text.

@@ -1,7 +1,7 @@
 //! Translates sentences, texts and documents: a model, its tokenizer and a planned session behind one type.
 //!
 //! ```no_run
-//! use simdformer_text::document::Format;
+//! use simdformer_text::documents::Format;
 //! use simdformer_text::translator::Translator;
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -18,12 +18,12 @@
 //!
 //! # From a document to the model and back
 //!
-//! 1. [`document`](crate::document) divides a document into segments, which are paragraphs with marks, and later puts the
+//! 1. [`Document`](crate::documents::Document) divides a document into segments, which are paragraphs with marks, and later puts the
 //!    translated segments in their places. Segments of subtitles are read as one text while a sentence runs over them; its
 //!    translation is divided again by the alignment, and so that each cue can be read in its time (17 characters in a second).
-//! 2. [`sentences`](crate::sentences) divides a segment into sentences, and a sentence of more tokens than the model takes
+//! 2. [`sentences`](crate::documents::sentences) divides a segment into sentences, and a sentence of more tokens than the model takes
 //!    into parts: [`Report::cut`].
-//! 3. [`marked_text`](crate::marked_text) finds placeholders and addresses, which are kept, and places them and the inline
+//! 3. [`marked_text`](crate::documents::marked_text) finds placeholders and addresses, which are kept, and places them and the inline
 //!    tags by the cross-attention. A sentence that loses a kept piece is translated again without the pieces, then in parts
 //!    between them: [`Report::kept_again`], [`Report::split`].
 //! 4. A translation that repeats itself is made again under rules against repetition: [`Report::repetitions`]. One that lacks

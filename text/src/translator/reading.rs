@@ -1,8 +1,8 @@
 //! What the model reads: a sentence in the spelling that its vocabulary knows.
 
 use super::spellings::{composed, curly, in_capitals, lower, plain, straight, visible};
-use crate::marked_text::{Edit, MarkedText, Rewritten};
 use crate::{Direction, Error, Tokenizer};
+use simdformer_documents::marked_text::{Edit, MarkedText, Rewritten};
 use std::ops::Range;
 
 /// Reads sentences for a tokenizer.

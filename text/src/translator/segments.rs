@@ -5,9 +5,9 @@ use super::marked_sentences::{MarkedSentence, has_words};
 use super::model_and_tokenizer::Translator;
 use super::translation::{Note, TextTranslation, TranslatedSentence};
 use crate::Error;
-use crate::marked_text::{Mark, MarkKind, MarkedText, placeholders};
-use crate::sentences::SentenceSplitter;
 use crate::tokenizer::without_byte_order_mark;
+use simdformer_documents::marked_text::{Mark, MarkKind, MarkedText, placeholders};
+use simdformer_documents::sentences::SentenceSplitter;
 use std::ops::Range;
 
 /// A text that is divided into sentences and what stands between them.
@@ -58,7 +58,9 @@ impl Translator {
         text: &MarkedText,
         mut boundaries: Boundaries,
     ) -> Result<Prepared, Error> {
-        let mut marked = placeholders(text, &self.options.keep);
+        let patterns = self.options.keep.iter();
+        let found = patterns.flat_map(|pattern| pattern.find_iter(&text.text));
+        let mut marked = placeholders(text, found.map(|found| found.range()));
         let keeps = marked.marks.iter().filter(|mark| matches!(mark.kind, MarkKind::Keep { .. }));
         let (language, copied) = self.language_of(&marked.text);
         self.add_to_report(|report| {

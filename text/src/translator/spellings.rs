@@ -1,8 +1,9 @@
 //! Ways to write a text for a model that does not know it as it is written, outside of its kept pieces: white space, characters
 //! that cannot be seen, apostrophes and hyphens, small letters.
 
-use crate::marked_text::{Edit, MarkedText, is_spaceless};
-use crate::sentences::language_code;
+use simdformer_documents::marked_text::{Edit, MarkedText};
+use simdformer_documents::scripts::is_spaceless;
+use simdformer_documents::sentences::language_code;
 use unicode_normalization::{IsNormalized, UnicodeNormalization, is_nfc_quick};
 
 /// Calls `edit` with each character outside of the kept pieces, its place, and the visible characters before and after it.

@@ -4,10 +4,10 @@ use super::cues::{Boundaries, Runs};
 use super::model_and_tokenizer::Translator;
 use super::segments::{Prepared, Translated};
 use super::translation::TextTranslation;
-use crate::document::{Blocks, Document, DocumentWriter, Format};
 use crate::error::Error;
-use crate::marked_text::MarkedText;
-use crate::sentences::SentenceSplitter;
+use simdformer_documents::marked_text::MarkedText;
+use simdformer_documents::sentences::SentenceSplitter;
+use simdformer_documents::{Blocks, Document, DocumentWriter, Format};
 use std::collections::VecDeque;
 use std::io::{BufRead, ErrorKind, Write};
 

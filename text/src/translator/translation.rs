@@ -1,10 +1,10 @@
 //! What is known of a translated sentence, and the counts of a translator.
 
-use crate::marked_text::MarkedText;
 use core::fmt;
 use core::ops::Range;
 use simdformer::Error;
 use simdformer::search::Finish;
+use simdformer_documents::marked_text::MarkedText;
 
 /// A translated sentence.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -5,9 +5,8 @@ use super::reading::{Capitals, Reader, Reading};
 use super::spellings::is_invisible;
 use super::translation::{Note, Translation, UnknownWord};
 use crate::error::Error;
-use crate::marked_text::{
-    Mark, MarkKind, MarkedText, StandIn, add_keeps, is_combining, is_spaceless, words,
-};
+use simdformer_documents::marked_text::{Mark, MarkKind, MarkedText, StandIn, add_keeps};
+use simdformer_documents::scripts::{is_combining, is_spaceless, split_words};
 use std::ops::Range;
 
 /// What the model is given for the kept pieces of a sentence that are no placeholders, by their numbers.
@@ -242,7 +241,7 @@ fn elements_without_letters(text: &MarkedText) -> Vec<(Range<usize>, Element)> {
         let before = text.text.get(..range.start).and_then(|before| before.chars().next_back());
         let after = text.text.get(range.end..).and_then(|after| after.chars().next());
         let inside = || {
-            let all = words(&text.text, []);
+            let all = split_words(&text.text, []);
             all.into_iter().find(|word| word.start < range.start && range.end < word.end)
         };
         let opens =

@@ -5,11 +5,11 @@ use super::options::TranslateOptions;
 use super::spellings::in_capitals;
 use super::translation::{Alternative, Failure, Translation};
 use super::unknown_words::pictures;
-use crate::marked_text::MarkedText;
 use crate::{Direction, Encoded, Error, Tokenizer};
 use simdformer::config::Side;
 use simdformer::search::{Finish, Hooks, SearchOptions};
 use simdformer::{Event, Generated, Model, Source, Stop};
+use simdformer_documents::marked_text::MarkedText;
 use std::ops::ControlFlow;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

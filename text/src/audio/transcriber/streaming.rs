@@ -7,9 +7,9 @@ use super::sequential::{Next, Sequence};
 use super::transcriber::{Spans, Transcriber, text_of};
 use super::transcription::{RecordingSummary, Tentative, TranscribeEvent};
 use crate::error::Error;
-use crate::marked_text::words;
 use core::fmt;
 use core::ops::ControlFlow;
+use simdformer_documents::scripts::split_words;
 
 /// Seconds of new audio after which the unfinished window is decoded again.
 const DELAY: f64 = 1.0;
@@ -291,7 +291,7 @@ fn start(transcriber: &Transcriber) -> Sequence<'static> {
 
 /// The end, in `text`, of the first words on which two texts agree. A mark of punctuation is a word.
 fn agreement(before: &str, text: &str) -> usize {
-    let of = |text| words(text, []).into_iter();
+    let of = |text| split_words(text, []).into_iter();
     let pairs = of(before).zip(of(text));
     let same = pairs.take_while(|(a, b)| before[a.clone()] == text[b.clone()]);
     same.last().map_or(0, |(_, b)| b.end)

@@ -1,0 +1,77 @@
+//! A text of some format and its segments.
+
+use super::Format;
+use super::inline::LONGEST;
+use super::places::{Cue, Place, Places, Writing};
+use super::{gettext, html, json_strings, markdown, plain, subtitles};
+use crate::error::Error;
+use crate::marked_text::MarkedText;
+
+/// A text of some [`Format`], divided into segments that are to be translated and what lies between them.
+#[derive(Clone, Debug)]
+pub struct Document {
+    pub(super) source: String,
+    pub(super) segments: Vec<MarkedText>,
+    pub(super) places: Vec<Place>,
+    pub(super) newline: &'static str,
+}
+
+impl Document {
+    /// Finds the segments of `source`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidInput`] if JSON or a message catalog cannot be read: a string without an end, half a surrogate pair
+    /// in an escape, a line of a catalog that is neither a comment nor a keyword with a string; if Markdown has too many
+    /// quotations and lists in each other; if the text has 4 GiB or more; if a text has no place of its own after the text before it. All other formats accept every other text.
+    pub fn parse(source: &str, format: Format) -> Result<Self, Error> {
+        Self::parse_with(source, format, true)
+    }
+
+    /// As [`parse`](Self::parse), with the caller's choice whether attributes of HTML that people read, and titles and alternative
+    /// texts of Markdown, are segments (they are for `parse`).
+    ///
+    /// # Errors
+    ///
+    /// As [`parse`](Self::parse).
+    pub fn parse_with(source: &str, format: Format, attributes: bool) -> Result<Self, Error> {
+        if source.len() >= LONGEST {
+            let expected = "less than 4 GiB of text";
+            return Err(format.error(1, expected, format_args!("{} bytes", source.len())));
+        }
+        // A byte order mark belongs to no segment, and a parser would not see a heading after it.
+        let start = if source.starts_with('\u{feff}') { '\u{feff}'.len_utf8() } else { 0 };
+        let mut places = Places::new(source);
+        match format {
+            Format::Plain => plain::parse(source, start, &mut places),
+            Format::Markdown => markdown::parse(source, start, attributes, &mut places)?,
+            Format::Html => html::parse(source, start..source.len(), attributes, &mut places),
+            Format::Srt => subtitles::parse(source, start, subtitles::Kind::Srt, &mut places),
+            Format::WebVtt => subtitles::parse(source, start, subtitles::Kind::WebVtt, &mut places),
+            Format::Json => json_strings::parse(source, start, &mut places)?,
+            Format::Gettext => gettext::parse(source, start, &mut places)?,
+        }
+        let (segments, places) = places.into_parts().map_err(|line| {
+            format.error(line, "a text after the one before it", "one inside or before it")
+        })?;
+        let newline = match source.find('\n') {
+            Some(at) if source.as_bytes()[..at].ends_with(b"\r") => "\r\n",
+            _ => "\n",
+        };
+        Ok(Self { source: source.to_string(), segments, places, newline })
+    }
+
+    /// What is to be translated, in the order of the text. Texts have no line breaks.
+    pub fn segments(&self) -> &[MarkedText] {
+        &self.segments
+    }
+
+    /// When segment `index` is shown, if the document has subtitles with times. A sentence may run over segments of several
+    /// cues; `Translator` of `simdformer-text` translates it whole.
+    pub fn cue(&self, index: usize) -> Option<Cue> {
+        match &self.places.get(index)?.writing {
+            Writing::Cue { cue, .. } => cue.as_deref().copied(),
+            _ => None,
+        }
+    }
+}

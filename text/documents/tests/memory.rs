@@ -1,0 +1,11 @@
+//! The memory of documents and tables. An allocator counts the bytes of each thread.
+
+#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic, unreachable_pub)]
+
+mod document_memory;
+mod tables_memory;
+
+use simdformer_testing::counting;
+
+#[global_allocator]
+static ALLOCATOR: counting::CountingAllocator = counting::CountingAllocator;
