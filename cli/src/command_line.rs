@@ -3,15 +3,15 @@
 //! An option that several commands have is declared once, in a struct of [`arguments`](crate::arguments) that these commands
 //! flatten. The options of the search are in [`search_arguments`](crate::search_arguments), those of `generate` in
 //! [`generate`](crate::generate), and those of documents and tables in
-//! [`translate_arguments`](crate::translate_arguments).
+//! [`translate::arguments`](crate::translate::arguments).
 
 use crate::arguments::{Directory, Embed, Pack, Rerank};
 use crate::generate::Generate;
 #[cfg(feature = "hub")]
 use crate::hub::Get;
 #[cfg(feature = "transcribe")]
-use crate::transcribe_arguments::Transcribe;
-use crate::translate_arguments::{TextToText, Translate};
+use crate::transcribe::arguments::Transcribe;
+use crate::translate::arguments::{TextToText, Translate};
 use clap::{ArgAction, CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::Shell;
 use simdformer::kernels::Isa;

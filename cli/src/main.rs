@@ -3,11 +3,8 @@
 //! `simdformer --help` lists the commands. Results are written to standard output, everything else to standard error.
 
 mod arguments;
-mod bulk;
 mod command_line;
 mod embed;
-mod explain;
-mod explain_lines;
 mod generate;
 #[cfg(feature = "hub")]
 mod hub;
@@ -24,15 +21,7 @@ mod show;
 mod streams;
 #[cfg(feature = "transcribe")]
 mod transcribe;
-#[cfg(feature = "transcribe")]
-mod transcribe_arguments;
-#[cfg(feature = "transcribe")]
-mod transcribe_output;
-#[cfg(feature = "transcribe")]
-mod transcribe_stream;
 mod translate;
-mod translate_arguments;
-mod translate_documents;
 mod vector_formats;
 
 use arguments::UsageError;
@@ -70,12 +59,8 @@ fn main() -> ExitCode {
     let done = match command {
         #[cfg(feature = "hub")]
         Command::Get(arguments) => hub::get(&arguments, &mut streams),
-        Command::Translate(arguments) => match arguments.table() {
-            Ok(Some(format)) => bulk::run(format, &arguments, &mut streams),
-            Ok(None) => translate::translate(&arguments, &mut streams),
-            Err(error) => Err(error.into()),
-        },
-        Command::Summarize(arguments) => translate::lines(&arguments, true, None, &mut streams),
+        Command::Translate(arguments) => translate::translate(&arguments, &mut streams),
+        Command::Summarize(arguments) => translate::summarize(&arguments, &mut streams),
         Command::Generate(arguments) => generate::run(&arguments, &mut streams),
         Command::Embed(arguments) => embed::run(&arguments, &mut streams),
         Command::Rerank(arguments) => rerank::run(&arguments, &mut streams),

@@ -1,9 +1,9 @@
 //! `transcribe --stream`: text while the audio arrives.
 
+use super::arguments::Transcribe;
+use super::output::{cut, line, words};
 use crate::progress;
 use crate::streams::{Failure, Streams};
-use crate::transcribe_arguments::Transcribe;
-use crate::transcribe_output::{cut, line, words};
 use indicatif::ProgressBar;
 use serde_json::json;
 use simdformer_text::Error;

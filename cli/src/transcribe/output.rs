@@ -1,8 +1,8 @@
 //! What `transcribe` writes: texts, phrases or words with times, subtitles, JSON.
 
+use super::arguments::{OutputArguments, Transcribe};
 use crate::output_file::{self, cannot_write};
 use crate::streams::{Failure, Streams};
-use crate::transcribe_arguments::{OutputArguments, Transcribe};
 use serde_json::{Value, json};
 use simdformer::atomic_file;
 use simdformer::search::Finish;

@@ -1,9 +1,9 @@
 //! `translate` without `--lines`: whole texts, whose structure stays.
 
-use crate::explain_lines::{UNFINISHED, finish_name};
+use super::arguments::Translate;
+use super::explain_lines::{UNFINISHED, finish_name};
 use crate::output_file::cannot_write;
 use crate::streams::{Failure, Streams};
-use crate::translate_arguments::Translate;
 use crate::{output_file, progress};
 use serde_json::{Value, json};
 use simdformer::atomic_file::AtomicFile;

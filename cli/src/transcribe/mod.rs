@@ -1,12 +1,15 @@
 //! `transcribe`: transcribes audio files.
 
+pub(crate) mod arguments;
+mod output;
+mod stream;
+
 use crate::arguments::UsageError;
 use crate::streams::{Failure, Streams};
-use crate::transcribe_arguments::Transcribe;
-use crate::transcribe_output::Outputs;
-use crate::transcribe_stream;
 use crate::{progress, show};
+use arguments::Transcribe;
 use indicatif::ProgressBar;
+use output::Outputs;
 use simdformer::checkpoint::Checkpoint;
 use simdformer::config::Config;
 use simdformer::search::Strategy;
@@ -49,7 +52,7 @@ pub(crate) fn run(arguments: &Transcribe, streams: &mut Streams<'_>) -> Result<u
         let engine = arguments.model.engine(model).cache(arguments.cache.dtype).build()?;
         let transcriber = Transcriber::new(engine, tokenizer, extractor, options)?;
         if arguments.stream {
-            return transcribe_stream::run(arguments, transcriber, streams);
+            return stream::run(arguments, transcriber, streams);
         }
         let bar = progress::counter("windows", arguments.reports.quiet);
         let (mut failed, mut cut) = (0, 0);

@@ -1,6 +1,6 @@
 //! The steps of `--explain` as lines for a terminal.
 
-use crate::explain::{Candidate, Change, Draw, Row, Source, Step, Word};
+use super::explain::{Candidate, Change, Draw, Row, Source, Step, Word};
 use simdformer::search::{Finish, SearchOptions, Strategy};
 
 /// The width of the terminal.

@@ -1,13 +1,14 @@
 //! `translate --column`: the texts are a column of a table.
 
+use super::arguments::Translate;
+use super::documents::is_told;
+use super::explain_lines::UNFINISHED;
+use super::{documents, texts};
 use crate::arguments::UsageError;
 use crate::command_line::definition;
-use crate::explain_lines::UNFINISHED;
 use crate::output_file::{self, cannot_write};
+use crate::progress;
 use crate::streams::{Failure, Streams};
-use crate::translate_arguments::Translate;
-use crate::translate_documents::is_told;
-use crate::{progress, translate, translate_documents};
 use clap::ValueHint;
 use simdformer::atomic_file::AtomicFile;
 use simdformer_text::documents::Error;
@@ -70,7 +71,7 @@ pub(crate) fn run(
     let source = options.column.clone().unwrap_or_default();
     let mut job = Job::new(Table { format, header, source, output: options.to_column.clone() });
     job.identity = identity(&common.model.directory.model, file.as_ref())?;
-    let (model, tokenizer, options) = translate::load_for_texts(arguments, streams)?;
+    let (model, tokenizer, options) = texts::load_for_texts(arguments, streams)?;
     if options.samples() {
         let reason = "--column: equal texts have one result, and sampling draws another one for \
                       each; add --strategy greedy";
@@ -127,7 +128,7 @@ pub(crate) fn run(
         // Those of the rows that this process has run. A row with a failed sentence is counted above.
         let mut report = translator.report();
         report.failed = 0;
-        for line in translate_documents::summary(&report) {
+        for line in documents::summary(&report) {
             writeln!(notes, "simdformer: {line}")?;
         }
         Ok(u8::from(failed > 0 || report.lost > 0))
@@ -143,7 +144,7 @@ fn note(notes: &mut dyn Write, bar: &indicatif::ProgressBar, text: &str) {
 
 /// A text in which every sentence has a translation.
 fn text(translation: TextTranslation) -> Computed {
-    let notes = translation.sentences.iter().flat_map(translate_documents::notes_of);
+    let notes = translation.sentences.iter().flat_map(documents::notes_of);
     let notes: Vec<String> = notes.collect();
     let failed = translation.sentences.iter().any(|one| one.translation.failure.is_some());
     Computed {

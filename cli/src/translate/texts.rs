@@ -1,14 +1,15 @@
 //! `translate` and `summarize`: what is run, and the lines that are written.
 
+use super::arguments::{TextToText, Translate};
+use super::documents;
+use super::documents::{NAMED, is_told, unknown_words};
+use super::explain::{Recorder, Source, Step};
+use super::explain_lines;
 use crate::arguments::UsageError;
-use crate::explain::{Recorder, Source, Step};
-use crate::explain_lines;
 use crate::inputs::Inputs;
 use crate::search_arguments::check;
 use crate::streams::{Failure, Streams};
-use crate::translate_arguments::{TextToText, Translate};
-use crate::translate_documents::{NAMED, is_told, unknown_words};
-use crate::{progress, show, translate_documents};
+use crate::{progress, show};
 use serde_json::{Value, json};
 use simdformer::checkpoint::Checkpoint;
 use simdformer::config::{Config, Side};
@@ -46,12 +47,12 @@ pub(crate) fn translate(arguments: &Translate, streams: &mut Streams<'_>) -> Res
         return Err(UsageError(more.to_owned()).into());
     }
     // What is wrong with the files is found before gigabytes are read.
-    let outputs = translate_documents::outputs(arguments)?;
+    let outputs = documents::outputs(arguments)?;
     let (model, tokenizer, mut options) = load_for_texts(arguments, streams)?;
     (options.token_scores, options.alignment) = (common.json, common.json);
     common.model.in_pool(|| {
         let translator = Translator::new(common.engine(model)?, tokenizer, options)?;
-        translate_documents::run(arguments, outputs.as_deref(), translator, streams)
+        documents::run(arguments, outputs.as_deref(), translator, streams)
     })
 }
 
