@@ -247,19 +247,19 @@ fn redirects_within_the_hub_are_followed_with_the_token() {
 }
 
 #[test]
-fn models_that_do_not_exist_are_an_error_with_similar_names() {
+fn models_that_do_not_exist_are_an_error() {
     let place = Place::new(nothing);
     let hub = &place.hub.endpoint;
     let output = place.run(&["get", "test/modle"], &[]);
     let expected = format!(
-        "simdformer: {hub} has no public model test/modle; check the spelling (similar: test/model); for a private \
-         model set HF_TOKEN to a token that may read it\n"
+        "simdformer: {hub} has no public model test/modle; check the spelling; for a private model set HF_TOKEN to a \
+         token that may read it\n"
     );
     assert_eq!((output.status.code(), err(&output)), (Some(1), &expected[..]));
     let output = place.run(&["get", "test/modle"], &[("HF_TOKEN", "hf_x")]);
     let expected = format!(
-        "simdformer: {hub} has no model test/modle that the token of HF_TOKEN may read; check the spelling (similar: \
-         test/model) and the rights of the token\n"
+        "simdformer: {hub} has no model test/modle that the token of HF_TOKEN may read; check the spelling and the \
+         rights of the token\n"
     );
     assert_eq!((output.status.code(), err(&output)), (Some(1), &expected[..]));
     let output = place.run(&["translate", "--model", "models/fr-en", "x"], &[]);
@@ -271,11 +271,11 @@ fn models_that_do_not_exist_are_an_error_with_similar_names() {
 }
 
 #[test]
-fn revisions_that_do_not_exist_are_an_error_with_similar_names() {
+fn revisions_that_do_not_exist_are_an_error() {
     let place = Place::new(nothing);
     let output = place.run(&["get", "test/model@mian"], &[]);
-    let expected = "simdformer: test/model has no revision mian (similar: main, v1); a revision is a branch, a tag, a \
-                    whole commit, or refs/pr/N\n";
+    let expected = "simdformer: test/model has no revision mian; a revision is a branch, a tag, a whole commit, or \
+                    refs/pr/N\n";
     assert_eq!((output.status.code(), err(&output)), (Some(1), expected));
 }
 
@@ -377,13 +377,13 @@ fn without_a_network_the_cache_is_used_or_it_is_an_error() {
 }
 
 #[test]
-fn offline_similar_models_of_the_cache_are_named() {
+fn a_model_that_is_not_in_the_cache_is_an_error_offline() {
     let place = Place::new(nothing);
     place.succeeds(&[]);
     let output = place.run(&["get", "test/modle"], &[("HF_HUB_OFFLINE", "1")]);
     let (start, end) = (
         "simdformer: test/modle is not complete in ",
-        " (similar: test/model), and HF_HUB_OFFLINE",
+        ", and HF_HUB_OFFLINE forbids the network; unset it once\n",
     );
     let text = err(&output);
     assert!(text.starts_with(start) && text.contains(end), "{text}");

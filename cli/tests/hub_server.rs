@@ -191,7 +191,7 @@ impl Shared {
             let body = &self.files[request.path.strip_prefix("/blob/").unwrap()];
             return part(body, request.from());
         }
-        let (path, query) = request.path.split_once('?').unwrap_or((&request.path, ""));
+        let path = request.path.split('?').next().unwrap_or_default();
         let tree = format!("/api/models/{REPOSITORY}/tree/{COMMIT}");
         let revision = format!("/api/models/{REPOSITORY}/revision/");
         let resolve = format!("/{REPOSITORY}/resolve/{COMMIT}/");
@@ -220,15 +220,6 @@ impl Shared {
             let mut answer = part(bytes, request.from());
             answer.headers.extend([commit, ("ETag", tag)]);
             return answer;
-        }
-        if path == format!("/api/models/{REPOSITORY}/refs") {
-            let [branches, tags] = ["main", "v1"].map(|name| json!([{"name": name}]));
-            return Answer::json(&json!({"branches": branches, "tags": tags}));
-        }
-        if path == "/api/models" {
-            let all = [REPOSITORY, "test/other"].map(|id| json!({"id": id}));
-            let known = query.starts_with("author=test&");
-            return Answer::json(&if known { json!(all) } else { json!([]) });
         }
         // The Hugging Face hub does not tell a visitor whether a model is missing or private.
         let known = request.headers.contains_key("authorization");

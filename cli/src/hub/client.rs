@@ -5,6 +5,7 @@ use crate::hub::error::{HubError, printable};
 use crate::hub::model_name::ModelName;
 use std::fs;
 use std::io::{self, ErrorKind, Read};
+use std::thread::sleep;
 use std::time::Duration;
 use ureq::http::{HeaderMap, Uri};
 use ureq::tls::{PemItem, RootCerts, TlsConfig, parse_pem};
@@ -144,16 +145,11 @@ impl<'e> Client<'e> {
         attempts: u32,
         name: &ModelName,
     ) -> Result<(Vec<u8>, Option<String>), HubError> {
-        let mut failed = 0;
+        let mut attempts = Attempts::new(attempts);
         loop {
-            let error = match self.read_once(url, most, name) {
+            match self.read_once(url, most, name) {
                 Ok(answer) => return Ok(answer),
-                Err(error) => error,
-            };
-            failed += 1;
-            match pause(&error, failed, attempts) {
-                Some(pause) => std::thread::sleep(pause),
-                None => return Err(error),
+                Err(error) => attempts.wait_after(error)?,
             }
         }
     }
@@ -194,18 +190,14 @@ impl<'e> Client<'e> {
             }
             _ if !reply.of_hub => HubError::Status { url, status, message },
             (401 | 403, "GatedRepo") => HubError::Gated { repository, endpoint, token },
-            (404, "RevisionNotFound") => HubError::NoRevision {
-                repository,
-                revision: name.revision().to_owned(),
-                similar: Vec::new(),
-            },
+            (404, "RevisionNotFound") => {
+                HubError::NoRevision { repository, revision: name.revision().to_owned() }
+            }
             (404, "EntryNotFound") => HubError::Status { url, status, message },
             (401, code) if code != "RepoNotFound" && token.is_some() => {
                 HubError::TokenRejected { endpoint, token: token.unwrap_or_default() }
             }
-            (401 | 404, _) => {
-                HubError::NoModel { repository, endpoint, token, similar: Vec::new() }
-            }
+            (401 | 404, _) => HubError::NoModel { repository, endpoint, token },
             _ => HubError::Status { url, status, message },
         }
     }
@@ -262,8 +254,35 @@ fn certificate(
     unreachable(format!("{error}; {hint}"), false)
 }
 
+/// The attempts of a request: an error that may pass is waited for, `most` times in a row.
+pub(crate) struct Attempts {
+    most: u32,
+    failed: u32,
+}
+
+impl Attempts {
+    pub(crate) fn new(most: u32) -> Self {
+        Self { most, failed: 0 }
+    }
+
+    /// After an attempt that brought something.
+    pub(crate) fn reset(&mut self) {
+        self.failed = 0;
+    }
+
+    /// Waits until the next attempt, or returns the error if there is none.
+    pub(crate) fn wait_after(&mut self, error: HubError) -> Result<(), HubError> {
+        self.failed += 1;
+        match pause(&error, self.failed, self.most) {
+            Some(pause) => sleep(pause),
+            None => return Err(error),
+        }
+        Ok(())
+    }
+}
+
 /// How long to wait after the attempt number `failed`; `None` if no other attempt is made.
-pub(crate) fn pause(error: &HubError, failed: u32, attempts: u32) -> Option<Duration> {
+fn pause(error: &HubError, failed: u32, attempts: u32) -> Option<Duration> {
     if !error.is_temporary() || failed > attempts {
         return None;
     }

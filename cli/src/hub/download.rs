@@ -2,7 +2,7 @@
 
 use crate::hub::cache::ModelCache;
 use crate::hub::checksum::{self, BLOCK};
-use crate::hub::client::{Client, Reply, encoded, host, pause};
+use crate::hub::client::{Attempts, Client, Reply, encoded, host};
 use crate::hub::error::HubError;
 use crate::hub::listing::Entry;
 use crate::hub::model_name::{ModelName, is_hex};
@@ -99,7 +99,7 @@ impl Download<'_> {
     /// Requests what is missing until the part has the size of the file.
     fn receive(&self, path: &str, part: &mut Part<'_>) -> Result<(), HubError> {
         let size = part.entry.size;
-        let mut failed = 0;
+        let mut attempts = Attempts::new(self.client.environment.retries);
         for _ in 0..REQUESTS {
             if part.length == size {
                 return Ok(());
@@ -115,11 +115,10 @@ impl Download<'_> {
                 },
                 Err(error) => error,
             };
-            failed = if part.longest > before { 1 } else { failed + 1 };
-            match pause(&error, failed, self.client.environment.retries) {
-                Some(pause) => std::thread::sleep(pause),
-                None => return Err(error),
+            if part.longest > before {
+                attempts.reset();
             }
+            attempts.wait_after(error)?;
         }
         let found = format!("{} in {REQUESTS} requests", part.length);
         Err(HubError::Size { file: path.to_owned(), expected: size, found })

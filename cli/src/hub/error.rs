@@ -23,9 +23,9 @@ pub(crate) enum HubError {
     /// Redirected in a circle, to no address, or from https to http.
     Redirect { host: String, reason: String },
     /// 401 or 404 for the model: it does not exist, or is private.
-    NoModel { repository: String, endpoint: String, token: Option<String>, similar: Vec<String> },
+    NoModel { repository: String, endpoint: String, token: Option<String> },
     /// The model has no such branch, tag or commit.
-    NoRevision { repository: String, revision: String, similar: Vec<String> },
+    NoRevision { repository: String, revision: String },
     /// The server refused the token itself.
     TokenRejected { endpoint: String, token: String },
     /// The owner's terms must be accepted first.
@@ -48,7 +48,7 @@ pub(crate) enum HubError {
     /// Another error of a file.
     Io { path: PathBuf, error: io::Error },
     /// The network is switched off and the cache does not have the model.
-    Offline { name: String, cache: PathBuf, similar: Vec<String> },
+    Offline { name: String, cache: PathBuf },
 }
 
 impl HubError {
@@ -98,11 +98,6 @@ pub(crate) fn printable(text: &str) -> String {
     shown
 }
 
-/// The end of a sentence that lists similar names.
-fn listed(similar: &[String]) -> String {
-    if similar.is_empty() { String::new() } else { format!(" (similar: {})", similar.join(", ")) }
-}
-
 impl fmt::Display for HubError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const CONTINUES: &str = "the same command continues where it stopped";
@@ -139,26 +134,21 @@ impl fmt::Display for HubError {
             Self::Redirect { host, reason } => {
                 write!(f, "a redirect of {host} was not followed: {reason}; check HF_ENDPOINT")
             }
-            Self::NoModel { repository, endpoint, token, similar } => {
-                let similar = listed(similar);
-                match token {
-                    None => write!(
-                        f,
-                        "{endpoint} has no public model {repository}; check the spelling{similar}; for a private model \
-                         set HF_TOKEN to a token that may read it"
-                    ),
-                    Some(token) => write!(
-                        f,
-                        "{endpoint} has no model {repository} that the token of {token} may read; check the \
-                         spelling{similar} and the rights of the token"
-                    ),
-                }
-            }
-            Self::NoRevision { repository, revision, similar } => write!(
+            Self::NoModel { repository, endpoint, token } => match token {
+                None => write!(
+                    f,
+                    "{endpoint} has no public model {repository}; check the spelling; for a private model set HF_TOKEN \
+                     to a token that may read it"
+                ),
+                Some(token) => write!(
+                    f,
+                    "{endpoint} has no model {repository} that the token of {token} may read; check the spelling and \
+                     the rights of the token"
+                ),
+            },
+            Self::NoRevision { repository, revision } => write!(
                 f,
-                "{repository} has no revision {revision}{}; a revision is a branch, a tag, a whole commit, or \
-                 refs/pr/N",
-                listed(similar)
+                "{repository} has no revision {revision}; a revision is a branch, a tag, a whole commit, or refs/pr/N"
             ),
             Self::TokenRejected { endpoint, token } => write!(
                 f,
@@ -207,11 +197,10 @@ impl fmt::Display for HubError {
                 write!(f, "; with more space {CONTINUES}; HF_HOME selects another disk")
             }
             Self::Io { path, error } => write!(f, "{}: {error}", path.display()),
-            Self::Offline { name, cache, similar } => write!(
+            Self::Offline { name, cache } => write!(
                 f,
-                "{name} is not complete in {}{}, and HF_HUB_OFFLINE forbids the network; unset it once",
-                cache.display(),
-                listed(similar)
+                "{name} is not complete in {}, and HF_HUB_OFFLINE forbids the network; unset it once",
+                cache.display()
             ),
         }
     }

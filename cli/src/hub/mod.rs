@@ -12,7 +12,6 @@ mod error;
 mod file_selection;
 mod listing;
 mod model_name;
-mod suggestions;
 
 pub(crate) use model_name::ModelName;
 
@@ -97,7 +96,6 @@ fn obtain(name: &ModelName, quiet: bool, notes: &mut dyn Write) -> Result<PathBu
         return cached.ok_or_else(|| HubError::Offline {
             name: name.to_string(),
             cache: environment.cache.clone(),
-            similar: suggestions::cached_models(&environment.cache, name),
         });
     }
     let client = Client::new(&environment)?;
@@ -126,7 +124,7 @@ fn obtain(name: &ModelName, quiet: bool, notes: &mut dyn Write) -> Result<PathBu
                 }
                 return Ok(path);
             }
-            return Err(with_suggestions(error, &client, name));
+            return Err(error);
         }
     };
     let listing = match listing {
@@ -184,19 +182,4 @@ fn download(
     let all = missing.into_iter().try_for_each(|(path, _)| fetch(&mut download, path));
     download.bar.finish_and_clear();
     all.map(|()| path)
-}
-
-/// Adds the names that may have been meant.
-fn with_suggestions(error: HubError, client: &Client<'_>, name: &ModelName) -> HubError {
-    match error {
-        HubError::NoModel { repository, endpoint, token, .. } => {
-            let similar = suggestions::models(client, name);
-            HubError::NoModel { repository, endpoint, token, similar }
-        }
-        HubError::NoRevision { repository, revision, .. } => {
-            let similar = suggestions::revisions(client, name);
-            HubError::NoRevision { repository, revision, similar }
-        }
-        other => other,
-    }
 }

@@ -24,15 +24,6 @@ impl ModelName {
         format!("{}/{}", self.organization, self.name)
     }
 
-    pub(crate) fn organization(&self) -> &str {
-        &self.organization
-    }
-
-    /// The part after the organization.
-    pub(crate) fn name(&self) -> &str {
-        &self.name
-    }
-
     pub(crate) fn revision(&self) -> &str {
         &self.revision
     }
@@ -45,12 +36,6 @@ impl ModelName {
     /// The name of the model's folder in a cache.
     pub(crate) fn folder(&self) -> String {
         format!("models--{}--{}", self.organization, self.name)
-    }
-
-    /// The inverse of [`folder`](Self::folder).
-    pub(crate) fn of_folder(folder: &str) -> Option<Self> {
-        let (organization, name) = folder.strip_prefix("models--")?.split_once("--")?;
-        format!("{organization}/{name}").parse().ok()
     }
 }
 
@@ -172,11 +157,6 @@ mod tests {
         let commit = "0123456789abcdef0123456789abcdef01234567";
         let name: ModelName = format!("a/b@{commit}").parse().unwrap_or_else(|_| unreachable!());
         assert_eq!(name.commit(), Some(commit));
-        assert_eq!(
-            ModelName::of_folder(&name.folder()).map(|name| name.repository()),
-            Some("a/b".to_owned())
-        );
-        assert_eq!(ModelName::of_folder("datasets--a--b"), None);
     }
 
     #[test]
