@@ -245,7 +245,7 @@ impl fmt::Display for UsageError {
 impl std::error::Error for UsageError {}
 
 /// Parses a value; the error says what is expected.
-fn parsed<T: FromStr>(text: &str, expected: &str) -> Result<T, String> {
+pub(crate) fn parsed<T: FromStr>(text: &str, expected: &str) -> Result<T, String> {
     text.parse().map_err(|_| format!("expected {expected}"))
 }
 
@@ -257,16 +257,8 @@ pub(crate) fn at_least_one(text: &str) -> Result<usize, String> {
     }
 }
 
-pub(crate) fn whole(text: &str) -> Result<usize, String> {
-    parsed(text, "a whole number")
-}
-
 pub(crate) fn token_id(text: &str) -> Result<u32, String> {
     parsed(text, "a token id")
-}
-
-pub(crate) fn number(text: &str) -> Result<f64, String> {
-    parsed(text, "a number")
 }
 
 pub(crate) fn fraction(text: &str) -> Result<f64, String> {

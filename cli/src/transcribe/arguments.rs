@@ -1,8 +1,6 @@
 //! The options of `transcribe`.
 
-use crate::arguments::{
-    CacheArguments, ModelArguments, ReportArguments, at_least_one, number, whole,
-};
+use crate::arguments::{CacheArguments, ModelArguments, ReportArguments, at_least_one, parsed};
 use crate::search_arguments::SearchArguments;
 use clap::Args;
 use simdformer_text::audio::vad::VadOptions;
@@ -214,4 +212,12 @@ pub(crate) struct OutputArguments {
     /// complete
     #[arg(long, value_name = "FILE|DIR")]
     pub(crate) output: Option<PathBuf>,
+}
+
+fn whole(text: &str) -> Result<usize, String> {
+    parsed(text, "a whole number")
+}
+
+fn number(text: &str) -> Result<f64, String> {
+    parsed(text, "a number")
 }
