@@ -40,7 +40,7 @@
 //!
 //! # Examples
 //!
-//! Programs of at most sixty lines, in the repository: `cargo run --release --example first_hour -- translate`.
+//! Programs of at most sixty lines, in the repository: `cargo run --release --example first_hour -- n_best`.
 //! Their tests run them and compare the results with those of each sentence decoded alone.
 //!
 //! | task | example | interface |
@@ -48,7 +48,7 @@
 //! | kernels on your own buffers and threads | `examples/first_hour/kernels.rs` | [`kernels::gemm`], [`kernels::attention`], [`kernels::ThreadPool`] |
 //! | a decode loop on the kernels alone | `examples/first_hour/decode.rs` | [`kernels::CacheMut`], [`kernels::SlotTable`], [`kernels::attention_decode`] |
 //! | a function without std and allocator | `examples/first_hour/no_std.rs` | [`kernels::PackedMatrix`] |
-//! | translate: best hypothesis, n-best, samples | `examples/first_hour/translate.rs` | [`Session::generate`], [`search::SearchOptions`] |
+//! | translate: best hypothesis, n-best, samples | `examples/first_hour/n_best.rs` | [`Session::generate`], [`search::SearchOptions`] |
 //! | int8 weights, packed files | `examples/first_hour/int8.rs` | [`WeightDtypes`], [`Model::save_packed`] |
 //! | fine-tune and save | `train/examples/fine_tune.rs` | `train::Trainer`, `simdformer_train::Layout` |
 //! | stream tokens; stop one source or all | `examples/first_hour/stream.rs` | [`Event`], [`Stop`], [`Cancel`], [`Session::check`] |

@@ -10,6 +10,8 @@ mod decode;
 mod int8;
 #[path = "../examples/first_hour/kernels.rs"]
 mod kernels;
+#[path = "../examples/first_hour/n_best.rs"]
+mod n_best;
 #[path = "../examples/first_hour/no_std.rs"]
 mod no_std;
 #[path = "../examples/first_hour/one_head.rs"]
@@ -18,8 +20,6 @@ mod one_head;
 mod service;
 #[path = "../examples/first_hour/stream.rs"]
 mod stream;
-#[path = "../examples/first_hour/translate.rs"]
-mod translate;
 
 use simdformer::search::{Finish, Hooks};
 use simdformer::{Event, Limits, Model, Session, Source};
@@ -114,7 +114,7 @@ fn int8_translates_alike_in_less_memory() {
 
 #[test]
 fn the_best_the_best_few_and_samples() {
-    let [best, n_best, samples] = translate::run(MODEL).expect("translated");
+    let [best, n_best, samples] = n_best::run(MODEL).expect("translated");
     for (source, best) in SOURCES.iter().zip(&best) {
         assert_eq!(best[..], [alone(source)]);
     }
@@ -124,7 +124,7 @@ fn the_best_the_best_few_and_samples() {
     assert!(n_best[0].len() == 3 && all_distinct(&n_best[0]), "{n_best:?}");
     assert!(n_best[0].contains(&best[0][0]), "{n_best:?}");
     assert!(samples[0].len() == 3 && samples[0].iter().all(|sample| !sample.is_empty()));
-    assert_eq!(translate::run(MODEL).expect("again"), [best, n_best, samples]);
+    assert_eq!(n_best::run(MODEL).expect("again"), [best, n_best, samples]);
 }
 
 #[test]

@@ -289,9 +289,9 @@ const SESSION_EXAMPLES: [&str; 9] = [
     "examples/first_hour/admit.rs",
     "examples/first_hour/by_hand.rs",
     "examples/first_hour/int8.rs",
+    "examples/first_hour/n_best.rs",
     "examples/first_hour/one_head.rs",
     "examples/first_hour/stream.rs",
-    "examples/first_hour/translate.rs",
 ];
 
 #[test]

@@ -1,6 +1,6 @@
 //! int8 weights: quantizes a checkpoint while it is loaded, saves the packed weights, and reads them back.
 
-use super::translate::{Hypotheses, translate};
+use super::n_best::{Hypotheses, translate};
 use simdformer::{Dtype, Limits, Model, Quantization, Session, Source, WeightDtypes};
 use std::error::Error;
 use std::path::Path;

@@ -1,22 +1,22 @@
 //! Short example programs, one per file, as starting points for your own.
 //!
 //! ```sh
-//! cargo run --release --example first_hour -- translate
+//! cargo run --release --example first_hour -- n_best
 //! ```
 //!
-//! `kernels`, `decode`, `no_std`, `translate`, `int8`, `stream`, `admit`, `service`, `by_hand` and `one_head`.
-//! Sentences are ids of `models/fr-en/source_vocab.json`; `examples/translate.rs` reads and writes words.
+//! `kernels`, `decode`, `no_std`, `n_best`, `int8`, `stream`, `admit`, `service`, `by_hand` and `one_head`.
+//! Sentences are ids of `models/fr-en/source_vocab.json`; `examples/translate` reads and writes words.
 
 mod admit;
 mod by_hand;
 mod decode;
 mod int8;
 mod kernels;
+mod n_best;
 mod no_std;
 mod one_head;
 mod service;
 mod stream;
-mod translate;
 
 use simdformer_kernels::{Matrix, MatrixMut};
 use std::error::Error;
@@ -40,7 +40,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             let file = std::env::temp_dir().join("simdformer-first-hour.packed");
             println!("{:?}", int8::run(MODEL, &file, &SOURCES)?);
         }
-        Some("translate") => println!("{:?}", translate::run(MODEL)?),
+        Some("n_best") => println!("{:?}", n_best::run(MODEL)?),
         Some("stream") => println!("{:?}", stream::run(MODEL, 8)?),
         Some("admit") => println!("{:?}", admit::run(MODEL, &SOURCES)?),
         Some("service") => println!("{:?}", service::run(MODEL, &SOURCES)?),
@@ -49,7 +49,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             print!("{}", one_head::draw(&one_head::run(MODEL, SOURCES[1], (1, 0))?));
         }
         _ => println!(
-            "kernels | decode | no_std | translate | int8 | stream | admit | service | by_hand | one_head"
+            "kernels | decode | no_std | n_best | int8 | stream | admit | service | by_hand | one_head"
         ),
     }
     Ok(())

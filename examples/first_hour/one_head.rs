@@ -1,6 +1,6 @@
 //! The cross-attention weights of one head in a translation, target tokens by source tokens.
 
-use super::translate::translate;
+use super::n_best::translate;
 use simdformer::{Limits, Model, Session, Source, SourceId};
 use std::error::Error;
 

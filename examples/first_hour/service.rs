@@ -1,7 +1,7 @@
 //! A service: threads submit requests, and one thread decodes all of them in one batch, which they join and leave between two
 //! steps.
 
-use super::translate::Hypotheses;
+use super::n_best::Hypotheses;
 use simdformer::{Engine, Request, RequestHandle};
 use std::error::Error;
 
