@@ -16,8 +16,6 @@
 pub(crate) mod heatmap;
 #[path = "support/sentences.rs"]
 mod sentences;
-#[path = "support/vocabulary.rs"]
-mod vocabulary;
 
 use clap::Parser;
 use heatmap::{LARGE, Page, Panel};
@@ -25,11 +23,11 @@ use sentences::{Words, decoder_input, source_end, translate};
 use simdformer::config::Side;
 use simdformer::trace::{Block, Place, Probe, Stage, View};
 use simdformer::{Limits, Model, Session, SourceId};
+use simdformer_text::{Direction, Tokenizer};
 use std::error::Error;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use vocabulary::Vocabulary;
 
 /// The longest translation where neither the checkpoint nor its positions set a limit.
 const LONGEST: usize = 128;
@@ -178,11 +176,11 @@ impl Sentence {
     fn new(
         text: &str,
         model: &Model,
-        (words, typed): (&Words, Option<&Vocabulary>),
+        (words, typed): (&Words, Option<&Tokenizer>),
     ) -> Result<Self, Box<dyn Error>> {
         let are_ids = text.split_whitespace().all(|word| word.parse::<u32>().is_ok());
         let source = match typed {
-            Some(typed) if !are_ids => typed.encode(text)?,
+            Some(typed) if !are_ids => known_ids(typed, text)?,
             _ => words.encode(Side::Encoder, text, source_end(model, words))?,
         };
         if model.config().decoder.is_none() {
@@ -190,6 +188,19 @@ impl Sentence {
         }
         let best = translate(model, &source, LONGEST)?;
         Ok(Self { read: decoder_input(model, &best)?, source, best })
+    }
+}
+
+/// The ids of a sentence, in lower case as the demo model was trained.
+fn known_ids(tokenizer: &Tokenizer, text: &str) -> Result<Vec<u32>, Box<dyn Error>> {
+    let text = text.to_lowercase();
+    let (encoded, spans) = tokenizer.encode_text_with_spans(&text, &Direction::default())?;
+    let unknown = encoded.ids.iter().position(|&id| tokenizer.is_unknown(id));
+    match unknown {
+        Some(at) => {
+            Err(format!("the model does not know the word \"{}\"", &text[spans[at].clone()]).into())
+        }
+        None => Ok(encoded.ids),
     }
 }
 
@@ -228,7 +239,7 @@ pub(crate) fn run(options: &Options) -> Result<String, Box<dyn Error>> {
     }
     let words = Words::read(&options.model)?;
     // Typed text is for models whose source words are among those of `vocab.json`.
-    let typed = Vocabulary::read(&options.model).ok();
+    let typed = Tokenizer::from_dir(&options.model).ok();
     let of = |text: &String| Sentence::new(text, &model, (&words, typed.as_ref()));
     let sentences: Vec<Sentence> = options.sentence.iter().map(of).collect::<Result<_, _>>()?;
 
