@@ -8,6 +8,7 @@ mod documents_hostile;
 mod marks;
 mod measure;
 mod placement;
+mod random;
 mod sentences;
 mod tables;
 mod tables_resume;

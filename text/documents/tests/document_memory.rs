@@ -1,6 +1,7 @@
 //! Hostile documents, of every format: each is an error or a document that is written again, in memory of a few megabytes
 //! beside its text and in time that grows as its length. This is a part of the program that counts bytes.
 
+use crate::random::Random;
 use simdformer_documents::marked_text::MarkedText;
 use simdformer_documents::sentences::SentenceSplitter;
 use simdformer_documents::{Blocks, Document, Format};
@@ -8,15 +9,6 @@ use simdformer_testing::counting::most_bytes;
 use simdformer_testing::cpu_time::cpu_time;
 use simdformer_testing::effort;
 use std::time::Duration;
-
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: usize) -> usize {
-        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        ((self.0 >> 33) as usize) % limit.max(1)
-    }
-}
 
 /// Bytes that may be live beside the text.
 const MEMORY: usize = 10 << 20;

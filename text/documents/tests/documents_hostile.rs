@@ -1,21 +1,13 @@
 //! Documents that nobody wrote: they come back byte for byte, soon.
 
 use crate::documents::files;
+use crate::random::Random;
 use simdformer_documents::marked_text::MarkedText;
 use simdformer_documents::sentences::SentenceSplitter;
 use simdformer_documents::{Document, Format};
 use simdformer_testing::cpu_time::cpu_time;
 use simdformer_testing::effort;
 use std::time::Duration;
-
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: usize) -> usize {
-        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        ((self.0 >> 33) as usize) % limit.max(1)
-    }
-}
 
 /// Whatever the text is, it comes back, and so do other texts in its places.
 fn check(text: &str, format: Format) {

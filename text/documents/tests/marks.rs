@@ -1,16 +1,7 @@
 //! Slices, joins and checks of marked texts, and the pieces that are found in a text.
 
+use crate::random::Random;
 use simdformer_documents::marked_text::{Mark, MarkKind, MarkedText, check};
-
-/// Random numbers of a generator.
-pub struct Random(pub u64);
-
-impl Random {
-    pub fn below(&mut self, count: u64) -> usize {
-        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        ((self.0 >> 33) % count) as usize
-    }
-}
 
 pub fn wrap(id: usize) -> MarkKind {
     MarkKind::Wrap { open: format!("<w{id}>"), close: format!("</w{id}>") }
@@ -77,7 +68,7 @@ fn slices_of_consecutive_ranges_join_to_the_whole() {
         let whole = random_text(random);
         let mut cuts = vec![0, whole.text.len()];
         for _ in 0..random.below(6) {
-            let at = random.below(whole.text.len() as u64 + 1);
+            let at = random.below(whole.text.len() + 1);
             cuts.push(whole.text.floor_char_boundary(at));
         }
         cuts.sort_unstable();
@@ -283,8 +274,8 @@ mod found {
             format!("| {} | {} | {} |\n", one.name, one.projects, examples.join(" "))
         };
         let table: String = conventions().iter().map(row).collect();
-        let page = include_str!("../../README.md");
-        assert!(page.contains(&table), "expected this table in text/README.md:\n{table}");
+        let page = include_str!("../../../docs/placeholders.md");
+        assert!(page.contains(&table), "expected this table in docs/placeholders.md:\n{table}");
     }
 
     #[test]

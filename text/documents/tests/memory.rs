@@ -3,6 +3,8 @@
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic, unreachable_pub)]
 
 mod document_memory;
+#[allow(dead_code, reason = "the other program picks texts")]
+mod random;
 mod tables_memory;
 
 use simdformer_testing::counting;

@@ -1,6 +1,7 @@
 //! Marks in a translation, by alignments that are made here.
 
-use crate::marks::{Random, keep, random_text, wrap};
+use crate::marks::{keep, random_text, wrap};
+use crate::random::Random;
 use simdformer_documents::marked_text::{
     Alignment, Mark, MarkKind, MarkedText, Placement, StandIn, WordAlignment, check,
 };
@@ -149,7 +150,7 @@ fn any_attention_loses_nothing() {
         let given = source.for_model(stand_in);
         // A part of the words, in another order.
         let words: Vec<&str> = given.text.split_whitespace().collect();
-        let length = random.below(words.len() as u64 + 3);
+        let length = random.below(words.len() + 3);
         let target: Vec<&str> =
             (0..length).map(|_| *words.get(random.below(9)).unwrap_or(&"word.")).collect();
         let target = target.join(" ");

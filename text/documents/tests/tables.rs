@@ -1,5 +1,6 @@
 //! Tables through a function: which bytes change, and which sources are computed.
 
+use crate::random::Random;
 use simdformer_documents::Error;
 use simdformer_documents::tables::{ComputeError, Computed, Format, Job, Output, Progress, Table};
 use simdformer_testing::effort::properties;
@@ -7,23 +8,6 @@ use std::collections::HashSet;
 use std::io::{self, Read};
 
 pub const CSV: Format = Format::Csv { delimiter: b',' };
-
-pub struct Random(pub u64);
-
-impl Random {
-    pub fn below(&mut self, limit: usize) -> usize {
-        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        ((self.0 >> 33) as usize) % limit.max(1)
-    }
-
-    fn pick<'p>(&mut self, parts: &[&'p str]) -> &'p str {
-        parts[self.below(parts.len())]
-    }
-
-    fn text(&mut self, parts: &[&str], most: usize) -> String {
-        (0..self.below(most + 1)).map(|_| self.pick(parts)).collect()
-    }
-}
 
 pub fn table(format: Format, source: &str, output: Option<&str>) -> Table {
     Table { format, header: true, source: source.to_owned(), output: output.map(str::to_owned) }

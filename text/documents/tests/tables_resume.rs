@@ -1,6 +1,7 @@
 //! Runs that are interrupted and resumed: the bytes of a run that was not.
 
-use crate::tables::{CSV, Random, shout, table};
+use crate::random::Random;
+use crate::tables::{CSV, shout, table};
 use core::time::Duration;
 use simdformer_documents::Error;
 use simdformer_documents::tables::{
