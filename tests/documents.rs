@@ -48,7 +48,8 @@ fn pages() -> Vec<String> {
     let single = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "kernels/README.md"];
     let models =
         ["models/copy/README.md", "models/fr-en/README.md", "models/walkthrough/README.md"];
-    let others = ["text/README.md", "python/README.md", "benches/RESULTS.md"];
+    let others =
+        ["text/README.md", "text/tokenize/README.md", "python/README.md", "benches/RESULTS.md"];
     let single = single.iter().chain(&models).chain(&others);
     let mut pages: Vec<String> = single.map(|&page| page.into()).collect();
     for folder in ["docs", "benches/results"] {
@@ -138,6 +139,7 @@ fn links_exist() {
         "docs/tensor-names.md",
         "kernels/README.md",
         "text/package.md",
+        "text/tokenize/README.md",
     ] {
         assert!(!read(&root().join(page)).contains("]("), "{page} links to a file");
     }
@@ -163,6 +165,7 @@ fn the_programs_on_the_pages_are_compiled() {
         "docs/training.md",
         "kernels/README.md",
         "text/README.md",
+        "text/tokenize/README.md",
     ];
     let tested = compiled.map(rust).concat();
     assert!(tested.len() >= 4, "{} blocks", tested.len());
@@ -181,6 +184,7 @@ fn the_programs_on_the_pages_are_compiled() {
         ("src/lib.rs", "../docs/training.md"),
         ("kernels/src/lib.rs", "../README.md"),
         ("text/src/lib.rs", "../README.md"),
+        ("text/tokenize/src/lib.rs", "../README.md"),
     ] {
         let text = read(&root().join(library));
         assert!(text.contains(&format!("#[doc = include_str!(\"{page}\")]")), "{library}");
@@ -395,7 +399,7 @@ fn the_tests_of_each_guarantee_exist() {
     ] {
         let mut files = Vec::new();
         for below in ["", "train"] {
-            let Ok(entries) = fs::read_dir(root().join(folder).join(below)) else { continue };
+            let Ok(entries) = fs::read_dir(root().join(&folder).join(below)) else { continue };
             let names = entries.map(|entry| entry.expect("an entry").file_name());
             let names = names.map(|name| name.to_string_lossy().into_owned());
             let tests = names.filter(|name| name.ends_with(".rs"));

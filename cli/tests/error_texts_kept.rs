@@ -35,7 +35,13 @@ fn tests(folder: &Path, text: &mut String) {
 fn no_text_has_lost_a_word() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let mut expected = String::new();
-    for folder in ["cli/tests", "text/tests", "text/documents/tests", "text/src/translator"] {
+    for folder in [
+        "cli/tests",
+        "text/tests",
+        "text/documents/tests",
+        "text/tokenize/tests",
+        "text/src/translator",
+    ] {
         tests(&root.join(folder), &mut expected);
     }
     let table = include_str!("error_texts_before.tsv");

@@ -4,7 +4,7 @@
 #![no_main]
 
 use libfuzzer_sys::{arbitrary, fuzz_target};
-use simdformer_text::{Direction, SentencePiece, Tokenizer};
+use simdformer_tokenize::{Direction, SentencePiece, Tokenizer};
 use std::fs;
 use std::path::PathBuf;
 use std::sync::OnceLock;

@@ -10,6 +10,7 @@ use simdformer::kernels::ISA_VARIABLE;
 use simdformer::{Error, ErrorValue};
 use simdformer_text::Error as TextError;
 use simdformer_text::audio::Incomplete;
+use simdformer_text::tokenize::Error as TokenizerError;
 use simdformer_text::translator::Failure as TextFailure;
 use std::io::ErrorKind;
 
@@ -204,6 +205,12 @@ impl From<Error> for Failure {
 
 /// The classes of the text layer's kinds of errors, for a call that reads a model. What a call reads beside it has classes of
 /// its own: [`Failure::of_recording`] and [`Failure::of_document`].
+impl From<TokenizerError> for Failure {
+    fn from(error: TokenizerError) -> Self {
+        TextError::from(error).into()
+    }
+}
+
 impl From<TextError> for Failure {
     fn from(error: TextError) -> Self {
         let message = error.to_string();

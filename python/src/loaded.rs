@@ -5,8 +5,9 @@ use pyo3::prelude::*;
 use simdformer::config::Side;
 use simdformer::kernels::Isa;
 use simdformer::{LoadOptions, Model, WeightDtypes};
-use simdformer_text::translator::Failure as TextFailure;
-use simdformer_text::{Encoded, Error, Tokenizer, packed};
+use simdformer_text::tokenize::Error as TokenizerError;
+use simdformer_text::translator::{Failure as TextFailure, is_same_language};
+use simdformer_text::{Encoded, Tokenizer, packed};
 use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -152,8 +153,8 @@ pub(crate) fn open(
 fn load(directory: &Path, isa: Isa, dtypes: WeightDtypes) -> Result<Loaded, Failure> {
     let model = packed::open(directory, LoadOptions { dtypes, ..isa.into() })?;
     let tokenizer = match Tokenizer::from_dir(directory) {
-        Ok(tokenizer) => Ok(Arc::new(tokenizer)),
-        Err(missing @ (Error::NotFound { .. } | Error::Unsupported { .. })) => {
+        Ok(tokenizer) => Ok(Arc::new(tokenizer.with_same_language(is_same_language))),
+        Err(missing @ (TokenizerError::NotFound { .. } | TokenizerError::Unsupported { .. })) => {
             Err(Failure::from(missing))
         }
         // A broken file.

@@ -19,6 +19,7 @@ impl Drop for Temporary {
 }
 
 impl Temporary {
+    /// An empty directory, whose name ends with `name`.
     pub fn new(name: &str) -> Self {
         static NUMBER: AtomicUsize = AtomicUsize::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
@@ -28,6 +29,7 @@ impl Temporary {
         Self(path)
     }
 
+    /// Writes the file `name`.
     pub fn write(&self, name: &str, bytes: impl AsRef<[u8]>) {
         fs::write(self.0.join(name), bytes).unwrap();
     }
@@ -98,24 +100,4 @@ fn base64(bytes: &[u8]) -> String {
         }
     }
     text
-}
-
-/// The 500 lines.
-pub fn lines() -> Vec<String> {
-    let text = fs::read_to_string(golden("lines.jsonl")).unwrap();
-    let lines: Vec<String> = text.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
-    assert_eq!(lines.len(), 500);
-    lines
-}
-
-/// The random numbers of `make.py`.
-pub fn random_ids(number: u64, vocabulary: u64) -> Vec<u32> {
-    let mut state = number + 1;
-    let mut draw = || {
-        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        state >> 33
-    };
-    // Python evaluates the length before the elements, after it has bound the function of the elements.
-    let len = 1 + draw() % 20;
-    (0..len).map(|_| (draw() % vocabulary) as u32).collect()
 }

@@ -14,7 +14,7 @@ use std::path::Path;
 /// ```
 /// use simdformer_text::{Error, Tokenizer};
 ///
-/// let error = Tokenizer::from_dir("no/such/directory").unwrap_err();
+/// let error: Error = Tokenizer::from_dir("no/such/directory").unwrap_err().into();
 /// assert!(matches!(&error, Error::NotFound { operand, .. } if **operand == *"no/such/directory"));
 /// ```
 #[derive(Debug)]
@@ -198,18 +198,6 @@ impl Error {
         Self::InvalidInput { index: None, operand, expected, found }
     }
 
-    /// A text that is too long to be segmented, `found` bytes.
-    pub(crate) fn too_long(most: usize, found: impl fmt::Display) -> Self {
-        let expected = format!("at most {most} bytes after normalization");
-        Self::invalid_input("text", expected, format_args!("{found}: it cannot be segmented"))
-    }
-
-    /// The model lacks the language `code`.
-    pub(crate) fn no_language(code: &str, nearest: Vec<String>) -> Self {
-        let expected = Cow::Borrowed("one of the model's languages");
-        Self::Language { operand: "language", expected, found: Some(code.into()), nearest }
-    }
-
     /// The model has no languages, asked for was `code`.
     pub(crate) fn no_languages(code: &str) -> Self {
         let expected = Cow::Borrowed("none, as the model has no languages to choose from");
@@ -219,15 +207,6 @@ impl Error {
             found: Some(code.into()),
             nearest: Vec::new(),
         }
-    }
-
-    /// The model has several languages, and no code was given.
-    pub(crate) fn language_needed(
-        operand: &'static str,
-        expected: String,
-        some: Vec<String>,
-    ) -> Self {
-        Self::Language { operand, expected: expected.into(), found: None, nearest: some }
     }
 
     /// The operating system cannot read `path`.
@@ -348,6 +327,26 @@ impl core::error::Error for Error {
             #[cfg(any(feature = "models", feature = "vad"))]
             Self::Model(error) => error.source(),
             _ => None,
+        }
+    }
+}
+
+impl From<simdformer_tokenize::Error> for Error {
+    fn from(error: simdformer_tokenize::Error) -> Self {
+        use simdformer_tokenize::Error as E;
+        match error {
+            E::NotFound { operand, expected, found } => Self::NotFound { operand, expected, found },
+            E::Unsupported { operand, expected, found } => {
+                Self::Unsupported { operand, expected, found }
+            }
+            E::Corrupt { operand, expected, found } => Self::Corrupt { operand, expected, found },
+            E::InvalidInput { operand, expected, found } => {
+                Self::InvalidInput { index: None, operand, expected, found }
+            }
+            E::Language { operand, expected, found, nearest } => {
+                Self::Language { operand, expected, found, nearest }
+            }
+            E::Io { action, path, error } => Self::Io { action, path, error },
         }
     }
 }

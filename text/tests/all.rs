@@ -11,20 +11,17 @@ mod batcher;
 #[cfg(feature = "translate")]
 mod cancel;
 use simdformer_testing::directories;
-mod malicious_input;
 // This file of the workspace decides how many cases the tests run.
 use simdformer_testing::effort;
 #[cfg(all(feature = "json", feature = "models"))]
 mod embedder;
 #[cfg(feature = "translate")]
 mod failed_sentences;
-mod golden;
 #[cfg(feature = "audio-files")]
 mod heard_sound;
 #[cfg(feature = "audio-files")]
 mod joined_sound;
 mod language_codes;
-mod languages;
 mod model_files;
 #[cfg(all(feature = "json", feature = "models"))]
 mod packed;
@@ -35,12 +32,11 @@ mod recorded_sound;
 mod repetition;
 #[cfg(feature = "audio")]
 use simdformer_testing::riff;
-mod spans;
 #[cfg(all(feature = "json", feature = "transcribe"))]
 mod streaming;
-mod streams;
 #[cfg(feature = "translate")]
 mod subtitle_sentences;
+#[cfg(feature = "translate")]
 mod task_prefixes;
 #[cfg(all(feature = "json", feature = "transcribe"))]
 mod transcriber;

@@ -17,7 +17,7 @@ use simdformer::search::{Hooks, Observation, SearchOptions, Strategy};
 use simdformer::{Engine, Event, Model};
 use simdformer_text::documents::sentences::model_language;
 use simdformer_text::translator::{
-    self, Glossary, Note, TranslateOptions, Translation, Translator,
+    self, Glossary, Note, TranslateOptions, Translation, Translator, is_same_language,
 };
 use simdformer_text::{Direction, Family, Tokenizer};
 use std::cell::RefCell;
@@ -114,7 +114,7 @@ fn load(
     streams: &mut Streams<'_>,
 ) -> Result<(Model, Tokenizer, TranslateOptions), Failure> {
     let directory = &arguments.model.directory.model;
-    let tokenizer = Tokenizer::from_dir(directory)?;
+    let tokenizer = Tokenizer::from_dir(directory)?.with_same_language(is_same_language);
     let of_task = || task.and_then(|task| tokenizer.task_prefix(task)).map(str::to_owned);
     let prefix = arguments.prefix.clone().or_else(of_task);
     let tokenizer = tokenizer.with_prefix(prefix);

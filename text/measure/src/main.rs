@@ -92,7 +92,7 @@ fn readers(bytes: &[u8]) -> Vec<Reader> {
 fn reader(bytes: &[u8], number: usize) -> Reader {
     let ours = || {
         let model =
-            std::rc::Rc::new(simdformer_text::SentencePiece::from_bytes(bytes).map_err(text)?);
+            std::rc::Rc::new(simdformer_tokenize::SentencePiece::from_bytes(bytes).map_err(text)?);
         let decoder = model.clone();
         let encode: Encode = Box::new(move |line| model.encode(line).map_err(text));
         let decode: Decode = Box::new(move |ids| Ok(decoder.decode(ids)));

@@ -7,12 +7,11 @@
 use super::log_mel::Filters;
 use super::wav::Wav;
 use crate::audio::file_kind::CONVERT;
-use crate::checkpoint_directory::Settings;
 use crate::error::Error;
-use crate::limits::Size;
 use realfft::num_complex::Complex;
 use realfft::{RealFftPlanner, RealToComplex};
 use serde_json::Value;
+use simdformer_tokenize::{FileLimit, Settings};
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
@@ -27,7 +26,7 @@ pub(super) const REACH: usize = WINDOW / 2;
 const BINS: usize = 256;
 const SECONDS: usize = 60;
 /// The largest settings file; published files that list their filters have 185 kB.
-const LONGEST: Size = Size { bytes: 256 << 10, values: 1 << 17 };
+const LONGEST: FileLimit = FileLimit { bytes: 256 << 10, values: 1 << 17 };
 
 /// Converts samples to the input of Whisper's encoder, as its checkpoint directory defines it.
 ///
@@ -61,22 +60,22 @@ impl FeatureExtractor {
         const FILES: [&str; 2] = ["preprocessor_config.json", "processor_config.json"];
         let path = path.as_ref();
         if let Some(settings) = Settings::read(path, FILES[0], LONGEST)? {
-            return Self::from_settings(&settings);
+            return Ok(Self::from_settings(&settings)?);
         }
         if let Some(settings) = Settings::read(path, FILES[1], LONGEST)? {
-            return Self::from_settings(&settings.inside("feature_extractor")?);
+            return Ok(Self::from_settings(&settings.inside("feature_extractor")?)?);
         }
         Err(Error::not_found(path, FILES.join(" or "), "none"))
     }
 
-    fn from_settings(settings: &Settings) -> Result<Self, Error> {
+    fn from_settings(settings: &Settings) -> Result<Self, simdformer_tokenize::Error> {
         const CLASS: &str = "WhisperFeatureExtractor";
         let kind = settings.text("feature_extractor_type")?;
         if let Some(found) = kind.filter(|&kind| kind != CLASS) {
             let expected = format!("{CLASS:?}");
             return Err(settings.wrong("feature_extractor_type", &expected, &found.into()));
         }
-        let number = |key, least: usize, most: usize| -> Result<Option<usize>, Error> {
+        let number = |key, least: usize, most: usize| -> Result<Option<usize>, _> {
             let Some(found) = settings.get(key) else { return Ok(None) };
             let number = found.as_u64().filter(|&n| (least as u64..=most as u64).contains(&n));
             let expected = match least == most {

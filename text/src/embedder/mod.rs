@@ -30,11 +30,8 @@ pub use prompts::Prompt;
 pub use quantize::{Precision, Quantized, Ranges};
 pub use reranker::{RerankOptions, Reranker, RerankerSetup, Score, ScoreActivation};
 
-use crate::encoding::Encoded;
 use crate::error::Error;
-use crate::languages::Direction;
 use crate::on_done::OnDone;
-use crate::tokenizer::Tokenizer;
 use crate::{Builder, Product};
 use core::fmt;
 use encoder_batches::{rejected, run};
@@ -43,6 +40,7 @@ use simdformer::checkpoint::Checkpoint;
 use simdformer::config::{Config, Side};
 use simdformer::task_heads::SentenceHead;
 use simdformer::{Cancel, Engine};
+use simdformer_tokenize::{Direction, Encoded, Tokenizer};
 use std::path::Path;
 use std::sync::Arc;
 

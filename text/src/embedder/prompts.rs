@@ -1,10 +1,9 @@
 //! `config_sentence_transformers.json`: the prompts of a model, the width of its vectors, and the activation of its
 //! scores.
 
-use crate::checkpoint_directory::Settings;
 use crate::error::Error;
-use crate::limits;
 use serde_json::Value;
+use simdformer_tokenize::{FileLimit, Settings};
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -35,7 +34,7 @@ pub(super) struct SentenceTransformersConfig {
 
 impl SentenceTransformersConfig {
     pub(super) fn read(directory: &Path) -> Result<Self, Error> {
-        let Some(settings) = Settings::read(directory, FILE, limits::CONFIG)? else {
+        let Some(settings) = Settings::read(directory, FILE, FileLimit::CONFIG)? else {
             return Ok(Self::default());
         };
         let wrong = |found| settings.wrong("prompts", "an object of names to texts", found);
@@ -57,7 +56,7 @@ impl SentenceTransformersConfig {
                 let names: Vec<&str> = prompts.keys().map(String::as_str).collect();
                 let expected = format!("one of the prompts ({})", names.join(", "));
                 let found = Value::from(name.as_str());
-                return Err(settings.wrong("default_prompt_name", &expected, &found));
+                return Err(settings.wrong("default_prompt_name", &expected, &found).into());
             }
         }
         let truncate_dim = settings.number("truncate_dim", u32::MAX)?.map(|dims| dims as usize);

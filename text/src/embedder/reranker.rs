@@ -2,11 +2,8 @@
 
 use super::encoder_batches::{NotRun, TextResult, rejected, run};
 use super::prompts::{Prompt, SentenceTransformersConfig};
-use crate::checkpoint_directory::{Settings, tokenizer_folder};
 use crate::error::Error;
-use crate::limits;
 use crate::on_done::OnDone;
-use crate::tokenizer::Tokenizer;
 use crate::{Builder, Product};
 use core::cmp::Ordering;
 use core::fmt;
@@ -16,6 +13,7 @@ use simdformer::config::{Config, Side};
 use simdformer::kernels::{Activation, reference};
 use simdformer::task_heads::Classifier;
 use simdformer::{Cancel, Engine};
+use simdformer_tokenize::{FileLimit, Settings, Tokenizer, tokenizer_folder};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -73,7 +71,7 @@ impl ScoreActivation {
             return Self::parse(settings, "activation_fn", found);
         }
         let folder = tokenizer_folder(directory)?;
-        let Some(config) = Settings::read(&folder, "config.json", limits::CONFIG)? else {
+        let Some(config) = Settings::read(&folder, "config.json", FileLimit::CONFIG)? else {
             return Ok(Self::Sigmoid);
         };
         let inner =
@@ -93,7 +91,7 @@ impl ScoreActivation {
         let class = class.and_then(|path| path.rsplit('.').next());
         let known = Self::ALL.into_iter().find(|activation| Some(activation.name()) == class);
         let expected = "Identity, Sigmoid or Tanh of torch.nn, or raw scores";
-        known.ok_or_else(|| settings.wrong(key, expected, found))
+        known.ok_or_else(|| settings.wrong(key, expected, found).into())
     }
 }
 

@@ -1,7 +1,6 @@
 //! Packs a checkpoint directory.
 
 use super::map_file;
-use crate::checkpoint_directory::tokenizer_folder;
 use crate::error::{Error, path_text};
 use serde_json::Value;
 use simdformer::atomic_file;
@@ -9,6 +8,7 @@ use simdformer::checkpoint::Checkpoint;
 use simdformer::kernels::Isa;
 use simdformer::task_heads::Classifier;
 use simdformer::{LoadOptions, Model, WeightDtypes};
+use simdformer_tokenize::tokenizer_folder;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Component, Path, PathBuf};

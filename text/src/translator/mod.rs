@@ -68,7 +68,7 @@ mod window;
 pub use batcher::{BatchRequest, Batcher, Pending};
 pub use glossary::{Glossary, Term};
 pub use model_and_tokenizer::Translator;
-pub use options::TranslateOptions;
+pub use options::{TranslateOptions, is_same_language};
 pub use requests::BatchEvent;
 pub use translation::{
     AlignedWords, Alternative, Failure, Note, Report, TextTranslation, TranslatedSentence,

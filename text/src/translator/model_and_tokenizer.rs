@@ -1,10 +1,10 @@
 //! The translator: what it holds, and the session that it plans.
 
-use super::options::TranslateOptions;
+use super::options::{TranslateOptions, is_same_language};
 use super::translation::Report;
 use crate::error::Error;
 use crate::on_done::OnDone;
-use crate::{Builder, Product, Tokenizer};
+use crate::{Builder, Family, Product, Tokenizer};
 use core::fmt;
 use simdformer::checkpoint::Checkpoint;
 use simdformer::config::{Config, Side};
@@ -144,8 +144,12 @@ impl Translator {
         options: TranslateOptions,
     ) -> Result<Self, Error> {
         let (engine, mut tokenizer) = (engine.into(), tokenizer.into());
-        if let Some(prefix) = &options.prefix {
-            tokenizer = Arc::new(tokenizer.prefixed(prefix));
+        if options.prefix.is_some() || tokenizer.family() == Family::T5 {
+            let own = Tokenizer::clone(&tokenizer).with_same_language(is_same_language);
+            tokenizer = Arc::new(match &options.prefix {
+                Some(prefix) => own.with_prefix(Some(prefix.clone())),
+                None => own,
+            });
         }
         if engine.model().config().decoder.is_none() {
             return Err(simdformer::Error::NO_DECODER.into());
@@ -307,7 +311,7 @@ impl Product for Translator {
             return Err(simdformer::Error::NO_DECODER.into());
         }
         config.check_search(&options.search)?;
-        let tokenizer = Tokenizer::from_dir(directory)?;
+        let tokenizer = Tokenizer::from_dir(directory)?.with_same_language(is_same_language);
         // Does the model have the languages?
         tokenizer.encode("", &options.direction())?;
         Ok((tokenizer, options))

@@ -5,6 +5,7 @@ use crate::Direction;
 use regex::Regex;
 use simdformer::config::Config;
 use simdformer::search::{SearchOptions, Strategy};
+use simdformer_documents::sentences::language_code;
 use std::sync::Arc;
 
 /// The settings of a [`Translator`](super::Translator). [`TranslateOptions::new`] makes them from a checkpoint; change
@@ -92,4 +93,11 @@ impl TranslateOptions {
             Strategy::Sample(_) => true,
         }
     }
+}
+
+/// Whether two codes, of ISO 639 or of models, are of one language: `eng` and `en`. What the languages of a T5 model's tasks
+/// are compared with: [`Tokenizer::with_same_language`](crate::Tokenizer::with_same_language).
+#[must_use]
+pub fn is_same_language(code: &str, other: &str) -> bool {
+    language_code(code) == language_code(other)
 }

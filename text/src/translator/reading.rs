@@ -1,6 +1,7 @@
 //! What the model reads: a sentence in the spelling that its vocabulary knows.
 
 use super::spellings::{composed, curly, in_capitals, lower, plain, straight, visible};
+use crate::tokenize::Error as TokenizerError;
 use crate::{Direction, Error, Tokenizer};
 use simdformer_documents::marked_text::{Edit, MarkedText, Rewritten};
 use std::ops::Range;
@@ -124,8 +125,8 @@ impl Reader<'_> {
     pub(super) fn ids(&self, text: &MarkedText) -> Result<Vec<u32>, Error> {
         match self.tokenizer.encode_text(&text.text, &self.direction) {
             Ok(encoded) => Ok(encoded.ids),
-            Err(Error::InvalidInput { .. }) => Ok(Vec::new()),
-            Err(error) => Err(error),
+            Err(TokenizerError::InvalidInput { .. }) => Ok(Vec::new()),
+            Err(error) => Err(error.into()),
         }
     }
 

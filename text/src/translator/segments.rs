@@ -5,10 +5,13 @@ use super::marked_sentences::{MarkedSentence, has_words};
 use super::model_and_tokenizer::Translator;
 use super::translation::{Note, TextTranslation, TranslatedSentence};
 use crate::Error;
-use crate::tokenizer::without_byte_order_mark;
+use crate::tokenize::Error as TokenizerError;
 use simdformer_documents::marked_text::{Mark, MarkKind, MarkedText, placeholders};
 use simdformer_documents::sentences::SentenceSplitter;
 use std::ops::Range;
+
+/// What the tokenizer leaves out at the begin of a text.
+const BYTE_ORDER_MARK: char = '\u{feff}';
 
 /// A text that is divided into sentences and what stands between them.
 #[derive(Clone, Debug, Default)]
@@ -74,7 +77,11 @@ impl Translator {
         let mut sentences = splitter.split(&marked.text);
         if let Some(first) = sentences.first_mut() {
             // A byte order mark is copied.
-            let mark = marked.text.len() - without_byte_order_mark(&marked.text).len();
+            let mark = if marked.text.starts_with(BYTE_ORDER_MARK) {
+                BYTE_ORDER_MARK.len_utf8()
+            } else {
+                0
+            };
             *first = first.start.max(mark)..first.end.max(mark);
         }
         boundaries.mark(&mut marked);
@@ -134,8 +141,8 @@ impl Translator {
         let direction = self.options.direction_from(language);
         match self.tokenizer.encode_text(text, &direction) {
             Ok(one) => Ok(one.tokens),
-            Err(Error::InvalidInput { .. }) => Ok(0),
-            Err(error) => Err(error),
+            Err(TokenizerError::InvalidInput { .. }) => Ok(0),
+            Err(error) => Err(error.into()),
         }
     }
 

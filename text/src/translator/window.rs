@@ -5,6 +5,7 @@ use super::options::TranslateOptions;
 use super::spellings::in_capitals;
 use super::translation::{Alternative, Failure, Translation};
 use super::unknown_words::pictures;
+use crate::tokenize::Error as TokenizerError;
 use crate::{Direction, Encoded, Error, Tokenizer};
 use simdformer::config::Side;
 use simdformer::search::{Finish, Hooks, SearchOptions};
@@ -204,11 +205,11 @@ pub(super) fn encode_unit(
     let direction = Direction { target, ..options.direction_from(unit.source) };
     let one = match tokenizer.encode_text(unit.text, &direction) {
         Ok(one) => one,
-        Err(Error::InvalidInput { .. }) => {
+        Err(TokenizerError::InvalidInput { .. }) => {
             translation.failure = Some(Failure::NotSegmented);
             return Ok(Encoding::Settled);
         }
-        Err(error) => return Err(error),
+        Err(error) => return Err(error.into()),
     };
     translation.source_tokens = one.tokens;
     if one.blank || !unit.text.chars().any(char::is_alphabetic) {

@@ -3,7 +3,7 @@
     python lines.py && python models.py && python make.py
 
 sentencepiece 0.2.3, transformers 5.23.0, tokenizers 0.23, protobuf. Of each line and list of ids only a hash is
-kept; tests/golden.rs says which line differs, `python make.py explain NAME LINE` what was expected.
+kept; text/tokenize/tests/golden.rs says which line differs, `python make.py explain NAME LINE` what was expected.
 
 dirs/NAME      a directory as it would be published, but for SentencePiece files: spm.txt says which of spm/ stand
                for them, and `@RULES` in a tokenizer.json which rules
