@@ -26,6 +26,7 @@ fn place(files: &[(&str, &[u8])]) -> Place {
 
 /// Opens a directory of `files`, which must be an error that contains `message`, in memory of a few times
 /// the size of the files. A tree of short values takes ten times the bytes of its text.
+#[cfg(feature = "json")]
 fn refused(what: &str, files: &[(&str, &[u8])], message: &str) {
     refused_within(10, what, files, message);
 }

@@ -47,7 +47,10 @@ impl Language {
 }
 
 /// The language with exactly this code.
-pub(crate) fn find<'l>(code: &str, languages: &'l [Language]) -> Result<&'l Language, Error> {
+pub(crate) fn find_language<'l>(
+    code: &str,
+    languages: &'l [Language],
+) -> Result<&'l Language, Error> {
     if languages.is_empty() {
         return Err(Error::no_languages(code));
     }

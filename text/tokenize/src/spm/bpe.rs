@@ -2,7 +2,7 @@
 
 use super::file::Kind;
 use super::model::{Segment, SentencePiece};
-use super::utf8::character_len;
+use super::normalized::character_len;
 use crate::trie::ROOT;
 use std::cmp::Ordering;
 use std::collections::{BinaryHeap, HashMap};

@@ -1,9 +1,8 @@
 //! Decodes ids to text, one at a time. The text of an id may depend on the next id.
 
-use super::file::Kind;
+use super::file::{Kind, byte_of};
 use super::model::SentencePiece;
 use super::normalized::SPACE;
-use super::utf8::byte_of;
 
 /// The meaning of a vocabulary id.
 #[derive(Clone, Copy, Debug)]

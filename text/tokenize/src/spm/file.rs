@@ -285,3 +285,10 @@ impl<'b> Message<'b> {
         Err(truncated())
     }
 }
+
+/// The byte that `<0xNN>` represents.
+pub(super) fn byte_of(piece: &str) -> Option<u8> {
+    let digits = piece.strip_prefix("<0x")?.strip_suffix('>')?;
+    let upper = |digit: u8| digit.is_ascii_digit() || (b'A'..=b'F').contains(&digit);
+    (digits.len() == 2 && digits.bytes().all(upper)).then(|| u8::from_str_radix(digits, 16).ok())?
+}

@@ -14,7 +14,6 @@ mod model;
 mod normalized;
 mod normalizer;
 mod unigram;
-mod utf8;
 
 pub(crate) use decode::{Decoder, Token};
 pub use model::SentencePiece;

@@ -1,9 +1,8 @@
 //! A model that is ready to segment text.
 
-use super::file::{Algorithm, File, Kind, Pieces};
+use super::file::{Algorithm, File, Kind, Pieces, byte_of};
 use super::normalized::{SPACE, Sink, Traced};
 use super::normalizer::Normalizer;
-use super::utf8::byte_of;
 use crate::error::Error;
 use crate::trie::Trie;
 use std::collections::HashMap;

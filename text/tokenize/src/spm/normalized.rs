@@ -1,8 +1,20 @@
-//! Normalized text, and where each of its bytes comes from.
+//! Normalized text: its characters, which may be invalid UTF-8, and where each of its bytes comes from.
+
+use std::ops::Range;
 
 /// The character for a space, at which pieces are split.
 pub(super) const SPACE: &str = "\u{2581}";
-use std::ops::Range;
+
+/// The length of the first character of `text`, from its first byte, at most the length of `text`.
+pub(super) fn character_len(text: &[u8]) -> usize {
+    let len = match text.first() {
+        Some(0xf0..) => 4,
+        Some(0xe0..) => 3,
+        Some(0xc0..) => 2,
+        _ => 1,
+    };
+    len.min(text.len())
+}
 
 /// Receives normalized text.
 pub(super) trait Sink {

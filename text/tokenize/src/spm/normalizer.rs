@@ -3,7 +3,7 @@
 //! The rules are a Darts double array of `u32` units, followed by the replacements, each terminated by a zero byte.
 //! At each position the longest rule applies. The result is not normalized again.
 
-use super::normalized::{SPACE, Sink};
+use super::normalized::{SPACE, Sink, character_len};
 use crate::error::Error;
 use crate::limits;
 use crate::trie::{ROOT, Trie};
@@ -178,7 +178,7 @@ fn offset(unit: u32) -> u32 {
 
 /// The length of the first character, if it is valid.
 fn character(text: &[u8]) -> Option<usize> {
-    let len = super::utf8::character_len(text);
+    let len = character_len(text);
     str::from_utf8(&text[..len]).is_ok().then_some(len)
 }
 

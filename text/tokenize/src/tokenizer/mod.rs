@@ -1,21 +1,18 @@
 //! The tokenizer of a directory: its family's files, special tokens and languages.
 
+mod encode;
+mod prompt;
 mod spans;
 pub(crate) mod stream;
 
 use crate::directory::family::Family;
 use crate::directory::{Directory, tokenizer_folder};
-use crate::encoded::Encoded;
-use crate::encoded::longest_first;
 use crate::error::Error;
 use crate::languages::task_prefixes::TaskPrefixes;
-use crate::languages::{self, Direction, Language};
+use crate::languages::{Direction, Language};
 use crate::nearest_words::nearest;
-#[cfg(feature = "json")]
-use crate::vocabulary::backend::Engine;
-use crate::vocabulary::pieces::Reading;
 use crate::vocabulary::{self, Parts};
-use spans::{decode_with_spans, in_order};
+use spans::decode_with_spans;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
@@ -162,15 +159,6 @@ impl Tokenizer {
         self.tasks.of(task)
     }
 
-    /// The prefix of a text.
-    fn prefix(&self, text: &str, direction: &Direction<'_>) -> Result<&str, Error> {
-        let prefix = match &self.prefix {
-            Some(prefix) => prefix,
-            None => self.tasks.choose(direction)?.map_or("", |(prefix, _)| prefix),
-        };
-        Ok(if text.starts_with(prefix) || text.trim().is_empty() { "" } else { prefix })
-    }
-
     /// The family of the directory.
     #[must_use]
     pub fn family(&self) -> Family {
@@ -211,213 +199,6 @@ impl Tokenizer {
             }
         }
         Ok(self)
-    }
-
-    /// Encodes `text` for the encoder, with the first tokens of the decoder.
-    ///
-    /// The text of a special token, such as `</s>`, `<pad>` or `>>fra<<`, is encoded as that token, as in
-    /// transformers. A model of tasks reads [their prefix](Self::with_prefix) first.
-    ///
-    /// # Errors
-    /// The model does not have the language (the error lists the most similar ones), requires a language, or has no
-    /// languages. [`Error::InvalidInput`] if the file's normalizers produce more than 32 bytes for each byte of the text.
-    pub fn encode(&self, text: &str, direction: &Direction<'_>) -> Result<Encoded, Error> {
-        self.encode_into(text, direction, false, None)
-    }
-
-    /// [`encode`](Self::encode) for a text that people have written: what a token that controls the model is written with,
-    /// such as `</s>`, `<pad>` or the language `fra_Latn`, is text in it, and a byte order mark at its begin is left out.
-    /// Masks, sentinels and the added tokens of a directory keep their meaning, and so does `>>fra<<` at the begin of a
-    /// text for OPUS-MT.
-    ///
-    /// # Errors
-    /// Those of [`encode`](Self::encode).
-    pub fn encode_text(&self, text: &str, direction: &Direction<'_>) -> Result<Encoded, Error> {
-        self.encode_into(without_byte_order_mark(text), direction, true, None)
-    }
-
-    /// [`encode_text`](Self::encode_text), with the bytes of `text` of each id, as
-    /// [`encode_with_spans`](Self::encode_with_spans) gives them.
-    ///
-    /// # Errors
-    /// Those of [`encode`](Self::encode).
-    pub fn encode_text_with_spans(
-        &self,
-        text: &str,
-        direction: &Direction<'_>,
-    ) -> Result<(Encoded, Vec<Range<usize>>), Error> {
-        let mut spans = Vec::new();
-        let own = without_byte_order_mark(text);
-        let encoded = self.encode_into(own, direction, true, Some(&mut spans))?;
-        in_order(own, &mut spans);
-        let before = text.len() - own.len();
-        for span in &mut spans {
-            *span = span.start + before..span.end + before;
-        }
-        Ok((encoded, spans))
-    }
-
-    /// [`encode`](Self::encode), with the bytes of `text` of each id, for an alignment.
-    ///
-    /// Starts and ends do not decrease. A span is the characters that became the token, without white space at its ends;
-    /// normalization may have replaced or dropped some of them. Tokens that are bytes of one character share it. The span
-    /// of a special token around the text, and of one that is white space, is empty.
-    ///
-    /// ```
-    /// # use simdformer_tokenize::{Direction, Tokenizer};
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/golden/doc");
-    /// let tokenizer = Tokenizer::from_dir(directory)?;
-    /// let text = "attention is all";
-    /// let (encoded, spans) = tokenizer.encode_with_spans(text, &Direction::default())?;
-    /// assert_eq!(encoded.ids.len(), spans.len());
-    /// let parts: Vec<&str> = spans.into_iter().map(|span| &text[span]).collect();
-    /// assert_eq!(parts.concat(), "attentionisall");
-    /// # Ok(()) }
-    /// ```
-    ///
-    /// # Errors
-    /// Those of [`encode`](Self::encode).
-    pub fn encode_with_spans(
-        &self,
-        text: &str,
-        direction: &Direction<'_>,
-    ) -> Result<(Encoded, Vec<Range<usize>>), Error> {
-        let mut spans = Vec::new();
-        let encoded = self.encode_into(text, direction, false, Some(&mut spans))?;
-        in_order(text, &mut spans);
-        Ok((encoded, spans))
-    }
-
-    fn encode_into(
-        &self,
-        text: &str,
-        direction: &Direction<'_>,
-        plain: bool,
-        mut spans: Option<&mut Vec<Range<usize>>>,
-    ) -> Result<Encoded, Error> {
-        let prefix = self.prefix(text, direction)?;
-        if prefix.is_empty() {
-            return self.encode_whole(text, direction, plain, spans);
-        }
-        // A text of control characters may have no tokens.
-        let blank = !text.contains(char::is_alphanumeric)
-            && self.encode_whole(text, direction, plain, None)?.blank;
-        if blank {
-            return self.encode_whole(text, direction, plain, spans);
-        }
-        let whole = format!("{prefix}{text}");
-        let encoded = self.encode_whole(&whole, direction, plain, spans.as_deref_mut())?;
-        // The tokens of the prefix stand for nothing in the text.
-        for span in spans.into_iter().flatten() {
-            *span = span.start.saturating_sub(prefix.len())..span.end.saturating_sub(prefix.len());
-        }
-        Ok(encoded)
-    }
-
-    /// Encodes a text that has its prefix.
-    fn encode_whole(
-        &self,
-        text: &str,
-        direction: &Direction<'_>,
-        plain: bool,
-        mut spans: Option<&mut Vec<Range<usize>>>,
-    ) -> Result<Encoded, Error> {
-        let prompt = self.prompt(direction)?;
-        let mut content = Vec::new();
-        #[cfg(feature = "json")]
-        if let Engine::Json(json) = &self.parts.engine
-            && json.has_template(self.parts.family)
-        {
-            return json.encode_whole(text, plain, self.max_tokens, prompt.decoder, spans);
-        }
-        let reading = Reading { target: false, plain };
-        self.parts.engine.encode(text, reading, &mut content, spans.as_deref_mut())?;
-        let blank = content.is_empty();
-        let around = prompt.before.iter().chain(&prompt.after).count();
-        let tokens = content.len() + around;
-        let truncated = self.max_tokens.is_some_and(|most| tokens > most);
-        if let Some(most) = self.max_tokens {
-            content.truncate(most.saturating_sub(around));
-        }
-        if let Some(spans) = spans {
-            spans.truncate(content.len());
-            spans.splice(0..0, prompt.before.iter().map(|_| 0..0));
-            spans.extend(prompt.after.iter().map(|_| 0..0));
-        }
-        let ids = [prompt.before, content, prompt.after].concat();
-        let (prefix, forced_bos) = prompt.decoder;
-        let types = vec![0; ids.len()];
-        Ok(Encoded { ids, types, prefix, forced_bos, truncated, tokens, blank })
-    }
-
-    /// Encodes two texts for a cross-encoder: `[CLS] first [SEP] second [SEP]`, with types, or `<s> first </s></s>
-    /// second </s>`. If both are too long together, the longer one is truncated.
-    ///
-    /// ```no_run
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let tokenizer = simdformer_tokenize::Tokenizer::from_dir("ms-marco-MiniLM-L6-v2")?;
-    /// let pair = tokenizer.encode_pair("how many people live in Berlin?", "3.5 million people")?;
-    /// assert_eq!(pair.ids.len(), pair.types.len());
-    /// # Ok(()) }
-    /// ```
-    ///
-    /// # Errors
-    /// [`Error::InvalidInput`] if the family encodes single texts only, or a text cannot be
-    /// segmented.
-    pub fn encode_pair(&self, first: &str, second: &str) -> Result<Encoded, Error> {
-        let family = self.parts.family;
-        if !matches!(
-            family,
-            Family::WordPiece | Family::ByteLevel | Family::XlmRoberta | Family::Camembert
-        ) {
-            let expected = "a tokenizer of pairs (BERT, DistilBERT, MPNet, RoBERTa, XLM-R)";
-            return Err(Error::invalid_input("", expected, format_args!("{family:?}")));
-        }
-        let prefix: Vec<u32> = self.parts.start.into_iter().collect();
-        #[cfg(feature = "json")]
-        if let Engine::Json(json) = &self.parts.engine {
-            return json.encode_pair([first, second], self.max_tokens, prefix);
-        }
-        let (mut a, mut b) = (Vec::new(), Vec::new());
-        self.parts.engine.encode(first, Reading::default(), &mut a, None)?;
-        self.parts.engine.encode(second, Reading::default(), &mut b, None)?;
-        let begin: Vec<u32> = self.parts.begin.into_iter().collect();
-        let end: Vec<u32> = self.parts.end.into_iter().collect();
-        let (blank, around) = (a.is_empty() && b.is_empty(), begin.len() + 3 * end.len());
-        let tokens = a.len() + b.len() + around;
-        if let Some(most) = self.max_tokens {
-            let (first, second) = longest_first(a.len(), b.len(), most.saturating_sub(around));
-            a.truncate(first);
-            b.truncate(second);
-        }
-        let ids = [&begin[..], &a, &end, &end, &b, &end].concat();
-        let (types, truncated) = (vec![0; ids.len()], ids.len() < tokens);
-        Ok(Encoded { ids, types, prefix, forced_bos: None, truncated, tokens, blank })
-    }
-
-    /// The ids of a target, without special tokens around it: to score it, or to begin a translation with it. The text of a
-    /// special token is encoded as that token.
-    ///
-    /// # Errors
-    /// [`Error::InvalidInput`] if the text cannot be segmented.
-    pub fn encode_target(&self, text: &str) -> Result<Vec<u32>, Error> {
-        let mut ids = Vec::new();
-        let reading = Reading { target: true, plain: false };
-        self.parts.engine.encode(text, reading, &mut ids, None)?;
-        Ok(ids)
-    }
-
-    /// [`encode_target`](Self::encode_target) for a text that people have written, as in
-    /// [`encode_text`](Self::encode_text).
-    ///
-    /// # Errors
-    /// [`Error::InvalidInput`] if the text cannot be segmented.
-    pub fn encode_target_text(&self, text: &str) -> Result<Vec<u32>, Error> {
-        let mut ids = Vec::new();
-        let reading = Reading { target: true, plain: true };
-        self.parts.engine.encode(without_byte_order_mark(text), reading, &mut ids, None)?;
-        Ok(ids)
     }
 
     /// The text of `ids`. Special tokens and ids outside the vocabulary have no text; a model whose vocabulary is
@@ -487,96 +268,4 @@ impl Tokenizer {
         let trims = matches!(self.parts.family, Family::Marian | Family::M2m100);
         DecodeStream::new(&self.parts.engine, trims)
     }
-
-    /// The tokens around a text and at the start of the decoder.
-    fn prompt(&self, direction: &Direction<'_>) -> Result<Prompt, Error> {
-        let language = |code: Option<&str>, default: &Option<String>, operand| match code {
-            Some(code) => languages::find(code, &self.parts.languages).map(|l| Some(l.id())),
-            None => match default {
-                Some(code) => languages::find(code, &self.parts.languages).map(|l| Some(l.id())),
-                None => {
-                    let languages = &self.parts.languages;
-                    let some = languages.iter().take(4).map(|l| l.code().to_owned());
-                    let expected = format!("one of the model's {} languages", languages.len());
-                    Err(Error::language_needed(operand, expected, some.collect()))
-                }
-            },
-        };
-        let chosen = |code: Option<&str>| match code {
-            Some(code) => languages::find(code, &self.parts.languages).map(|l| Some(l.id())),
-            None => Ok(None),
-        };
-        let start: Vec<u32> = self.parts.start.into_iter().collect();
-        let list = |ids: [Option<u32>; 2]| ids.into_iter().flatten().collect::<Vec<u32>>();
-        Ok(match self.parts.family {
-            Family::M2m100 | Family::Nllb | Family::Mbart50 | Family::Mbart25 => {
-                let source = language(direction.source, &self.source, "source language")?;
-                let target = language(direction.target, &self.target, "target language")?;
-                let (before, after) = if self.legacy {
-                    (Vec::new(), list([self.parts.end, source]))
-                } else {
-                    (list([source, None]), list([self.parts.end, None]))
-                };
-                let decoder = match self.parts.family {
-                    Family::Mbart25 => (list([target, None]), None),
-                    _ => (start, target),
-                };
-                Prompt { before, after, decoder }
-            }
-            Family::Whisper => {
-                let source = chosen(direction.source)?;
-                let [transcribe, translate, silent] = self.parts.tasks;
-                let task = match direction.target {
-                    Some(target) if direction.source != Some(target) => translate,
-                    _ => transcribe,
-                };
-                let spoken = source.into_iter().chain(task.filter(|_| source.is_some()));
-                let prefix = start.into_iter().chain(spoken).chain(silent).collect();
-                Prompt { before: Vec::new(), after: Vec::new(), decoder: (prefix, None) }
-            }
-            _ => {
-                // `prefix` has checked the languages of tasks. With a prefix of the caller they are those of its words.
-                let of_tasks = self.parts.family == Family::T5
-                    && (self.prefix.is_some() || self.tasks.translate());
-                let one_direction = self.parts.languages.is_empty() && !of_tasks;
-                if let Some(code) = direction.source
-                    && (one_direction || self.source.is_some())
-                {
-                    same(code, self.source.as_deref())?;
-                }
-                let target = match direction.target {
-                    Some(code) if one_direction => {
-                        same(code, self.target.as_deref())?;
-                        None
-                    }
-                    _ if of_tasks => None,
-                    target => chosen(target)?,
-                };
-                let before = list([self.parts.begin, target]);
-                Prompt { before, after: list([self.parts.end, None]), decoder: (start, None) }
-            }
-        })
-    }
-}
-
-/// A text without the byte order mark at its begin, which is no part of it.
-fn without_byte_order_mark(text: &str) -> &str {
-    text.strip_prefix('\u{feff}').unwrap_or(text)
-}
-
-/// Checks a language of a model of one direction: it must be one that its directory names.
-fn same(code: &str, known: Option<&str>) -> Result<(), Error> {
-    match known {
-        Some(known) if known == code => Ok(()),
-        Some(known) => Err(Error::no_language(code, vec![known.to_owned()])),
-        None => Err(Error::no_languages(code)),
-    }
-}
-
-/// The tokens around a text.
-struct Prompt {
-    before: Vec<u32>,
-    after: Vec<u32>,
-    /// The decoder's prefix, and the forced token after it.
-    decoder: (Vec<u32>, Option<u32>),
 }

@@ -1,0 +1,116 @@
+//! The files of a checkpoint directory.
+
+use super::read_file::{parse, read_file};
+use super::settings::{Settings, short, token};
+use crate::error::{Error, path_text};
+use crate::limits::{self, FileLimit};
+use core::fmt;
+use serde_json::Value;
+use std::collections::HashMap;
+use std::path::{Component, Path, PathBuf};
+
+/// A directory and its settings.
+pub(crate) struct Directory {
+    path: PathBuf,
+    /// `config.json`; empty if there is none.
+    pub(crate) config: Settings,
+    /// `tokenizer_config.json`; empty if there is none.
+    pub(crate) tokenizer: Settings,
+}
+
+impl Directory {
+    pub(crate) fn open(path: &Path) -> Result<Self, Error> {
+        let settings = |name, most| {
+            let found = Settings::read(path, name, most)?;
+            Ok::<_, Error>(found.unwrap_or_else(|| Settings::empty(path, name)))
+        };
+        let config = settings("config.json", FileLimit::CONFIG)?;
+        let tokenizer = settings("tokenizer_config.json", limits::SETTINGS)?;
+        Ok(Self { path: path.to_owned(), config, tokenizer })
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.path(name).is_file()
+    }
+
+    /// The error if none of the files of a family exists.
+    pub(crate) fn missing(&self, expected: &[&str]) -> Error {
+        Error::not_found(&self.path, expected.join(" or "), "none")
+    }
+
+    /// Reads a whole file of at most `most` bytes.
+    pub(crate) fn read(&self, name: &str, most: u64) -> Result<Vec<u8>, Error> {
+        let path = self.path(name);
+        read_file(&path, most)?.ok_or_else(|| Error::not_found(&path, "a file", "none"))
+    }
+
+    /// Reads a JSON file.
+    pub(crate) fn json(&self, name: &str, most: FileLimit) -> Result<Value, Error> {
+        let bytes = self.read(name, most.bytes)?;
+        parse(&bytes, most).map_err(|error| error.inside(self.path(name).display()))
+    }
+
+    /// Reads a vocabulary: an object from texts to ids, whose ids are dense or almost dense.
+    pub(crate) fn vocabulary(&self, name: &str) -> Result<HashMap<String, u32>, Error> {
+        let entries = match self.json(name, limits::VOCABULARY)? {
+            Value::Object(entries) => entries,
+            found => return Err(self.wrong(name, "an object of texts to ids", short(&found))),
+        };
+        // The limit of ids, because tables are indexed by them.
+        let limit = 2 * entries.len() as u64 + 1024;
+        entries
+            .into_iter()
+            .map(|(text, id)| {
+                token(&text).map_err(|error| error.inside(self.path(name).display()))?;
+                match id.as_u64().filter(|&id| id < limit) {
+                    Some(id) => Ok((text, id as u32)),
+                    None => Err(self.wrong(
+                        name,
+                        format!("ids from 0 to {}", limit - 1),
+                        format_args!("{id} for {text:?}"),
+                    )),
+                }
+            })
+            .collect()
+    }
+
+    pub(crate) fn wrong(
+        &self,
+        name: &str,
+        expected: impl Into<Box<str>>,
+        found: impl fmt::Display,
+    ) -> Error {
+        Error::corrupt(path_text(&self.path(name)), expected, found)
+    }
+}
+
+/// The folder of the tokenizer in a model's directory: that of the transformer, which sentence-transformers may store in a
+/// subfolder that `modules.json` names; otherwise the directory itself.
+///
+/// # Errors
+/// `modules.json` cannot be read.
+pub fn tokenizer_folder(directory: &Path) -> Result<PathBuf, Error> {
+    let whole = || Ok(directory.to_owned());
+    if directory.join("config.json").exists() {
+        return whole();
+    }
+    let Some(text) = read_file(&directory.join("modules.json"), limits::MODULES.bytes)? else {
+        return whole();
+    };
+    let modules = parse(&text, limits::MODULES)
+        .map_err(|error| error.inside(directory.join("modules.json").display()))?;
+    let is = |module: &&Value| {
+        module["type"].as_str().is_some_and(|kind| kind.ends_with(".Transformer"))
+    };
+    let found = modules.as_array().and_then(|modules| modules.iter().find(is));
+    let Some(path) = found.and_then(|module| module["path"].as_str()) else { return whole() };
+    let mut parts = Path::new(path).components();
+    match (parts.next(), parts.next()) {
+        (Some(Component::Normal(_)), None) => Ok(directory.join(path)),
+        _ => whole(),
+    }
+}
