@@ -137,7 +137,8 @@ pub mod train;
 
 pub use cancel::Cancel;
 pub use engine::{
-    Engine, EngineBuilder, EngineReport, Generation, Input, Request, RequestHandle, Workload,
+    Engine, EngineBuilder, EngineReport, Generation, Input, OnDone, Product, ProductBuilder,
+    Request, RequestHandle, Workload,
 };
 pub use error::{Error, ErrorValue};
 pub use generate::{

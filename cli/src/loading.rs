@@ -6,7 +6,6 @@ use crate::streams::{Failure, Streams};
 use simdformer::checkpoint::Checkpoint;
 use simdformer::kernels::Isa;
 use simdformer::{Engine, EngineBuilder, LoadOptions, Model, Threads};
-use simdformer_text::packed;
 
 impl ModelArguments {
     pub(crate) fn isa(&self) -> Result<Isa, Failure> {
@@ -69,9 +68,9 @@ pub(crate) fn load(
     quiet: bool,
 ) -> Result<Model, Failure> {
     let bar = progress::loading(quiet);
-    let model = packed::load(
+    let model = Model::load(
         checkpoint,
-        options.on_progress(|loading| {
+        LoadOptions { map_packed: true, ..options }.on_progress(|loading| {
             bar.set_length(loading.total);
             bar.set_position(loading.done);
             bar.set_message(loading.tensor.to_string());

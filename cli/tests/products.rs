@@ -10,7 +10,7 @@ use simdformer_testing::published::{ONE_LANGUAGE, whisper};
 use simdformer_text::audio::transcriber::{TranscribeOptions, Transcriber};
 use simdformer_text::embedder::{EmbedOptions, Embedder, Prompt, RerankOptions, Reranker};
 use simdformer_text::translator::{Batcher, TranslateOptions, Translator};
-use simdformer_text::{Builder, Error, Product};
+use simdformer_text::{Error, Product, ProductBuilder};
 use std::fmt::Debug;
 use std::fs;
 use std::path::Path;
@@ -20,11 +20,11 @@ use std::sync::Arc;
 /// not have.
 fn check<X, R>(
     place: &Path,
-    builder: impl Fn() -> Builder<'static, X>,
+    builder: impl Fn() -> ProductBuilder<'static, X>,
     run: impl Fn(&X) -> R,
     (wrong, named): (fn(&mut X::Options), &str),
 ) where
-    X: Product + Send + Sync,
+    X: Product<Error = Error> + Send + Sync,
     R: PartialEq + Debug,
 {
     let expected = run(&builder().open().unwrap());

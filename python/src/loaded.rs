@@ -7,7 +7,7 @@ use simdformer::kernels::Isa;
 use simdformer::{LoadOptions, Model, WeightDtypes};
 use simdformer_text::tokenize::Error as TokenizerError;
 use simdformer_text::translator::{Failure as TextFailure, is_same_language};
-use simdformer_text::{Encoded, Tokenizer, packed};
+use simdformer_text::{Encoded, Error, Tokenizer};
 use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -29,8 +29,13 @@ impl Loaded {
         let found = self.model.fingerprint();
         if self.model.is_shared() {
             let isa = Some(self.model.isa());
-            let options = LoadOptions { isa, verify_packed: true, ..LoadOptions::default() };
-            let verified = packed::open(&self.directory, options)?.fingerprint();
+            let options = LoadOptions {
+                isa,
+                map_packed: true,
+                verify_packed: true,
+                ..LoadOptions::default()
+            };
+            let verified = Model::open_with(&self.directory, options)?.fingerprint();
             if verified != found {
                 let directory = self.directory.display();
                 let message = format!(
@@ -151,7 +156,8 @@ pub(crate) fn open(
 }
 
 fn load(directory: &Path, isa: Isa, dtypes: WeightDtypes) -> Result<Loaded, Failure> {
-    let model = packed::open(directory, LoadOptions { dtypes, ..isa.into() })?;
+    let model =
+        Model::open_with(directory, LoadOptions { dtypes, map_packed: true, ..isa.into() })?;
     let tokenizer = match Tokenizer::from_dir(directory) {
         Ok(tokenizer) => Ok(Arc::new(tokenizer.with_same_language(is_same_language))),
         Err(missing @ (TokenizerError::NotFound { .. } | TokenizerError::Unsupported { .. })) => {

@@ -2,12 +2,9 @@
 
 use super::weight_dtypes::WeightDtypes;
 use crate::error::Error;
-use crate::memory::SharedBytes;
 use core::fmt;
 use core::ops::ControlFlow;
 use simdformer_kernels::{ISA_VARIABLE, Isa};
-use std::fs::File;
-use std::io;
 
 /// How a model is loaded: the options of [`Model::open_with`](crate::Model::open_with),
 /// [`Model::load`](crate::Model::load), [`Model::from_fn_with`](crate::Model::from_fn_with) and
@@ -41,10 +38,16 @@ pub struct LoadOptions<'c> {
     pub dtypes: WeightDtypes,
     /// Called after every few rows; see [`LoadOptions::on_progress`].
     pub on_progress: Option<Box<OnLoading<'c>>>,
-    /// For packed weights: maps a file, so that its weights are used in place and all processes share one copy. A map that
-    /// others may change must not reach safe code as a slice; the model alone reads these bytes.
-    /// `simdformer_text::packed::load` does this. `None` reads a copy of the file and verifies it.
-    pub map_packed: Option<fn(&File) -> io::Result<SharedBytes>>,
+    /// For packed weights: whether to map their file, so that the weights are used in place (false). The model opens in
+    /// milliseconds, pages that no process has read yet come from the disk when a call first needs them, and all processes
+    /// share one copy in memory. Without it a copy of the file is read and verified.
+    ///
+    /// A file that is replaced by renaming another one over it, as [`Model::save_packed`](crate::Model::save_packed) and
+    /// package managers do, or that is deleted, is safe: models that have mapped it keep the old content. A file that is
+    /// changed in place changes the weights of running processes. If it is truncated, access to the missing pages ends the
+    /// process with `SIGBUS`. The same happens if a disk or a network file system fails while a page is read. So packed
+    /// weights that are mapped belong in a directory that only the writer of models may write to.
+    pub map_packed: bool,
     /// For packed weights that are mapped: whether to verify the checksum of all weights and that they are finite, which
     /// reads the whole file. Without it the header and all lengths are verified, and the weights are read when they are
     /// used; a damaged weight then gives wrong results, but no undefined behavior. Weights that are copied are always

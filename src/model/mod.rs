@@ -6,8 +6,8 @@
 //! session. `load_options.rs` has the options of loading: the instruction set, the dtypes (`weight_dtypes.rs`), a
 //! callback. `memory_requirements.rs` computes the memory of a model before loading, and `summary.rs` prints a summary.
 //! `fingerprint.rs` computes the identity of a model.
-//! `packed_file.rs` saves packed weights to a file, reads them back and uses them in place (`packed_header.rs`: the text at
-//! the beginning of a file). The stacks report each block to a `LayerObserver`; they do not depend on what the observer does.
+//! `packed_file.rs` saves packed weights to a file, reads them back and uses them in place (`map_file.rs` maps a file,
+//! `packed_header.rs` is the text at the beginning of a file). The stacks report each block to a `LayerObserver`; they do not depend on what the observer does.
 
 pub(crate) mod blocks;
 mod decoder;
@@ -15,6 +15,7 @@ mod encoder;
 mod fingerprint;
 pub(crate) mod forward;
 mod load_options;
+mod map_file;
 mod memory_requirements;
 mod packed_file;
 mod packed_header;

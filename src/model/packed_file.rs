@@ -15,6 +15,7 @@
 
 use super::Model;
 use super::load_options::{LoadOptions, Reason};
+use super::map_file::map_file;
 use super::packed_header::{Described, FileName, Header, damaged, open_file};
 use super::weights::{FiniteCheck, NotFinite, Parameter, Weights};
 use crate::checkpoint::packed_name;
@@ -104,8 +105,8 @@ impl Model {
         Self::open_packed_with(config, path, LoadOptions::default())
     }
 
-    /// As [`Model::open_packed`], with options: an instruction set and dtypes that the file must have, and a [function
-    /// that maps](LoadOptions::map_packed) the file, so that its weights are used in place.
+    /// As [`Model::open_packed`], with options: an instruction set and dtypes that the file must have, and whether
+    /// the file is [mapped](LoadOptions::map_packed), so that its weights are used in place.
     ///
     /// # Errors
     /// As [`Model::open_packed`]; the file has [other dtypes](Error::Conflict) than the options name.
@@ -118,8 +119,8 @@ impl Model {
         let name = || path.display().to_string();
         let unreadable = |error| Error::unreadable(name(), error);
         let (mut file, length) = open_file(path).map_err(unreadable)?;
-        if let Some(map) = options.map_packed {
-            return Self::shared(config, map(&file).map_err(unreadable)?, &options, &name);
+        if options.map_packed {
+            return Self::shared(config, map_file(&file).map_err(unreadable)?, &options, &name);
         }
         let header = Header::read(&mut file, length, &name)?;
         let (described, why) = header.described(config, length, &options, &name)?;

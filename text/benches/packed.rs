@@ -21,7 +21,6 @@
 use simdformer::config::{Config, Dimensions};
 use simdformer::search::Hooks;
 use simdformer::{Event, Limits, LoadOptions, Model, Session, Source, WeightDtypes};
-use simdformer_text::packed;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -81,7 +80,8 @@ fn measure(dtypes: &str) {
     std::fs::write(root.join("config.json"), model.config().to_json().unwrap()).unwrap();
     model.save_packed(root.join(Model::packed_name(model.isa()))).unwrap();
 
-    let options = |verify_packed| LoadOptions { verify_packed, ..LoadOptions::default() };
+    let options =
+        |verify_packed| LoadOptions { map_packed: true, verify_packed, ..LoadOptions::default() };
     let open = |name: &str, open: &dyn Fn() -> Model| {
         let mut times: Vec<f64> = (0..OPENINGS)
             .map(|_| {
@@ -96,11 +96,11 @@ fn measure(dtypes: &str) {
         times.sort_by(f64::total_cmp);
         println!("  open, {name:24} {:9.2} ms", times[OPENINGS / 2] * 1e3);
     };
-    open("mapped", &|| packed::open(&root, options(false)).unwrap());
-    open("mapped and verified", &|| packed::open(&root, options(true)).unwrap());
+    open("mapped", &|| Model::open_with(&root, options(false)).unwrap());
+    open("mapped and verified", &|| Model::open_with(&root, options(true)).unwrap());
     open("copied and verified", &|| Model::open(&root).unwrap());
 
-    let mapped = packed::open(&root, options(false)).unwrap();
+    let mapped = Model::open_with(&root, options(false)).unwrap();
     for batch in [1, 16] {
         let runs = [&mapped, &model].map(|model| Run::new(model, batch));
         let mut times = [Vec::new(), Vec::new()];
@@ -197,9 +197,8 @@ fn kilobytes(process: u32, key: &str) -> f64 {
 }
 
 fn child(root: &Path, mapped: bool) {
-    let options = LoadOptions::default();
-    let model = if mapped { packed::open(root, options) } else { Model::open(root) };
-    let model = model.unwrap();
+    let options = LoadOptions { map_packed: mapped, ..LoadOptions::default() };
+    let model = Model::open_with(root, options).unwrap();
     assert_eq!(model.is_shared(), mapped);
     Run::new(&model, 1).seconds();
     println!("ready");

@@ -28,23 +28,19 @@
 #[cfg(feature = "audio")]
 pub mod audio;
 #[cfg(feature = "models")]
-mod builder;
-#[cfg(feature = "models")]
 pub mod embedder;
 mod error;
 pub mod model_files;
-#[cfg(feature = "models")]
-mod on_done;
 #[cfg(feature = "models")]
 pub mod packed;
 mod repetition;
 #[cfg(feature = "translate")]
 pub mod translator;
 
-#[cfg(feature = "models")]
-pub use builder::{Builder, Product};
 pub use error::Error;
 pub use repetition::Repetition;
+#[cfg(feature = "models")]
+pub use simdformer::{Product, ProductBuilder};
 pub use simdformer_documents as documents;
 pub use simdformer_tokenize as tokenize;
 pub use simdformer_tokenize::{DecodeStream, Direction, Encoded, Family, Language, Tokenizer};

@@ -12,6 +12,10 @@ fn int8() -> PackOptions {
     PackOptions { dtypes: "int8".parse().unwrap(), ..PackOptions::default() }
 }
 
+fn mapped() -> LoadOptions<'static> {
+    LoadOptions { map_packed: true, ..LoadOptions::default() }
+}
+
 fn path(place: &Temporary, name: &str) -> String {
     place.0.join(name).to_str().unwrap().to_owned()
 }
@@ -35,7 +39,7 @@ fn a_replaced_file_does_not_change_a_mapped_model() {
     let (place, target) = (french(), Temporary::new("packed-replaced"));
     let packed = path(&target, "out");
     let written = packed::pack(&place.0, &packed, &int8()).unwrap();
-    let model = packed::open(&packed, LoadOptions::default()).unwrap();
+    let model = Model::open_with(&packed, mapped()).unwrap();
     assert!(model.is_shared());
     assert_eq!(model.fingerprint(), written.fingerprint);
     let before = hidden(&model);
@@ -50,7 +54,7 @@ fn a_replaced_file_does_not_change_a_mapped_model() {
     });
     other.unwrap().save_packed(weights(&packed)).unwrap();
     assert_eq!(hidden(&model), before);
-    let changed = packed::open(&packed, LoadOptions::default()).unwrap();
+    let changed = Model::open_with(&packed, mapped()).unwrap();
     assert_ne!(changed.fingerprint(), model.fingerprint());
     assert_ne!(hidden(&changed), before);
     #[cfg(unix)]
@@ -80,8 +84,8 @@ fn what_cannot_be_packed_or_opened_is_an_error() {
     let good = fs::read(&file).unwrap();
     let refused = |what: &str, bytes: &[u8], verify_packed: bool| {
         fs::write(&file, bytes).unwrap();
-        let options = LoadOptions { verify_packed, ..LoadOptions::default() };
-        match packed::open(&packed, options) {
+        let options = LoadOptions { verify_packed, ..mapped() };
+        match Model::open_with(&packed, options) {
             Err(error) => error,
             other => panic!("{what}: {other:?}"),
         }
@@ -101,7 +105,7 @@ fn what_cannot_be_packed_or_opened_is_an_error() {
         matches!(&error, Error::Corrupt { operand, .. } if operand.ends_with("the checksum of the weights")),
         "{error}"
     );
-    assert!(packed::open(&packed, LoadOptions::default()).is_ok(), "verified without the option");
+    assert!(Model::open_with(&packed, mapped()).is_ok(), "verified without the option");
     // A copy is always verified.
     assert!(Model::open(&packed).is_err());
     fs::write(&file, &good).unwrap();
@@ -121,7 +125,7 @@ fn fingerprints_are_stored() {
         packed::pack(&place.0, &packed, &PackOptions { dtypes: dtypes.clone(), isas: Vec::new() })
             .unwrap();
         let loaded = Model::open_with(&place.0, dtypes).unwrap();
-        let mapped = packed::open(&packed, LoadOptions::default()).unwrap();
+        let mapped = Model::open_with(&packed, mapped()).unwrap();
         assert_eq!(mapped.fingerprint(), loaded.fingerprint());
         assert_eq!(hidden(&mapped), hidden(&loaded));
     }

@@ -1,10 +1,9 @@
 //! Runs texts through an encoder, many at a time; each result has the same bits as alone.
 
 use crate::error::Error;
-use crate::on_done::OnDone;
 use core::fmt;
 use core::ops::ControlFlow;
-use simdformer::{Engine, Source};
+use simdformer::{Engine, OnDone, Source};
 use simdformer_tokenize::Encoded;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -31,15 +31,13 @@ pub use quantize::{Precision, Quantized, Ranges};
 pub use reranker::{RerankOptions, Reranker, RerankerSetup, Score, ScoreActivation};
 
 use crate::error::Error;
-use crate::on_done::OnDone;
-use crate::{Builder, Product};
 use core::fmt;
 use encoder_batches::{rejected, run};
 use prompts::SentenceTransformersConfig;
 use simdformer::checkpoint::Checkpoint;
 use simdformer::config::{Config, Side};
 use simdformer::task_heads::SentenceHead;
-use simdformer::{Cancel, Engine};
+use simdformer::{Cancel, Engine, OnDone, Product, ProductBuilder};
 use simdformer_tokenize::{Direction, Encoded, Tokenizer};
 use std::path::Path;
 use std::sync::Arc;
@@ -211,8 +209,8 @@ impl Embedder {
     }
 
     /// How to open a directory with other options, weights, threads or memory.
-    pub fn builder<'b>(directory: impl AsRef<Path>) -> Builder<'b, Self> {
-        Builder::new(directory)
+    pub fn builder<'b>(directory: impl AsRef<Path>) -> ProductBuilder<'b, Self> {
+        ProductBuilder::new(directory)
     }
 
     /// An embedder of a loaded model: an [`Engine`], a `Model`, or an `Arc` of one, of the directory of `setup`.
@@ -282,6 +280,7 @@ impl fmt::Debug for Embedder {
 impl Product for Embedder {
     type Options = EmbedOptions;
     type Setup = EmbedderSetup;
+    type Error = Error;
 
     fn default_options(_: &Config) -> EmbedOptions {
         EmbedOptions::default()

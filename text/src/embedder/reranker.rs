@@ -3,8 +3,6 @@
 use super::encoder_batches::{NotRun, TextResult, rejected, run};
 use super::prompts::{Prompt, SentenceTransformersConfig};
 use crate::error::Error;
-use crate::on_done::OnDone;
-use crate::{Builder, Product};
 use core::cmp::Ordering;
 use core::fmt;
 use serde_json::Value;
@@ -12,7 +10,7 @@ use simdformer::checkpoint::Checkpoint;
 use simdformer::config::{Config, Side};
 use simdformer::kernels::{Activation, reference};
 use simdformer::task_heads::Classifier;
-use simdformer::{Cancel, Engine};
+use simdformer::{Cancel, Engine, OnDone, Product, ProductBuilder};
 use simdformer_tokenize::{FileLimit, Settings, Tokenizer, tokenizer_folder};
 use std::path::Path;
 use std::sync::Arc;
@@ -213,8 +211,8 @@ impl Reranker {
     }
 
     /// How to open a directory with other options, weights, threads or memory.
-    pub fn builder<'b>(directory: impl AsRef<Path>) -> Builder<'b, Self> {
-        Builder::new(directory)
+    pub fn builder<'b>(directory: impl AsRef<Path>) -> ProductBuilder<'b, Self> {
+        ProductBuilder::new(directory)
     }
 
     /// A reranker of a loaded model: an [`Engine`], a `Model`, or an `Arc` of one, of the directory of `setup`.
@@ -289,6 +287,7 @@ impl fmt::Debug for Reranker {
 impl Product for Reranker {
     type Options = RerankOptions;
     type Setup = RerankerSetup;
+    type Error = Error;
 
     fn default_options(_: &Config) -> RerankOptions {
         RerankOptions::default()

@@ -6,13 +6,12 @@ use super::options::TranslateOptions;
 use super::requests::{BatchEvent, MarkedRequest, Request, RequestState, Requests, Shared};
 use super::translation::Translation;
 use super::window::{Encoding, Reads, Unit, encode_unit};
+use crate::Tokenizer;
 use crate::error::Error;
-use crate::on_done::OnDone;
-use crate::{Builder, Product, Tokenizer};
 use simdformer::checkpoint::Checkpoint;
 use simdformer::config::Config;
 use simdformer::search::Hooks;
-use simdformer::{Cancel, Engine};
+use simdformer::{Cancel, Engine, OnDone, Product, ProductBuilder};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -78,8 +77,8 @@ impl Batcher {
     }
 
     /// How to open a directory with other options, weights, threads or memory.
-    pub fn builder<'b>(directory: impl AsRef<Path>) -> Builder<'b, Self> {
-        Builder::new(directory)
+    pub fn builder<'b>(directory: impl AsRef<Path>) -> ProductBuilder<'b, Self> {
+        ProductBuilder::new(directory)
     }
 
     /// Starts the decoding thread. It decodes in one session with the settings of the engine of `translator`, and with the
@@ -246,6 +245,7 @@ impl Drop for Batcher {
 impl Product for Batcher {
     type Options = TranslateOptions;
     type Setup = (Tokenizer, TranslateOptions);
+    type Error = Error;
 
     fn default_options(config: &Config) -> TranslateOptions {
         TranslateOptions::new(config)

@@ -3,13 +3,12 @@
 use super::options::{TranslateOptions, is_same_language};
 use super::translation::Report;
 use crate::error::Error;
-use crate::on_done::OnDone;
-use crate::{Builder, Family, Product, Tokenizer};
+use crate::{Family, Tokenizer};
 use core::fmt;
 use simdformer::checkpoint::Checkpoint;
 use simdformer::config::{Config, Side};
 use simdformer::search::SearchOptions;
-use simdformer::{Cancel, Engine, Model, Workload};
+use simdformer::{Cancel, Engine, Model, OnDone, Product, ProductBuilder, Workload};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -127,8 +126,8 @@ impl Translator {
     }
 
     /// How to open a directory with other options, weights, threads or memory.
-    pub fn builder<'b>(directory: impl AsRef<Path>) -> Builder<'b, Self> {
-        Builder::new(directory)
+    pub fn builder<'b>(directory: impl AsRef<Path>) -> ProductBuilder<'b, Self> {
+        ProductBuilder::new(directory)
     }
 
     /// A translator of a model and the tokenizer of its directory. `engine` is an [`Engine`], a [`Model`], or an `Arc` of
@@ -296,6 +295,7 @@ impl Translator {
 impl Product for Translator {
     type Options = TranslateOptions;
     type Setup = (Tokenizer, TranslateOptions);
+    type Error = Error;
 
     fn default_options(config: &Config) -> TranslateOptions {
         TranslateOptions::new(config)

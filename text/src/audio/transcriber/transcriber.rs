@@ -10,18 +10,17 @@ use super::transcription::{
     RecordingSummary, Segment, TimedWord, TranscribeEvent, Transcription, Window, Word,
 };
 use super::window_decoder::WindowDecoder;
+use crate::Tokenizer;
 use crate::audio::FeatureExtractor;
 use crate::audio::vad::{SpeechDetector, SpeechFinder};
 use crate::error::Error;
-use crate::on_done::OnDone;
-use crate::{Builder, Product, Tokenizer};
 use core::fmt;
 use core::ops::ControlFlow;
 use core::task::Poll;
 use simdformer::checkpoint::Checkpoint;
 use simdformer::config::{Config, Side};
 use simdformer::search::Strategy;
-use simdformer::{Cancel, Engine, Model, Plan};
+use simdformer::{Cancel, Engine, Model, OnDone, Plan, Product, ProductBuilder};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -62,8 +61,8 @@ impl Transcriber {
     }
 
     /// How to open a directory with other options, weights, threads or memory.
-    pub fn builder<'b>(directory: impl AsRef<Path>) -> Builder<'b, Self> {
-        Builder::new(directory)
+    pub fn builder<'b>(directory: impl AsRef<Path>) -> ProductBuilder<'b, Self> {
+        ProductBuilder::new(directory)
     }
 
     /// A transcriber of a model and the tokenizer of its directory. `engine` is an [`Engine`], a [`Model`], or an `Arc` of
@@ -351,6 +350,7 @@ impl Transcriber {
 impl Product for Transcriber {
     type Options = TranscribeOptions;
     type Setup = (Tokenizer, FeatureExtractor, TranscribeOptions);
+    type Error = Error;
 
     fn default_options(config: &Config) -> TranscribeOptions {
         TranscribeOptions::new(config)

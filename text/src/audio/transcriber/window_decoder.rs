@@ -9,15 +9,14 @@ use super::word_timestamps::WordTimer;
 use crate::Tokenizer;
 use crate::audio::FeatureExtractor;
 use crate::error::Error;
-use crate::on_done::OnDone;
 use core::cell::{Cell, RefCell};
 use core::ops::ControlFlow;
 use simdformer::search::{
     Context, Finish, Hooks, LogitsProcessor, SampleOptions, SearchOptions, Strategy, score_targets,
 };
 use simdformer::{
-    Cancel, DecodeStats, Engine, Event, Features, HypothesisId, Plan, RequestQueue, Session,
-    Source, SourceId, StepRow, Stop, Workload,
+    Cancel, DecodeStats, Engine, Event, Features, HypothesisId, OnDone, Plan, RequestQueue,
+    Session, Source, SourceId, StepRow, Stop, Workload,
 };
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

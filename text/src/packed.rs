@@ -1,6 +1,35 @@
-//! Packs a checkpoint directory.
+//! Models with packed weights: one copy in memory for all processes of a machine, opened in milliseconds.
+//!
+//! [`pack`] writes a directory with packed weights, `config.json` and the tokenizer files. Commands and libraries take it
+//! like the directory of a checkpoint. The products and the command [map](LoadOptions::map_packed) its weights, so that all
+//! processes share them; that page says what happens if the file changes. A model that [`Model::open`] reads has its own
+//! copy.
+//!
+//! ```
+//! use simdformer::{LoadOptions, Model};
+//! use simdformer_text::packed::{self, PackOptions};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/fr-en");
+//! # if !root.exists() { return Ok(()) } // not in the published package
+//! # let out = std::env::temp_dir().join(format!("doc-packed-{}", std::process::id()));
+//! # let (directory, out) = (root.as_path(), out.as_path());
+//! let options = PackOptions { dtypes: "int8".parse()?, ..PackOptions::default() };
+//! let written = packed::pack(directory, out, &options)?;
+//! let model = Model::open_with(out, LoadOptions { map_packed: true, ..LoadOptions::default() })?;
+//! assert!(model.is_shared());
+//! assert_eq!(model.fingerprint(), written.fingerprint);
+//! # std::fs::remove_dir_all(out)?;
+//! # Ok(()) }
+//! ```
+//!
+//! # Verification
+//!
+//! The header of a file and all lengths are verified when it is mapped. The checksum of the weights is not, because it
+//! would read the whole file: 32 ms instead of 0.3 ms for a Transformer-base in int8 in the cache of the system.
+//! [`pack`] verifies what it has written, and [`LoadOptions::verify_packed`] verifies a file again, for example after it
+//! was copied to another machine. A damaged weight gives wrong numbers, but no undefined behavior.
 
-use super::map_file;
 use crate::error::{Error, path_text};
 use serde_json::Value;
 use simdformer::atomic_file;
@@ -89,13 +118,9 @@ pub fn pack(
     for isa in isas {
         let path = weights.join(Model::packed_name(isa));
         let dtypes = options.dtypes.clone();
-        let model = Model::load(
-            &checkpoint,
-            LoadOptions { dtypes, map_packed: Some(map_file), ..isa.into() },
-        )?;
+        let model = Model::load(&checkpoint, LoadOptions { dtypes, ..isa.into() })?;
         model.save_packed(&path)?;
-        let verify = LoadOptions { verify_packed: true, ..isa.into() };
-        let verify = LoadOptions { map_packed: Some(map_file), ..verify };
+        let verify = LoadOptions { map_packed: true, verify_packed: true, ..isa.into() };
         Model::open_packed_with(checkpoint.config().clone(), &path, verify)?;
         let found = model.fingerprint();
         // All sets have the same fingerprint unless a file of the checkpoint changed in between.
