@@ -23,7 +23,7 @@ use sentences::{Words, decoder_input, source_end, translate};
 use simdformer::config::Side;
 use simdformer::trace::{Block, Place, Probe, Stage, View};
 use simdformer::{Limits, Model, Session, SourceId};
-use simdformer_text::{Direction, Tokenizer};
+use simdformer_tokenize::{Direction, Tokenizer};
 use std::error::Error;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};

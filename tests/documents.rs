@@ -398,7 +398,7 @@ fn the_tests_of_each_guarantee_exist() {
         ("text/documents/tests", column(3, 1)),
     ] {
         let mut files = Vec::new();
-        for below in ["", "train"] {
+        for below in ["", "train", "malicious_audio"] {
             let Ok(entries) = fs::read_dir(root().join(&folder).join(below)) else { continue };
             let names = entries.map(|entry| entry.expect("an entry").file_name());
             let names = names.map(|name| name.to_string_lossy().into_owned());

@@ -3,9 +3,9 @@
 //! `error_texts_before.tsv` has one line for each kind of text: the old text, a tab, and the new text or the part
 //! of it that another test compares with an error.
 
+use simdformer_speech::Wav;
 use simdformer_testing::compare_texts::compare_texts;
 use simdformer_text::Error;
-use simdformer_text::audio::Wav;
 use simdformer_text::documents::marked_text::{Mark, MarkKind, MarkedText};
 use simdformer_text::documents::tables::{Format as TableFormat, Job, Output, Table};
 use simdformer_text::documents::{Document, Format};
@@ -37,6 +37,7 @@ fn no_text_has_lost_a_word() {
     let mut expected = String::new();
     for folder in [
         "cli/tests",
+        "speech/tests",
         "text/tests",
         "text/documents/tests",
         "text/tokenize/tests",
@@ -65,6 +66,10 @@ fn rare_errors_have_their_texts() {
         &mut |_: &[&str]| Ok(Vec::new()),
         &mut |_| (),
     );
+    assert_eq!(
+        Wav::new(&b""[..]).unwrap_err().to_string(),
+        "the format: expected a WAV file, found an empty file; `ffmpeg -i FILE -ac 1 OUT.wav` converts audio",
+    );
     let io = |action, path: &str, error| Error::Io { action, path: path.into(), error };
     for (error, text) in [
         (
@@ -84,10 +89,6 @@ fn rare_errors_have_their_texts() {
             "segment 1: expected marks that fit its text, found a mark that is not in the text or splits a character",
         ),
         (no_answers.unwrap_err().into(), "answers: expected 2, one for each source, found 0"),
-        (
-            Wav::new(&b""[..]).unwrap_err(),
-            "the format: expected a WAV file, found an empty file; `ffmpeg -i FILE -ac 1 OUT.wav` converts audio",
-        ),
         (io("read", "m/vocab.json", denied()), "m/vocab.json: cannot be read: permission denied"),
         (
             io("written", "m/config.json", denied()),

@@ -4,14 +4,14 @@
 use simdformer::kernels::ThreadPool;
 use simdformer::search::{BeamOptions, Strategy};
 use simdformer::{Quantization, Threads, WeightDtypes};
+use simdformer_speech::{TranscribeOptions, Transcriber};
 use simdformer_testing::published::encoder;
 use simdformer_testing::published::french;
 use simdformer_testing::published::{ONE_LANGUAGE, whisper};
-use simdformer_text::audio::transcriber::{TranscribeOptions, Transcriber};
 use simdformer_text::embedder::{EmbedOptions, Embedder, Prompt, RerankOptions, Reranker};
 use simdformer_text::translator::{Batcher, TranslateOptions, Translator};
-use simdformer_text::{Error, Product, ProductBuilder};
-use std::fmt::Debug;
+use simdformer_text::{Product, ProductBuilder};
+use std::fmt::{Debug, Display};
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ fn check<X, R>(
     run: impl Fn(&X) -> R,
     (wrong, named): (fn(&mut X::Options), &str),
 ) where
-    X: Product<Error = Error> + Send + Sync,
+    X: Product<Error: Debug + Display> + Send + Sync,
     R: PartialEq + Debug,
 {
     let expected = run(&builder().open().unwrap());
@@ -45,7 +45,7 @@ fn check<X, R>(
     let header = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
     bytes[8 + header..].fill(0xff);
     fs::write(&weights, bytes).unwrap();
-    let error = |found: Result<X, Error>| found.map(drop).unwrap_err().to_string();
+    let error = |found: Result<X, X::Error>| found.map(drop).unwrap_err().to_string();
     let found = error(builder().options(wrong).options(|_| ()).open());
     assert!(found.contains(named), "{found}");
     let weight = error(builder().open());

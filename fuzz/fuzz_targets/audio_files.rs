@@ -5,8 +5,7 @@
 #![no_main]
 
 use libfuzzer_sys::{arbitrary, fuzz_target};
-use simdformer_text::Error;
-use simdformer_text::audio::{FeatureExtractor, Wav};
+use simdformer_speech::{Error, FeatureExtractor, Wav};
 use std::fs;
 use std::io::Read;
 use std::path::PathBuf;

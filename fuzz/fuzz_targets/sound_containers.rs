@@ -4,9 +4,8 @@
 #![no_main]
 
 use libfuzzer_sys::{arbitrary, fuzz_target};
+use simdformer_speech::{AudioReader, Channel, Error, InputOptions};
 use simdformer_testing::counting::{CountingAllocator, most_bytes};
-use simdformer_text::Error;
-use simdformer_text::audio::{AudioReader, Channel, InputOptions};
 use std::fs;
 use std::path::PathBuf;
 use std::sync::OnceLock;

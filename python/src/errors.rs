@@ -8,8 +8,8 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use simdformer::kernels::ISA_VARIABLE;
 use simdformer::{Error, ErrorValue};
+use simdformer_speech::{Error as SpeechError, Incomplete};
 use simdformer_text::Error as TextError;
-use simdformer_text::audio::Incomplete;
 use simdformer_text::tokenize::Error as TokenizerError;
 use simdformer_text::translator::Failure as TextFailure;
 use std::io::ErrorKind;
@@ -264,12 +264,43 @@ impl From<TextError> for Failure {
     }
 }
 
-impl Failure {
-    /// The class of an error in a call that reads a recording.
-    pub(crate) fn of_recording(error: TextError) -> Self {
+/// As of the text layer, which has the same kinds.
+impl From<SpeechError> for Failure {
+    fn from(error: SpeechError) -> Self {
         let message = error.to_string();
         match error {
-            TextError::Io { action: "read", path, error } => {
+            SpeechError::NotFound { operand, expected, found } => {
+                TextError::NotFound { operand, expected, found }.into()
+            }
+            SpeechError::Unsupported { operand, expected, found } => {
+                TextError::Unsupported { operand, expected, found }.into()
+            }
+            SpeechError::Corrupt { operand, expected, found } => {
+                TextError::Corrupt { operand, expected, found }.into()
+            }
+            SpeechError::InvalidOption { operand, expected, found } => {
+                TextError::InvalidOption { operand, expected, found }.into()
+            }
+            SpeechError::InvalidInput { operand, expected, found } => {
+                TextError::InvalidInput { index: None, operand, expected, found }.into()
+            }
+            SpeechError::Language { operand, expected, found, nearest } => {
+                TextError::Language { operand, expected, found, nearest }.into()
+            }
+            SpeechError::Io { action, path, error } => TextError::Io { action, path, error }.into(),
+            SpeechError::Cancelled => TextError::Cancelled.into(),
+            SpeechError::Model(error) => error.into(),
+            _ => Self::new("SimdformerError", message),
+        }
+    }
+}
+
+impl Failure {
+    /// The class of an error in a call that reads a recording.
+    pub(crate) fn of_recording(error: SpeechError) -> Self {
+        let message = error.to_string();
+        match error {
+            SpeechError::Io { action: "read", path, error } => {
                 let class = match error.kind() {
                     ErrorKind::NotFound => "AudioNotFoundError",
                     _ => "AudioError",
@@ -277,12 +308,12 @@ impl Failure {
                 Self::new(class, message).with("path", &*path)
             }
             // It was opened before.
-            TextError::Io { .. } => Self::new("AudioError", message),
-            TextError::Unsupported { expected, found, .. }
-            | TextError::Corrupt { expected, found, .. } => {
+            SpeechError::Io { .. } => Self::new("AudioError", message),
+            SpeechError::Unsupported { expected, found, .. }
+            | SpeechError::Corrupt { expected, found, .. } => {
                 Self::new("AudioError", message).with("expected", &*expected).with("found", &*found)
             }
-            TextError::Incomplete(Incomplete { seconds, .. }) => {
+            SpeechError::Incomplete(Incomplete { seconds, .. }) => {
                 Self::new("AudioError", message).with("seconds", seconds)
             }
             error => error.into(),

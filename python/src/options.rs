@@ -8,7 +8,7 @@ use serde_json::Value;
 use simdformer::config::Config;
 use simdformer::search::{SearchOptions, Setting, Settings, Strategy};
 use simdformer::{Dtype, Engine, EngineBuilder, Model};
-use simdformer_text::audio::transcriber::{Compression, TranscribeOptions, Windows};
+use simdformer_speech::{Compression, TranscribeOptions, Windows};
 use simdformer_text::translator::TranslateOptions;
 use std::sync::Arc;
 

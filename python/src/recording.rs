@@ -4,12 +4,9 @@ use crate::errors::Failure;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use simdformer::Cancel;
-use simdformer_text::Error;
-use simdformer_text::audio::transcriber::{
-    Recording, RecordingSummary, SampleSource, TranscribeEvent, Transcriber,
-};
-use simdformer_text::audio::{
-    AudioReader, Channel, Incomplete, InputOptions, RawEncoding, RawFormat,
+use simdformer_speech::{
+    AudioReader, Channel, Error, Incomplete, InputOptions, RawEncoding, RawFormat, Recording,
+    RecordingSummary, SampleSource, TranscribeEvent, Transcriber,
 };
 use std::io::Cursor;
 use std::ops::ControlFlow;

@@ -9,9 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use simdformer::Cancel;
 use simdformer::search::Finish;
-use simdformer_text::audio::transcriber::{
-    RecordingSummary, Segment, TranscribeEvent, Transcriber,
-};
+use simdformer_speech::{RecordingSummary, Segment, TranscribeEvent, Transcriber};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 

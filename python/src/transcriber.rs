@@ -9,8 +9,7 @@ use crate::segment_stream::SegmentStream;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use simdformer::{Dtype, Engine, Threads};
-use simdformer_text::audio::FeatureExtractor;
-use simdformer_text::audio::transcriber::{TranscribeOptions, Transcriber as AudioTranscriber};
+use simdformer_speech::{FeatureExtractor, TranscribeOptions, Transcriber as AudioTranscriber};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 

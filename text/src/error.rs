@@ -89,7 +89,6 @@ pub enum Error {
         nearest: Vec<String>,
     },
     /// A sentence has no translation, in a call that gives nothing but text.
-    #[cfg(feature = "translate")]
     FailedSentence {
         /// The index of its text, which is a paragraph of a document.
         index: usize,
@@ -100,9 +99,6 @@ pub enum Error {
         /// Why it has none.
         failure: crate::translator::Failure,
     },
-    /// A recording is cut or damaged: its sound is missing from some time on.
-    #[cfg(feature = "audio")]
-    Incomplete(crate::audio::Incomplete),
     /// The operating system cannot read or write a file or a stream.
     Io {
         /// `"read"`, `"written"` or another participle.
@@ -115,7 +111,6 @@ pub enum Error {
     /// A flag of the caller ended the call. What it has handed out stays valid.
     Cancelled,
     /// The [`Batcher`](crate::translator::Batcher) accepts no more sentences, or its thread has ended.
-    #[cfg(feature = "translate")]
     Closed,
     /// A function of the caller failed.
     Caller {
@@ -125,7 +120,6 @@ pub enum Error {
         error: Box<dyn core::error::Error + Send + Sync>,
     },
     /// What the model layer reports.
-    #[cfg(any(feature = "models", feature = "vad"))]
     Model(simdformer::Error),
 }
 
@@ -219,30 +213,12 @@ impl Error {
         Self::Io { action: "written", path: path_text(path), error }
     }
 
-    /// The sound of a recording is missing after `seconds`.
-    #[cfg(feature = "audio-files")]
-    pub(crate) fn incomplete(
-        format: &'static str,
-        seconds: f64,
-        message: impl Into<String>,
-    ) -> Self {
-        let message = message.into();
-        Self::Incomplete(crate::audio::Incomplete { format, seconds, message })
-    }
-
-    /// The source of a recording, which was opened before, cannot be read.
-    #[cfg(feature = "audio")]
-    pub(crate) fn not_read(error: io::Error) -> Self {
-        Self::Io { action: "read on", path: "the recording".into(), error }
-    }
-
     /// The stream `name` cannot be read or written.
     pub(crate) fn of_stream(action: &'static str, name: &str) -> impl Fn(io::Error) -> Self {
         move |error| Self::Io { action, path: name.into(), error }
     }
 
     /// The same error for another sentence. One that cannot be copied keeps its text.
-    #[cfg(feature = "translate")]
     pub(crate) fn again(&self) -> Self {
         match self {
             Self::Model(error) => Self::Model(error.clone()),
@@ -300,19 +276,14 @@ impl fmt::Display for Error {
                     nearest => write!(f, "; {listed}: {}", nearest.join(", ")),
                 }
             }
-            #[cfg(feature = "translate")]
             Self::FailedSentence { index, sentence, source, failure } => {
                 let short: String = source.chars().take(60).collect();
                 write!(f, "text {index}, sentence {sentence}, {short:?}: {failure}")
             }
-            #[cfg(feature = "audio")]
-            Self::Incomplete(missing) => missing.fmt(f),
             Self::Io { action, path, error } => write!(f, "{path}: cannot be {action}: {error}"),
             Self::Cancelled => f.write_str("the call was cancelled"),
-            #[cfg(feature = "translate")]
             Self::Closed => f.write_str("the batcher is closed"),
             Self::Caller { operand, error } => write!(f, "{operand}: {error}"),
-            #[cfg(any(feature = "models", feature = "vad"))]
             Self::Model(error) => error.fmt(f),
         }
     }
@@ -324,7 +295,6 @@ impl core::error::Error for Error {
         match self {
             Self::Io { error, .. } => error.source(),
             Self::Caller { error, .. } => error.source(),
-            #[cfg(any(feature = "models", feature = "vad"))]
             Self::Model(error) => error.source(),
             _ => None,
         }
@@ -351,20 +321,12 @@ impl From<simdformer_tokenize::Error> for Error {
     }
 }
 
-#[cfg(any(feature = "models", feature = "vad"))]
 impl From<simdformer::Error> for Error {
     fn from(error: simdformer::Error) -> Self {
         match error {
             simdformer::Error::Cancelled { progress: None } => Self::Cancelled,
             error => Self::Model(error),
         }
-    }
-}
-
-#[cfg(feature = "audio")]
-impl From<crate::audio::Incomplete> for Error {
-    fn from(missing: crate::audio::Incomplete) -> Self {
-        Self::Incomplete(missing)
     }
 }
 

@@ -1,7 +1,6 @@
 //! Text for `simdformer`: the models of published directories, with text in and text or vectors out.
 //!
-//! The core reads and writes ids. The tokenizer between them and the text is that of the crate
-//! [`tokenize`]. For speech, [`audio`] converts a WAV file to the input of the encoder.
+//! The core reads and writes ids. The tokenizer between them and the text is that of the crate [`tokenize`].
 //!
 //! ```
 //! use simdformer_text::{Direction, Tokenizer};
@@ -25,21 +24,15 @@
 //! long; a [`Tokenizer`] does neither. An input that is longer than the model's limit is reported
 //! ([`Encoded::truncated`]), never cut silently.
 
-#[cfg(feature = "audio")]
-pub mod audio;
-#[cfg(feature = "models")]
 pub mod embedder;
 mod error;
 pub mod model_files;
-#[cfg(feature = "models")]
 pub mod packed;
 mod repetition;
-#[cfg(feature = "translate")]
 pub mod translator;
 
 pub use error::Error;
 pub use repetition::Repetition;
-#[cfg(feature = "models")]
 pub use simdformer::{Product, ProductBuilder};
 pub use simdformer_documents as documents;
 pub use simdformer_tokenize as tokenize;

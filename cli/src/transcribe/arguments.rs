@@ -3,8 +3,8 @@
 use crate::arguments::{CacheArguments, ModelArguments, ReportArguments, at_least_one, parsed};
 use crate::search_arguments::SearchArguments;
 use clap::Args;
-use simdformer_text::audio::vad::VadOptions;
-use simdformer_text::audio::{Channel, InputOptions, RawEncoding, RawFormat};
+use simdformer_speech::vad::VadOptions;
+use simdformer_speech::{Channel, InputOptions, RawEncoding, RawFormat};
 use std::path::PathBuf;
 
 #[derive(Debug, Args)]

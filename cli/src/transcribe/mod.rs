@@ -13,12 +13,10 @@ use output::Outputs;
 use simdformer::checkpoint::Checkpoint;
 use simdformer::config::Config;
 use simdformer::search::Strategy;
-use simdformer_text::Error;
-use simdformer_text::audio::transcriber::{
-    Recording, RecordingSummary, TranscribeEvent, TranscribeOptions, Transcriber, Transcription,
-    Windows,
+use simdformer_speech::{
+    AudioReader, Channel, Error, FeatureExtractor, InputOptions, Recording, RecordingSummary,
+    TranscribeEvent, TranscribeOptions, Transcriber, Transcription, Windows,
 };
-use simdformer_text::audio::{AudioReader, Channel, FeatureExtractor, InputOptions};
 use simdformer_text::{Family, Tokenizer};
 use std::fs;
 use std::io::{ErrorKind, Read};

@@ -6,9 +6,9 @@ use crate::progress;
 use crate::streams::{Failure, Streams};
 use indicatif::ProgressBar;
 use serde_json::json;
-use simdformer_text::Error;
-use simdformer_text::audio::transcriber::{StreamingTranscriber, TranscribeEvent, Transcriber};
-use simdformer_text::audio::{AudioReader, InputOptions};
+use simdformer_speech::{
+    AudioReader, Error, InputOptions, StreamingTranscriber, TranscribeEvent, Transcriber,
+};
 use std::io::{self, Write};
 use std::path::Path;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};

@@ -13,7 +13,7 @@
 mod tests;
 
 use simdformer::Engine;
-use simdformer_text::{Direction, Tokenizer};
+use simdformer_tokenize::{Direction, Tokenizer};
 use std::error::Error;
 use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;

@@ -1,7 +1,7 @@
 //! The demo model's own sentences, as people write them.
 
 use super::{MODEL, SAMPLES, encode, translate};
-use simdformer_text::Tokenizer;
+use simdformer_tokenize::Tokenizer;
 
 fn translated(text: &str) -> (bool, String) {
     let mut out = Vec::new();
