@@ -1,6 +1,6 @@
 """Time this library and the other engines on the same work, in turn, and print one table of ratios.
 
-Usage: python compare.py [gemm] [argmax] [attention] [norm] [--threads 1] [--rounds 5] [--quick] [--write ../results/MACHINE.md]
+Usage: python compare.py [gemm] [argmax] [attention] [norm] [--threads 1] [--rounds 5] [--quick] [--write ../results/MACHINE.tsv]
 
 A round runs `cargo bench --bench roofline` and then `peers.py`, one family at a time; a ratio is the median over the
 rounds of theirs over ours within a round, so that what drifts over minutes cancels. Above 1 we are faster. Times are

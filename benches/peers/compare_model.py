@@ -1,6 +1,6 @@
 """Time whole models, ours and the peers', in turn, and print one table of ratios.
 
-Usage: python compare_model.py {--models DIR | --sentences DIR} [--threads 1] [--rounds 3] [--write ../results/MACHINE.md]
+Usage: python compare_model.py {--models DIR | --sentences DIR} [--threads 1] [--rounds 3] [--write ../results/MACHINE.tsv]
 
 With --models, DIR is what make_marian_base.py wrote: Transformer-base with random weights. Every engine translates sources
 of 32 tokens into exactly 64 new ones, and encodes. With --sentences, DIR is what make_minilm.py wrote: every engine makes

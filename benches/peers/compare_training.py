@@ -1,7 +1,7 @@
 """Time training steps, ours and PyTorch's, in turn, and print one table of ratios.
 
 Usage: python compare_training.py [--what demo,base] [--threads 1,2] [--rounds 3] [--work DIR]
-                                  [--engines ours,eager,compile] [--write ../results/MACHINE.md]
+                                  [--engines ours,eager,compile] [--write ../results/MACHINE.tsv]
 
 demo: the model of models/fr-en (width 128, 3 + 2 layers, 2,318 ids) on sentences of its grammar, 192 a step.
 base: Transformer-base (width 512, 6 + 6 layers, 8 heads, 2048, 32,000 ids, one table for all) on random sentences of 10 to

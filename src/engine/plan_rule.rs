@@ -211,7 +211,7 @@ impl Sessions {
 impl PlanRule {
     /// The sessions for `work` on `threads` threads. Several sessions on one thread each take less time for a list than one
     /// session on all threads, because their threads meet only at the end of the list (on two cores, two have 1.99 times the
-    /// throughput of one on one core: `benches/results/intel-amx.md`). So there are as many sessions as threads, but no
+    /// throughput of one on one core: `benches/results/intel-amx.tsv`). So there are as many sessions as threads, but no
     /// more than sources.
     pub(super) fn sessions(&self, model: &Model, work: &Workload, threads: usize) -> Sessions {
         let sources = work.sources.max(1);
