@@ -43,22 +43,23 @@ fn the_code_of_the_source_documents_is_in_its_file() {
     assert!(checked > 150, "{checked} links");
 }
 
-/// Every page: beside the manifest of a package, of the models, in `docs`, and the results of benches.
+/// The packages beside the root package that have a page of their own.
+const PACKAGES: [&str; 8] =
+    ["cli", "kernels", "python", "speech", "text", "text/documents", "text/tokenize", "train"];
+
+/// Every page: at the root, beside the manifest of a package, of the models, in `docs`, and the results of benches.
 fn pages() -> Vec<String> {
-    let single = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "kernels/README.md"];
+    let single = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "benches/RESULTS.md"];
     let models =
         ["models/copy/README.md", "models/fr-en/README.md", "models/walkthrough/README.md"];
-    let others =
-        ["text/README.md", "text/tokenize/README.md", "python/README.md", "benches/RESULTS.md"];
-    let single = single.iter().chain(&models).chain(&others);
-    let mut pages: Vec<String> = single.map(|&page| page.into()).collect();
-    for folder in ["docs", "benches/results"] {
-        let entries = fs::read_dir(root().join(folder)).expect(folder);
-        let names = entries.map(|entry| entry.expect("an entry").file_name());
-        let names = names.map(|name| name.to_string_lossy().into_owned());
-        pages.extend(names.filter(|name| name.ends_with(".md")).map(|n| format!("{folder}/{n}")));
-    }
-    assert!(pages.len() >= 6 + 9 + 4, "{pages:?}");
+    let mut pages: Vec<String> = single.iter().chain(&models).map(|&page| page.into()).collect();
+    let packages = PACKAGES.iter().map(|package| format!("{package}/README.md"));
+    pages.extend(packages.filter(|page| root().join(page).exists()));
+    let entries = fs::read_dir(root().join("docs")).expect("docs");
+    let names = entries.map(|entry| entry.expect("an entry").file_name());
+    let names = names.map(|name| name.to_string_lossy().into_owned());
+    pages.extend(names.filter(|name| name.ends_with(".md")).map(|name| format!("docs/{name}")));
+    assert!(pages.len() >= 25, "{pages:?}");
     pages
 }
 
@@ -99,11 +100,8 @@ fn files_on_the_pages_exist() {
     let mut all = Vec::new();
     files(&root(), &mut all);
     let mut checked = 0;
-    // The changelog names files of its time, and the glossary files that are gone.
-    for page in
-        pages().iter().filter(|page| !["CHANGELOG.md", "docs/glossary.md"].contains(&&***page))
-    {
-        for word in code_words(&read(&root().join(page))) {
+    for page in pages() {
+        for word in code_words(&read(&root().join(&page))) {
             let is_file = word.ends_with(".rs") || word.ends_with(".py");
             if is_file && !word.contains([' ', '*', '{']) && !word.contains("NAME") {
                 let exists = all.iter().any(|path| path.ends_with(&format!("/{word}")));
@@ -133,15 +131,14 @@ fn links_exist() {
         }
     }
     // These pages are read outside of the repository, so they have no links to files.
-    for page in [
-        "CHANGELOG.md",
-        "docs/package.md",
-        "docs/tensor-names.md",
-        "kernels/README.md",
-        "text/package.md",
-        "text/tokenize/README.md",
-    ] {
-        assert!(!read(&root().join(page)).contains("]("), "{page} links to a file");
+    let packages = PACKAGES.iter().filter(|package| **package != "python");
+    let packages = packages.map(|package| format!("{package}/README.md"));
+    let packages = packages.filter(|page| root().join(page).exists());
+    let single = ["CHANGELOG.md", "docs/package.md", "docs/tensor-names.md"];
+    for page in packages.chain(single.map(str::to_owned)) {
+        let text = read(&root().join(&page));
+        let mut links = text.split("](").skip(1);
+        assert!(links.all(|link| link.starts_with("https://")), "{page} links to a file");
     }
 }
 
@@ -159,15 +156,16 @@ fn rust(page: &str) -> Vec<String> {
 /// Every program on a page is also on a page that the documentation tests compile.
 #[test]
 fn the_programs_on_the_pages_are_compiled() {
-    let compiled = [
-        "docs/package.md",
-        "docs/models.md",
-        "docs/training.md",
-        "kernels/README.md",
-        "text/README.md",
-        "text/tokenize/README.md",
+    let mut compiled = vec![
+        ("src/lib.rs".to_owned(), "docs/package.md".to_owned()),
+        ("src/lib.rs".to_owned(), "docs/models.md".to_owned()),
+        ("src/lib.rs".to_owned(), "docs/training.md".to_owned()),
     ];
-    let tested = compiled.map(rust).concat();
+    let rust_packages = PACKAGES.iter().filter(|package| **package != "python");
+    let with_page = rust_packages.filter(|p| root().join(p).join("README.md").exists());
+    let with_library = with_page.filter(|p| root().join(p).join("src/lib.rs").exists());
+    compiled.extend(with_library.map(|p| (format!("{p}/src/lib.rs"), format!("{p}/README.md"))));
+    let tested = compiled.iter().map(|(_, page)| rust(page)).collect::<Vec<_>>().concat();
     assert!(tested.len() >= 4, "{} blocks", tested.len());
     assert!(!rust("README.md").is_empty(), "no program in README.md");
     let mut shown = 0;
@@ -178,26 +176,26 @@ fn the_programs_on_the_pages_are_compiled() {
         }
     }
     assert!(shown >= tested.len() + 3, "{shown} blocks");
-    for (library, page) in [
-        ("src/lib.rs", "../docs/package.md"),
-        ("src/lib.rs", "../docs/models.md"),
-        ("src/lib.rs", "../docs/training.md"),
-        ("kernels/src/lib.rs", "../README.md"),
-        ("text/src/lib.rs", "../README.md"),
-        ("text/tokenize/src/lib.rs", "../README.md"),
-    ] {
-        let text = read(&root().join(library));
-        assert!(text.contains(&format!("#[doc = include_str!(\"{page}\")]")), "{library}");
+    for (library, page) in compiled {
+        let text = read(&root().join(&library));
+        let page = page.rsplit_once('/').expect("a folder");
+        let page = if page.0 == "docs" { format!("docs/{}", page.1) } else { page.1.to_owned() };
+        let included = format!("#[doc = include_str!(\"../{page}\")]");
+        assert!(text.contains(&included), "{library} does not include {page}");
     }
 }
 
-/// The lines of the shell blocks of all pages, with the page of each.
+/// The commands of the shell blocks of all pages, with the page of each: lines of `sh`, and those of `console` after `$ `.
 fn commands() -> Vec<(String, String)> {
     let mut commands = Vec::new();
     for page in pages() {
-        for block in read(&root().join(&page)).split("\n```sh\n").skip(1) {
-            let lines = block.split("\n```").next().unwrap_or_default().replace("\\\n", " ");
-            commands.extend(lines.lines().map(|line| (page.clone(), line.to_owned())));
+        let text = read(&root().join(&page));
+        for (fence, prompt) in [("\n```sh\n", ""), ("\n```console\n", "$ ")] {
+            for block in text.split(fence).skip(1) {
+                let lines = block.split("\n```").next().unwrap_or_default().replace("\\\n", " ");
+                let lines = lines.lines().filter_map(|line| line.strip_prefix(prompt));
+                commands.extend(lines.map(|line| (page.clone(), line.to_owned())));
+            }
         }
     }
     commands
@@ -221,11 +219,11 @@ fn sources(folder: &Path) -> String {
 /// Packages, examples, benches, scripts and options in the commands of the pages exist.
 #[test]
 fn the_commands_on_the_pages_exist() {
-    let folders = ["examples", "benches", "text/src/command", "models", "tests", "train/examples"];
-    let programs: String = folders.iter().map(|folder| sources(&root().join(folder))).collect();
-    let manifests = read(&root().join("Cargo.toml")) + &read(&root().join("text/Cargo.toml"));
-    let manifests = manifests + &read(&root().join("train/Cargo.toml"));
-    let manifests = manifests + &read(&root().join("kernels/Cargo.toml")) + &programs;
+    let folders = ["benches", "cli", "examples", "kernels", "models", "python/simdformer", "speech"];
+    let folders = folders.iter().chain(&["tests", "text", "train"]);
+    let folders = folders.map(|folder| root().join(folder)).filter(|path| path.exists());
+    let programs: String = folders.map(|folder| sources(&folder)).collect();
+    let manifests = read(&root().join("Cargo.toml")) + &programs;
     let mut checked = 0;
     for (page, line) in commands() {
         let command = line.split(" # ").next().unwrap_or_default();
@@ -339,7 +337,8 @@ fn tensor_names_are_those_of_the_families() {
 #[test]
 fn all_packages_have_the_same_licences() {
     for licence in ["LICENSE-MIT", "LICENSE-APACHE"] {
-        for package in ["cli", "kernels", "text"] {
+        let packages = PACKAGES.iter().filter(|package| **package != "python");
+        for package in packages.filter(|p| root().join(p).join("Cargo.toml").exists()) {
             assert_eq!(
                 read(&root().join(licence)),
                 read(&root().join(package).join(licence)),
