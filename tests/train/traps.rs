@@ -1,5 +1,34 @@
-//! Errors of other trainers, one test for each. The number is that of the list in `docs/walkthrough.md`.
-//! Errors of single kernels are tested in `kernels/tests/train`.
+//! Twenty-five errors that have made trainers wrong without a crash, what this code does instead, and the test that fails
+//! if the same error is made here. Tests without a file are in this file, files with `train/` in `kernels/tests`. The test
+//! `the_tests_of_known_trainer_errors_exist` in `tests/documents.rs` checks the names.
+//!
+//! | # | error | here | test |
+//! |---|---|---|---|
+//! | 1 | the mean of the means of micro-batches is not the mean over tokens | one denominator for the whole update | `trap_01_parts_of_a_batch_share_one_denominator` |
+//! | 2 | padding is counted in the denominator or by smoothing | there is no padding; an ignored row has no effect | `train/loss.rs`: `trap_02_ignored_rows_are_as_if_absent` |
+//! | 3 | smoothing over V, V - 1 or V - 2 tokens | a setting, named after the frameworks that do so | `train/loss.rs`: `trap_03_smoothing_conventions_are_those_of_the_frameworks` |
+//! | 4 | the end token is in the loss and not in the token count | it is in both | `trap_04_the_end_counts` |
+//! | 5 | gradients are clipped too early, or each tensor by itself | one norm per update | `trap_05_gradients_are_clipped_together` |
+//! | 6 | a gradient is cut off without notice | a test requires that every parameter changes | `trap_06_every_parameter_gets_a_gradient` |
+//! | 7 | a tied matrix: one use forgotten, updated twice, or scaled wrongly | the sum of the three uses | `trap_07_a_tied_matrix_learns_from_its_three_uses` |
+//! | 8 | the row of the pad token, frozen biases or sinusoids change | they keep every bit | `trap_08_pad_and_buffers_stay` |
+//! | 9 | a row without visible keys makes everything NaN | it gives exactly 0 | `train/attention_rules.rs`: `trap_09_a_length_of_0_beside_a_length_of_5` |
+//! | 10 | lanes after the last key overflow | their weights are 0 before the product | `train/attention_rules.rs`: `trap_10_padded_lanes_do_not_overflow_under_very_negative_maxima` |
+//! | 11 | strides of a gradient are ignored | views hold them | `train/attention_rules.rs`: `trap_11_strides_of_the_contexts_gradient_do_not_matter` |
+//! | 12 | dropout in validation, or no dropout after it | evaluation changes no state | `trap_12_evaluation_leaves_no_trace` |
+//! | 13 | the same mask at every step | the mask is a function of the step, too | `train/dropout.rs`: `trap_13_seed_step_site_sentence_and_position_each_make_another_mask` |
+//! | 14 | the backward pass uses another epsilon in norms | both use that of the configuration | `trap_14_epsilon_is_that_of_the_configuration` |
+//! | 15 | weight decay on norms and biases | on matrices only | `data.rs`: `trap_15_norms_and_biases_do_not_decay` |
+//! | 16 | Adam's epsilon is at another place in the formula | as in PyTorch | `train/optimizer.rs`: `trap_16_three_updates_are_pytorchs` |
+//! | 17 | steps are counted from 0, so the first step is zero or infinite | they are counted from 1 | `data.rs`: `trap_17_the_first_step_has_a_rate` |
+//! | 18 | moments of unused tokens become subnormal, which is slow | they become 0 | `train/optimizer.rs`: `trap_18_moments_of_unused_rows_become_zero` |
+//! | 19 | the number of threads changes bits | tasks and reduction chunks do not depend on threads | `train/weight_gradient_bits.rs`: `trap_19_threads_do_not_change_a_bit`; `train/norm_sums.rs`: `trap_19_threads_do_not_change_a_bit`; `train/attention_rules.rs`: `trap_19_threads_do_not_change_a_bit`; `bits.rs`: `trap_19_threads_do_not_change_a_bit` |
+//! | 20 | a resumed run sees the same data again, or loses state | random numbers are functions of counters | `runs.rs`: `trap_20_a_run_that_was_interrupted_is_one_that_was_not` |
+//! | 21 | gradients are cleared at the wrong time | the first write stores, later writes add | `trap_21_nothing_is_left_of_an_earlier_update` |
+//! | 22 | losses of millions of tokens are summed in f32 | in f64, in order | `trap_22_losses_are_summed_in_f64_in_order` |
+//! | 23 | labels are shifted wrongly; mBART's language token | as in each family's own library | `trap_23_targets_are_shifted` |
+//! | 24 | one model is validated and another one is saved | the same one | `runs.rs`: `trap_24_the_saved_model_is_the_validated_one` |
+//! | 25 | products of sizes overflow | checked; an overflow is an error | `trap_25_sizes_that_do_not_fit_are_errors` |
 
 use super::support::{OpenTrainer, limits, pairs};
 use simdformer::Error;
