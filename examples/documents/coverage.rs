@@ -1,17 +1,18 @@
-//! Holds `docs/documents.md` against the pages: each section that a table names must exist, each section of a page must be
-//! named, and the counts of a page must be those of the table.
+//! Holds `docs/documents.md` and `docs/documents.tsv` against the pages: each section that a row names must exist, each
+//! section of a page must be named, and the counts of a page must be those of the table.
 
 use crate::Counts;
 use crate::page::Page;
 
 const PAGE: &str = include_str!("../../docs/documents.md");
+const ROWS: &str = include_str!("../../docs/documents.tsv");
 
-/// The sections of the document `name` that the tables name.
+/// The sections of the document `name` that the rows name.
 fn named(name: &str) -> Vec<&'static str> {
     let command = format!("`documents {name}` ");
     let mut sections = Vec::new();
     // Only the tables: the text names pages, too.
-    for row in PAGE.lines().filter(|line| line.starts_with("| ")) {
+    for row in PAGE.lines().filter(|line| line.starts_with("| ")).chain(ROWS.lines()) {
         for (at, found) in row.match_indices(&command) {
             let rest = &row[at + found.len()..];
             let end = rest.find([';', ')', '|']).unwrap_or(rest.len());
