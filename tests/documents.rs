@@ -392,27 +392,20 @@ fn the_tests_of_known_kernel_errors_exist() {
     }
 }
 
+/// Each row of `docs/equations.tsv` names tests that exist, and an equation of the paper a page of the program `documents`.
 #[test]
 fn the_tests_of_each_equation_exist() {
-    let text = read(&root().join("docs/walkthrough.md"));
-    let lines: Vec<&str> = text.lines().collect();
-    let head = |i: usize| lines.get(i + 1).is_some_and(|below| below.starts_with("|---"));
-    let rows = lines.iter().enumerate().filter(|&(i, line)| line.starts_with("| ") && !head(i));
-    let rows: Vec<&str> = rows.map(|(_, &line)| line).collect();
+    let text = read(&root().join("docs/equations.tsv"));
+    let rows: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).skip(1).collect();
     assert!(rows.len() >= 12 + 12, "{} rows", rows.len());
     for row in rows {
-        let cells: Vec<&str> = row.trim_matches('|').split(" | ").collect();
-        // The paper's equations also name a page of the program `documents`.
-        let tests = match cells[..] {
-            [_, _, _, tests] => tests,
-            [_, _, _, page, tests] => {
-                let name = page.split('`').nth(1).unwrap_or_else(|| panic!("no page: {row}"));
-                let file = root().join("examples/documents").join(name).with_extension("rs");
-                assert!(file.exists(), "{row}");
-                tests
-            }
-            _ => panic!("{row}"),
+        let [_, _, _, page, tests] = row.split('\t').collect::<Vec<_>>()[..] else {
+            panic!("expected 5 cells: {row}");
         };
+        if let Some(name) = page.split('`').nth(1) {
+            let file = root().join("examples/documents").join(name).with_extension("rs");
+            assert!(file.exists(), "{row}");
+        }
         assert!(check_tests(tests, None) > 0, "no test: {row}");
     }
 }
