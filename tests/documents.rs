@@ -187,7 +187,8 @@ fn sources(folder: &Path) -> String {
 /// Packages, examples, benches, scripts and options in the commands of the pages exist.
 #[test]
 fn the_commands_on_the_pages_exist() {
-    let folders = ["benches", "cli", "examples", "kernels", "models", "python/simdformer", "speech"];
+    let folders =
+        ["benches", "cli", "examples", "kernels", "models", "python/simdformer", "speech"];
     let folders = folders.iter().chain(&["tests", "text", "train"]);
     let folders = folders.map(|folder| root().join(folder)).filter(|path| path.exists());
     let programs: String = folders.map(|folder| sources(&folder)).collect();
