@@ -323,8 +323,9 @@ fn check_tests(list: &str, mut file: Option<PathBuf>) -> usize {
     let mut named = 0;
     for word in code_words(list) {
         if word.ends_with(".rs") {
-            let folders = if word.starts_with("tests/") || word.starts_with("train/tests/") {
-                &[""][..]
+            let folders: &[&str] = if word.starts_with("tests/") || word.starts_with("train/tests/")
+            {
+                &[""]
             } else if word.starts_with("src/") {
                 &["kernels"]
             } else {
