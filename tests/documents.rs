@@ -12,8 +12,17 @@ fn read(path: &Path) -> String {
 }
 
 /// The packages beside the root package that have a page of their own.
-const PACKAGES: [&str; 8] =
-    ["cli", "kernels", "python", "speech", "text", "text/documents", "text/tokenize", "train"];
+const PACKAGES: [&str; 9] = [
+    "atomic_file",
+    "cli",
+    "kernels",
+    "python",
+    "speech",
+    "text",
+    "text/documents",
+    "text/tokenize",
+    "train",
+];
 
 /// Every page: at the root, beside the manifest of a package, of the models, in `docs`, and the results of benches.
 fn pages() -> Vec<String> {
