@@ -88,5 +88,10 @@ fn is_broken_pipe(error: &(dyn Error + Send + Sync + 'static)) -> bool {
         Some(simdformer_text::Error::Io { error, .. }) => Some(error),
         _ => error.downcast_ref::<io::Error>(),
     };
+    #[cfg(feature = "transcribe")]
+    let of_stream = match error.downcast_ref() {
+        Some(simdformer_speech::Error::Io { error, .. }) => Some(error),
+        _ => of_stream,
+    };
     of_stream.is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
 }

@@ -144,7 +144,7 @@ fn one(file: &File) -> Measured {
     measured
 }
 
-/// The table of the results, in Markdown.
+/// The table of the languages.
 pub fn table(all: &[Measured]) -> String {
     let mut text = String::from(
         "| language | sentences | F1 | F1 of the even paragraphs | UAX #29 | UAX #29, even |\n|---|---|---|---|---|---|\n",
