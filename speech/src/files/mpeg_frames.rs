@@ -109,11 +109,11 @@ impl<'s> MpegFrames<'s> {
             self.from = 0;
         }
         while self.ahead.len() < count && !self.ended {
-            let at = self.ahead.len();
-            self.ahead.resize(AHEAD, 0);
-            let read = self.stream.read(&mut self.ahead[at..]);
-            self.ahead.truncate(at + *read.as_ref().unwrap_or(&0));
-            self.ended = read? == 0;
+            // An array is set to zeros at once, also in a build without optimization; a pipe gives a few bytes at a time.
+            let mut block = [0; AHEAD];
+            let read = self.stream.read(&mut block[..AHEAD - self.ahead.len()])?;
+            self.ahead.extend_from_slice(&block[..read]);
+            self.ended = read == 0;
         }
         Ok(&self.ahead[self.from..])
     }
