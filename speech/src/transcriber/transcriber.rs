@@ -27,7 +27,7 @@ use std::sync::Arc;
 /// Gets each event; `Break` ends the transcription after it.
 pub(super) type OnEvent<'e> = &'e mut dyn FnMut(TranscribeEvent<'_>) -> ControlFlow<()>;
 
-/// Transcribes recordings of any length with a Whisper model. The [module](super) has an example.
+/// Transcribes recordings of any length with a Whisper model. The [crate] has an example.
 ///
 /// Calls may run at the same time, each in a session of its own. A clone shares the weights and the planned sessions; it can
 /// have a [`Cancel`] and a [progress](Self::set_on_done) of its own.
