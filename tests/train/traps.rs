@@ -18,7 +18,7 @@
 //! | 12 | dropout in validation, or no dropout after it | evaluation changes no state | `trap_12_evaluation_leaves_no_trace` |
 //! | 13 | the same mask at every step | the mask is a function of the step, too | `train/dropout.rs`: `trap_13_seed_step_site_sentence_and_position_each_make_another_mask` |
 //! | 14 | the backward pass uses another epsilon in norms | both use that of the configuration | `trap_14_epsilon_is_that_of_the_configuration` |
-//! | 15 | weight decay on norms and biases | on matrices only | `data.rs`: `trap_15_norms_and_biases_do_not_decay` |
+//! | 15 | weight decay on norms and biases | on matrices only | `initial.rs`: `trap_15_norms_and_biases_do_not_decay` |
 //! | 16 | Adam's epsilon is at another place in the formula | as in PyTorch | `train/optimizer.rs`: `trap_16_three_updates_are_pytorchs` |
 //! | 17 | steps are counted from 0, so the first step is zero or infinite | they are counted from 1 | `data.rs`: `trap_17_the_first_step_has_a_rate` |
 //! | 18 | moments of unused tokens become subnormal, which is slow | they become 0 | `train/optimizer.rs`: `trap_18_moments_of_unused_rows_become_zero` |
