@@ -272,7 +272,7 @@ def main():
     a = parser.parse_args()
     torch.set_num_threads(a.threads)
     transformers.utils.logging.disable_progress_bar()
-    train, simdformer = build("--features", "train", "--example", "train"), build("-p", "simdformer-cli", "--bin", "simdformer")
+    train, simdformer = build("-p", "simdformer-train", "--example", "train"), build("-p", "simdformer-cli", "--bin", "simdformer")
     print(f"| half-trained model | probability of the right token | {' | '.join(FORMS)} | smallest table |", flush=True)
     print("|---" * (3 + len(FORMS)) + "|", flush=True)
     good = True

@@ -66,7 +66,7 @@ config = M2M100Config(
     decoder_start_token_id=31_999,
 ).to_dict()
 (a.out / "config.json").write_text(json.dumps(config))
-command = ["cargo", "run", "-q", "--release", "--features", "train", "--example", "train", "--"]
+command = ["cargo", "run", "-q", "--release", "-p", "simdformer-train", "--example", "train", "--"]
 command += ["--data", a.out / "data.jsonl", "--validate", a.out / "sources.jsonl", "--config", a.out / "config.json"]
 command += ["--init", "glorot", "--model", a.out / "model", "--batch-tokens", "512", "--minutes", a.minutes]
 command += ["--learning-rate", "1e-3", "--schedule", "constant", "--warmup-steps", "100", "--validate-every", "50"]

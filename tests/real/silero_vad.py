@@ -1,4 +1,4 @@
-"""The weights of `text/src/audio/vad/`, and its probabilities beside onnxruntime's.
+"""The weights of `speech/src/vad/`, and its probabilities beside onnxruntime's.
 
     python tests/real/silero_vad.py write|golden
     python tests/real/silero_vad.py compare RECORDINGS
@@ -10,9 +10,9 @@ Needs numpy, onnx, onnxruntime and pip. Fetches faster-whisper 1.2.1 from PyPI, 
 write: writes `silero_v6.bin`, f32 in little-endian order, without what the network cannot use: the Fourier basis, which is
 computed, and the taps of a convolution that only ever read padding. The two biases of the LSTM are added.
 
-golden: writes what text/tests/vad.rs expects: onnxruntime's probabilities, and faster-whisper's spans, of a made voice.
+golden: writes what speech/tests/vad.rs expects: onnxruntime's probabilities, and faster-whisper's spans, of a made voice.
 
-compare: the largest difference of the probabilities of `cargo run --release -p simdformer-text --example speech` from
+compare: the largest difference of the probabilities of `cargo run --release -p simdformer-speech --example speech` from
 onnxruntime's on each WAV file; a failure above 1e-4.
 
 table: on the recordings of tests/real/recordings.py, at threshold 0.5 and with pauses of 0.1 s: of the frames of 10 ms of
@@ -36,7 +36,7 @@ PACKAGE = "faster-whisper==1.2.1"
 ASSET = "faster_whisper/assets/silero_vad_v6.onnx"
 DIGEST = "4cbf549b8326f60f80f2536d9eefeb450a9abe83365a098031c89719f1be17d2"
 ROOT = Path(__file__).resolve().parents[2]
-WEIGHTS = ROOT / "text/src/audio/vad/silero_v6.bin"
+WEIGHTS = ROOT / "speech/src/vad/silero_v6.bin"
 CHUNK, CONTEXT = 512, 64
 
 
@@ -97,7 +97,7 @@ def reference(samples):
 
 
 def voice(seconds):
-    """A voice as tests/vad.rs makes it: 29 harmonics under moving formants, with pauses of 0.1 to 3 s."""
+    """A voice as speech/tests/vad.rs makes it: 29 harmonics under moving formants, with pauses of 0.1 to 3 s."""
     time = np.arange(16000 * seconds) / 16000
     phase = np.cumsum(120 + 20 * np.sin(2 * np.pi * 1.5 * time)) / 16000 * 2 * np.pi
     move = 0.5 + 0.5 * np.sin(2 * np.pi * 2.2 * time)
@@ -138,7 +138,7 @@ def read(path):
 
 
 def compare(paths):
-    command = ["cargo", "run", "-q", "--release", "-p", "simdformer-text", "--example", "speech", "--", "--probabilities"]
+    command = ["cargo", "run", "-q", "--release", "-p", "simdformer-speech", "--example", "speech", "--", "--probabilities"]
     worst = 0.0
     for path in paths:
         done = subprocess.run([*command, path], capture_output=True, text=True, check=True, cwd=ROOT)

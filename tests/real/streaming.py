@@ -3,7 +3,7 @@ the whole recording, how late are words, and how many stable words change.
 
     python tests/real/streaming.py MODEL RECORDINGS [NAME...]
 
-MODEL is a directory as whisper_tiny_en.py makes it. Needs the example `streaming` of simdformer-text, built for release.
+MODEL is a directory as whisper_tiny_en.py makes it. Needs the example `streaming` of simdformer-speech, built for release.
 DELAYS is the list of delays, in seconds (0.5,1,2; inf for final text only). KEEP names a folder for the output of the example,
 which is not run again if it is there.
 

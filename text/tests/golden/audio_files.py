@@ -2,8 +2,8 @@
 
     python audio_files.py
 
-The left channel is 0.4 sin(2 pi (300 t + 1500 t^2)), the right one 0.3 sin(2 pi (2000 t - 1000 t^2)); tests/audio_files.rs
-computes them again. Needs ffmpeg (Debian's 5.1 was used) with its usual encoders.
+The left channel is 0.4 sin(2 pi (300 t + 1500 t^2)), the right one 0.3 sin(2 pi (2000 t - 1000 t^2));
+speech/tests/audio_files.rs computes them again. Needs ffmpeg (Debian's 5.1 was used) with its usual encoders.
 """
 
 import math

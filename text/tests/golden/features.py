@@ -3,7 +3,7 @@
     python features.py
 
 transformers 5.23.0, its extractor of Whisper in numpy (that in torch is turned off). The audio is whole numbers by the
-formulas below, which tests/audio.rs has too, so that no file of it is kept. Of each case NAME:
+formulas below, which speech/tests/audio.rs has too, so that no file of it is kept. Of each case NAME:
 
 NAME.values   float32 [bins, 24], the features of the frames FRAMES
 NAME.means    float64 [bins], the mean of all frames, so that none is unseen

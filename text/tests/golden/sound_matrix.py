@@ -9,7 +9,7 @@ What is expected is what ffmpeg decodes, except that
   delay of the encoder, and with them the sound begins later than in the source.
 
     python sound_matrix.py DIR
-    SOUND_MATRIX=DIR cargo test -p simdformer-text --test all matrix -- --ignored --nocapture
+    SOUND_MATRIX=DIR cargo test -p simdformer-speech --features files --test all matrix -- --ignored --nocapture
 """
 
 import subprocess
