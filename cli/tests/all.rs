@@ -25,7 +25,8 @@ mod hub_server;
 #[cfg(all(feature = "transcribe", target_os = "linux"))]
 mod outputs;
 mod pack;
-mod page_models;
+#[cfg(unix)]
+mod pages;
 #[cfg(feature = "transcribe")]
 mod products;
 mod rerank;

@@ -20,7 +20,7 @@ pub fn french() -> Temporary {
 }
 
 /// A configuration, and a model with random weights.
-pub fn random(place: &Temporary, config: &str) {
+fn random(place: &Temporary, config: &str) {
     place.write("config.json", config);
     let config = simdformer::config::Config::from_hugging_face(config).unwrap();
     let mut state = 1u64;
@@ -70,7 +70,7 @@ pub fn encoder(name: &str) -> Temporary {
     place
 }
 
-pub fn copy(from: &Path, to: &Path) {
+fn copy(from: &Path, to: &Path) {
     fs::create_dir_all(to).unwrap();
     for entry in fs::read_dir(from).unwrap() {
         let path = entry.unwrap().path();
