@@ -68,7 +68,9 @@ fn an_output_that_is_far_too_long_is_found() {
 #[test]
 fn no_sentence_of_any_language_is_repetition() {
     let mut sentences = 0;
-    for entry in std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/documents/tests/sentences")).unwrap()
+    for entry in
+        std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/documents/tests/sentences"))
+            .unwrap()
     {
         let path = entry.unwrap().path();
         if path.extension().is_none_or(|extension| extension != "txt") {
