@@ -7,7 +7,7 @@ use simdformer::kernels::Isa;
 use simdformer::{LoadOptions, Model, WeightDtypes};
 use simdformer_text::tokenize::Error as TokenizerError;
 use simdformer_text::translator::{Failure as TextFailure, is_same_language};
-use simdformer_text::{Encoded, Error, Tokenizer};
+use simdformer_text::{Encoded, Tokenizer};
 use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
