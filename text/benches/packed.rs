@@ -2,7 +2,7 @@
 //! greedy search beside a model with its own copy of the weights.
 //!
 //! ```sh
-//! cargo bench -p simdformer-text --no-default-features --features models --bench packed
+//! cargo bench -p simdformer-text --bench packed
 //! ```
 //!
 //! Transformer-base with random weights (512 wide, 8 heads, 6 + 6 layers, 32,000 tokens) in int8 and f32, from files in
