@@ -27,8 +27,6 @@ mod error_chains;
 mod error_texts;
 mod error_texts_kept;
 mod events;
-mod example_first_hour;
-mod example_navigate;
 mod executor;
 mod families;
 mod features;

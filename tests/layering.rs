@@ -288,11 +288,10 @@ fn modules_import_from_those_below() {
 /// The callers of a session with limits of their own: an own scheduler, the class `Session` of Python, and examples of the
 /// session. All others have the lengths, slots and memory of `src/engine`.
 const SESSION_LEVEL: [&str; 4] =
-    ["python/src/session.rs", "examples/soak.rs", "examples/support", "train/examples/train"];
+    ["python/src/session.rs", "examples/soak.rs", "examples/navigate", "train/examples/train"];
 
 /// Examples of sessions, searches and plans.
-const SESSION_EXAMPLES: [&str; 9] = [
-    "examples/attention_map.rs",
+const SESSION_EXAMPLES: [&str; 10] = [
     "examples/documents/attention.rs",
     "examples/documents/decoding.rs",
     "examples/first_hour/admit.rs",
@@ -301,6 +300,8 @@ const SESSION_EXAMPLES: [&str; 9] = [
     "examples/first_hour/n_best.rs",
     "examples/first_hour/one_head.rs",
     "examples/first_hour/stream.rs",
+    "examples/first_hour/tests.rs",
+    "examples/pictures/attention_map/main.rs",
 ];
 
 #[test]

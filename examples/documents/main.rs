@@ -14,7 +14,7 @@ mod decoding;
 mod dropout;
 #[cfg(feature = "train")]
 #[allow(dead_code, reason = "the example `navigate` prints more of it")]
-#[path = "../support/lesson.rs"]
+#[path = "../navigate/lesson.rs"]
 mod lesson;
 #[cfg(test)]
 mod mutations;

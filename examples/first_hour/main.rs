@@ -17,12 +17,14 @@ mod no_std;
 mod one_head;
 mod service;
 mod stream;
+#[cfg(test)]
+mod tests;
 
 use simdformer_kernels::{Matrix, MatrixMut};
 use std::error::Error;
 
 const MODEL: &str = "models/fr-en";
-const SOURCES: [&[u32]; 4] = [&[6, 11, 0], &[9, 14, 32, 0], &[8, 0], &[6, 8, 11, 0]];
+const SOURCES: [&[u32]; 5] = [&[6, 11, 0], &[9, 14, 32, 0], &[8, 0], &[6, 8, 11, 0], &[11, 0]];
 
 fn main() -> Result<(), Box<dyn Error>> {
     match std::env::args().nth(1).as_deref() {

@@ -2,10 +2,6 @@
 
 use simdformer_testing::{digest, scoped};
 
-// The example that trains. `all.rs` has the same file, for what it does without the feature.
-#[path = "../example_navigate.rs"]
-mod example_navigate;
-
 mod architectures;
 mod bits;
 mod encoder;

@@ -1,13 +1,9 @@
 //! Pictures of attention: every token is on both axes, labels never overlap, for any length and script, and the
 //! alignment is that of the translation.
 
-#[allow(dead_code, reason = "tests call what `main` calls")]
-#[path = "../../attention_map.rs"]
-mod example;
-
+use super::heatmap::{Page, Panel, cut, isolated, width};
+use super::{Options, run};
 use clap::Parser;
-use example::Options;
-use example::heatmap::{Page, Panel, cut, isolated, width};
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -106,7 +102,7 @@ fn a_translation_is_drawn_and_aligned() {
     let folder = out.to_str().expect("a path").to_owned();
     let run = |arguments: &[&str]| {
         let options = Options::try_parse_from(arguments).map_err(|error| error.to_string())?;
-        example::run(&options).map_err(|error| error.to_string())
+        super::run(&options).map_err(|error| error.to_string())
     };
     let text = run(&["--out", &folder, "les petites filles sont heureuses"]).expect("a drawing");
     assert!(text.contains("-> the small girls are happy\n"), "{text}");
@@ -146,7 +142,7 @@ fn draw(name: &str, arguments: &[&str]) -> (String, BTreeMap<String, String>) {
     let folder = out.to_str().expect("a path").to_owned();
     let arguments = [&["--out", &folder], arguments].concat();
     let options = Options::try_parse_from(arguments).expect("options");
-    let text = example::run(&options).expect("a drawing");
+    let text = run(&options).expect("a drawing");
     let mut pages = BTreeMap::new();
     for entry in std::fs::read_dir(&out).expect("a folder") {
         let path = entry.expect("an entry").path();
@@ -195,7 +191,7 @@ fn an_encoder_alone_has_one_page() {
     assert!(text.contains("self-attention of layer") && !text.contains("->"), "{text}");
     let out = std::env::temp_dir().join(format!("bert-layer-{}", std::process::id()));
     let arguments = ["--out", out.to_str().expect("a path"), "--model", &bert, "--layer", "9", "5"];
-    let error = example::run(&Options::try_parse_from(arguments).expect("options"));
+    let error = run(&Options::try_parse_from(arguments).expect("options"));
     assert!(error.expect_err("no such layer").to_string().contains("in layer 9"));
     let _ = std::fs::remove_dir_all(&out);
 }
@@ -240,7 +236,7 @@ fn the_picture_of_the_readme_is_what_the_example_draws() {
     let out = std::env::temp_dir().join(format!("readme-map-{}", std::process::id()));
     let folder = out.to_str().expect("a path").to_owned();
     let arguments = ["--out", &folder, "la vieille maison blanche est belle"];
-    example::run(&Options::try_parse_from(arguments).expect("options")).expect("a drawing");
+    run(&Options::try_parse_from(arguments).expect("options")).expect("a drawing");
     let read = |path: &Path| std::fs::read_to_string(path).expect("an SVG");
     let (drawn, kept) = (read(&out.join("cross.svg")), read(&root.join("docs/attention.svg")));
     // Compare words and positions only; a color may differ in one bit between instruction sets.

@@ -12,10 +12,11 @@
 //! Writes `encoder`, `decoder` and `cross`, each as `.svg` and `.png`, to `target/attention`; with several sentences
 //! these three for each, with columns for the padding of a batch, which are empty.
 
-#[path = "support/heatmap.rs"]
-pub(crate) mod heatmap;
-#[path = "support/sentences.rs"]
+mod heatmap;
+#[path = "../../navigate/sentences.rs"]
 mod sentences;
+#[cfg(test)]
+mod tests;
 
 use clap::Parser;
 use heatmap::{LARGE, Page, Panel};
@@ -38,7 +39,7 @@ const LONGEST: usize = 128;
 /// words if DIR has a vocab.json. An encoder alone (BERT) has one page.
 #[derive(Parser)]
 #[command(name = "attention_map", no_binary_name = true)]
-pub(crate) struct Options {
+struct Options {
     /// The checkpoint
     #[arg(long, value_name = "DIR", default_value_os_t = root().join("models/fr-en"))]
     model: PathBuf,
@@ -231,7 +232,7 @@ fn trace(
 }
 
 /// Translates, draws and aligns; returns the text to print.
-pub(crate) fn run(options: &Options) -> Result<String, Box<dyn Error>> {
+fn run(options: &Options) -> Result<String, Box<dyn Error>> {
     let model = Model::open(&options.model)?;
     let config = model.config();
     if config.bins.is_some() {

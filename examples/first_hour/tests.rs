@@ -1,32 +1,10 @@
-//! The programs of `examples/first_hour` run, give the expected results, and stay short.
+//! The programs run, give the expected results, and stay short.
 
-#[path = "../examples/first_hour/admit.rs"]
-mod admit;
-#[path = "../examples/first_hour/by_hand.rs"]
-mod by_hand;
-#[path = "../examples/first_hour/decode.rs"]
-mod decode;
-#[path = "../examples/first_hour/int8.rs"]
-mod int8;
-#[path = "../examples/first_hour/kernels.rs"]
-mod kernels;
-#[path = "../examples/first_hour/n_best.rs"]
-mod n_best;
-#[path = "../examples/first_hour/no_std.rs"]
-mod no_std;
-#[path = "../examples/first_hour/one_head.rs"]
-mod one_head;
-#[path = "../examples/first_hour/service.rs"]
-mod service;
-#[path = "../examples/first_hour/stream.rs"]
-mod stream;
-
+use super::*;
 use simdformer::search::{Finish, Hooks};
 use simdformer::{Event, Limits, Model, Session, Source};
+use simdformer_testing::temporary_folder::Folder;
 use std::path::Path;
-
-const MODEL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/models/fr-en");
-const SOURCES: [&[u32]; 5] = [&[6, 11, 0], &[9, 14, 32, 0], &[8, 0], &[6, 8, 11, 0], &[11, 0]];
 
 /// The translation of a source alone, in a session of its own.
 fn alone(source: &[u32]) -> Vec<u32> {
@@ -87,8 +65,6 @@ fn decode_steps_with_a_fork_have_the_bits_of_a_prefill() {
 
 #[test]
 fn a_function_without_std_computes() {
-    use simdformer::kernels::{Matrix, MatrixMut};
-
     let mut packed = vec![0.0; no_std::packed_len(2, 3).expect("a size")];
     let (x, weight) = ([3.0, 4.0, -1.0, 2.0], [1.0, 0.0, 0.0, 1.0, 1.0, -2.0]);
     let (x, weight) = (Matrix::new(&x, 2, 2).expect("x"), Matrix::new(&weight, 3, 2).expect("w"));
@@ -104,7 +80,8 @@ fn a_function_without_std_computes() {
 
 #[test]
 fn int8_translates_alike_in_less_memory() {
-    let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("first-hour.packed");
+    let folder = Folder::new("first-hour");
+    let file = folder.path().join("int8.packed");
     let [f32, int8, read] = int8::run(MODEL, &file, &SOURCES).expect("translated");
     assert_eq!(f32.1, SOURCES.map(|source| vec![alone(source)]));
     assert_eq!(int8.1, f32.1);
@@ -197,6 +174,9 @@ fn each_program_is_short_and_named_in_the_crate_docs() {
     let mut programs = 0;
     for entry in std::fs::read_dir(root.join("examples/first_hour")).expect("a folder") {
         let name = entry.expect("an entry").file_name().into_string().expect("a name");
+        if name == "tests.rs" {
+            continue;
+        }
         let text = read(&format!("examples/first_hour/{name}"));
         let code = text.lines().filter(|line| {
             let line = line.trim();

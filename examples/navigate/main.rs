@@ -16,20 +16,15 @@
 //! printed values were recorded by a probe (`src/trace/mod.rs`) during the engine's own computation.
 
 #[cfg(feature = "train")]
-#[path = "support/lesson.rs"]
-pub(crate) mod lesson;
+mod lesson;
 #[cfg(feature = "train")]
-#[path = "support/lesson_page.rs"]
 mod lesson_page;
-#[path = "support/masks.rs"]
-pub(crate) mod masks;
-#[path = "support/order.rs"]
+mod masks;
 mod order;
-#[path = "support/page.rs"]
-pub(crate) mod page;
-#[path = "support/sentences.rs"]
+mod page;
 mod sentences;
-#[path = "support/walkthrough.rs"]
+#[cfg(test)]
+mod tests;
 mod walkthrough;
 
 use clap::Parser;
@@ -43,7 +38,7 @@ use walkthrough::Asked;
 /// Shows the computation of sentences, step by step
 #[derive(Parser)]
 #[command(name = "navigate", no_binary_name = true)]
-pub(crate) struct Options {
+struct Options {
     /// The checkpoint of an encoder-decoder
     #[arg(long, value_name = "DIR", default_value_os_t = root().join("models/walkthrough"))]
     model: PathBuf,
@@ -125,7 +120,7 @@ fn main() -> ExitCode {
 }
 
 /// Runs the command line.
-pub(crate) fn run(
+fn run(
     options: Options,
     style: Style,
     input: &mut dyn BufRead,

@@ -1,13 +1,9 @@
 //! The example `navigate` prints the same text each time, with the structure and the shapes of
 //! `tests/golden/walkthrough/navigate.txt`, and its masks are the published ones.
 
-#[allow(dead_code, reason = "tests call what `main` calls")]
-#[path = "../examples/navigate.rs"]
-mod example;
-
+use super::page::{self, Style};
+use super::{Options, masks, run};
 use clap::Parser;
-use example::page::{self, Style};
-use example::{Options, masks};
 use serde_json::Value;
 use simdformer::kernels::FullyMasked;
 use simdformer::trace::Stage;
@@ -15,7 +11,7 @@ use simdformer::trace::Stage;
 fn navigate(arguments: &[&str], style: Style, input: &str) -> Result<String, String> {
     let options = Options::try_parse_from(arguments).map_err(|error| error.to_string())?;
     let mut out = Vec::new();
-    example::run(options, style, &mut input.as_bytes(), &mut out).map_err(|e| e.to_string())?;
+    run(options, style, &mut input.as_bytes(), &mut out).map_err(|e| e.to_string())?;
     Ok(String::from_utf8(out).expect("UTF-8"))
 }
 
@@ -36,7 +32,7 @@ fn structure(text: &str) -> String {
 fn prints_the_same_text_twice_in_the_recorded_structure() {
     let text = navigate(&[], Style::Plain, "").expect("a walkthrough");
     assert_eq!(navigate(&[], Style::Plain, "").as_ref(), Ok(&text));
-    let recorded = include_str!("golden/walkthrough/navigate.txt");
+    let recorded = include_str!("../../tests/golden/walkthrough/navigate.txt");
     for (i, (found, expected)) in structure(&text).lines().zip(recorded.lines()).enumerate() {
         assert_eq!(found.trim_end(), expected.trim_end(), "line {}", i + 1);
     }
@@ -196,7 +192,7 @@ fn numbers(value: &Value) -> Vec<f32> {
 
 #[test]
 fn masks_and_filled_weights_are_the_published_ones() {
-    let text = include_str!("golden/walkthrough/masks.json");
+    let text = include_str!("../../tests/golden/walkthrough/masks.json");
     let published: Value = serde_json::from_str(text).expect("JSON");
     for (sentence, (source, target)) in [(2, 4), (4, 3)].into_iter().enumerate() {
         let three = masks::three(source, 4, target, 4);
@@ -251,8 +247,8 @@ fn without_the_feature_train_an_error_names_the_command() {
 
 #[cfg(feature = "train")]
 mod training {
-    use super::example::lesson::{self, Predictions};
     use super::{Style, navigate};
+    use crate::lesson::{self, Predictions};
     use simdformer::kernels::train::RowLoss;
 
     #[test]
