@@ -8,9 +8,6 @@
 //! `cargo bench -- attention` runs the rows with that word. On a machine that is also used for other work,
 //! `cargo bench -- --fastest` prints the fastest rounds instead of medians.
 
-#[path = "../tests/support/checkpoint.rs"]
-#[allow(dead_code)]
-mod checkpoint;
 #[path = "../tests/support/mod.rs"]
 mod support;
 
@@ -24,7 +21,7 @@ use simdformer_kernels::{Activation, Isa, Matrix, MatrixMut};
 use std::hint::black_box;
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
-use support::Random;
+use support::{Random, checkpoint};
 
 const ROUNDS: usize = 31;
 /// The minimum duration of one measurement.

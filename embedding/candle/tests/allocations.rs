@@ -2,7 +2,6 @@
 //!
 //! Compared with ops that only return a result of the same shape, serial and on a pool of two threads.
 
-#[path = "support/mod.rs"]
 mod support;
 
 use candle_core::{

@@ -1,20 +1,17 @@
 //! OPUS-MT on our ops compared with candle-transformers' own model, and batches compared with single
 //! sentences.
 
-#[path = "support/checkpoint.rs"]
-mod checkpoint;
-#[path = "support/mod.rs"]
 mod support;
 
 use candle_core::{DType, Device, Error, Result, Tensor};
 use candle_nn::VarBuilder;
 use candle_transformers::models::marian::{Config, MTModel};
-use checkpoint::{opus, seeded};
 use serde_json::Value;
 use simdformer_candle::Threads;
 use simdformer_candle::marian::{EncoderOutput, Marian};
 use simdformer_kernels::Isa;
 use std::path::PathBuf;
+use support::checkpoint::{opus, seeded};
 use support::{Random, bits, close};
 
 /// OPUS-MT with two layers of a width that is a multiple of no vector length.

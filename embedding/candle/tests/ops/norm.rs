@@ -1,6 +1,6 @@
 //! [`AddLayerNorm`] compared with `+` and [`candle_nn::LayerNorm`].
 
-use crate::linear::layouts;
+use super::linear::layouts;
 use crate::support::{Random, bits, close, isa};
 use candle_core::{Layout, Module, Result, Storage, Tensor};
 use candle_nn::LayerNorm;

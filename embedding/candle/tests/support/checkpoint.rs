@@ -1,6 +1,6 @@
 //! A checkpoint with the shapes of OPUS-MT, without a file.
 
-use super::support::Random;
+use super::Random;
 use candle_core::{DType, Device, Error, Result, Shape, Tensor};
 use candle_nn::VarBuilder;
 use candle_nn::var_builder::SimpleBackend;

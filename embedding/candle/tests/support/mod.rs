@@ -2,6 +2,8 @@
 //! this file.
 #![allow(dead_code)]
 
+pub(crate) mod checkpoint;
+
 use candle_core::{Device, Result, Tensor};
 use simdformer_kernels::Isa;
 
