@@ -308,9 +308,16 @@ const SESSION_EXAMPLES: [&str; 10] = [
 fn only_the_engine_plans() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let (mut files, mut found) = (0, Vec::new());
-    for folder in
-        ["text/src", "text/tokenize/src", "train", "python/src", "examples", "embedding/candle/src"]
-    {
+    for folder in [
+        "text/src",
+        "text/tokenize/src",
+        "speech/src",
+        "cli/src",
+        "train",
+        "python/src",
+        "examples",
+        "embedding/candle/src",
+    ] {
         rust_files(&root.join(folder), &mut |path| {
             files += 1;
             let name = path.strip_prefix(root).expect("a file of the repository");

@@ -88,6 +88,11 @@ fn is_broken_pipe(error: &(dyn Error + Send + Sync + 'static)) -> bool {
         Some(simdformer_text::Error::Io { error, .. }) => Some(error),
         _ => error.downcast_ref::<io::Error>(),
     };
+    // The rows of a table.
+    let of_stream = match error.downcast_ref() {
+        Some(simdformer_text::documents::Error::Io { error, .. }) => Some(error),
+        _ => of_stream,
+    };
     #[cfg(feature = "transcribe")]
     let of_stream = match error.downcast_ref() {
         Some(simdformer_speech::Error::Io { error, .. }) => Some(error),

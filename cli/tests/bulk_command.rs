@@ -7,6 +7,7 @@ use simdformer_testing::effort::cases;
 use simdformer_testing::published::french;
 use simdformer_testing::random_model::Random;
 use std::fs;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -47,6 +48,27 @@ fn a_column_is_translated() {
     let semicolons = "fr;en\nquel mois;\n";
     let more = ["--format", "csv", "--delimiter", ";", "--column", "fr", "--to-column", "en"];
     assert_eq!(out(&translate(&place, &more, semicolons)), "fr;en\nquel mois;what month\n");
+}
+
+/// A reader that has enough, such as `head`, is no error.
+#[test]
+fn a_closed_pipe_ends_a_table_without_an_error() {
+    let place = french();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_simdformer"))
+        .args(["translate", "--model", place.0.to_str().unwrap(), "--format", "csv"])
+        .args(["--column", "fr", "--to-column", "en"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let rows = format!("id,fr\n{}", "1,quel mois\n".repeat(3000));
+    let mut input = child.stdin.take().unwrap();
+    let written = std::thread::spawn(move || input.write_all(rows.as_bytes()));
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", err(&output));
+    let _ = written.join().unwrap();
 }
 
 #[test]

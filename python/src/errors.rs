@@ -203,14 +203,14 @@ impl From<Error> for Failure {
     }
 }
 
-/// The classes of the text layer's kinds of errors, for a call that reads a model. What a call reads beside it has classes of
-/// its own: [`Failure::of_recording`] and [`Failure::of_document`].
 impl From<TokenizerError> for Failure {
     fn from(error: TokenizerError) -> Self {
         TextError::from(error).into()
     }
 }
 
+/// The classes of the text layer's kinds of errors, for a call that reads a model. What a call reads beside it has classes of
+/// its own: [`Failure::of_recording`] and [`Failure::of_document`].
 impl From<TextError> for Failure {
     fn from(error: TextError) -> Self {
         let message = error.to_string();

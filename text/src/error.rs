@@ -136,17 +136,7 @@ fn texts(
 }
 
 /// Where an error is made, in an order that reads as its text does.
-#[allow(dead_code, reason = "each feature makes some of them")]
 impl Error {
-    pub(crate) fn not_found(
-        operand: &Path,
-        expected: impl Into<Box<str>>,
-        found: impl fmt::Display,
-    ) -> Self {
-        let [operand, expected, found] = texts(path_text(operand), expected, found);
-        Self::NotFound { operand, expected, found }
-    }
-
     pub(crate) fn unsupported(
         operand: impl Into<Box<str>>,
         expected: impl Into<Box<str>>,
@@ -154,15 +144,6 @@ impl Error {
     ) -> Self {
         let [operand, expected, found] = texts(operand, expected, found);
         Self::Unsupported { operand, expected, found }
-    }
-
-    pub(crate) fn corrupt(
-        operand: impl Into<Box<str>>,
-        expected: impl Into<Box<str>>,
-        found: impl fmt::Display,
-    ) -> Self {
-        let [operand, expected, found] = texts(operand, expected, found);
-        Self::Corrupt { operand, expected, found }
     }
 
     pub(crate) fn conflict(
@@ -192,17 +173,6 @@ impl Error {
         Self::InvalidInput { index: None, operand, expected, found }
     }
 
-    /// The model has no languages, asked for was `code`.
-    pub(crate) fn no_languages(code: &str) -> Self {
-        let expected = Cow::Borrowed("none, as the model has no languages to choose from");
-        Self::Language {
-            operand: "language",
-            expected,
-            found: Some(code.into()),
-            nearest: Vec::new(),
-        }
-    }
-
     /// The operating system cannot read `path`.
     pub(crate) fn unreadable(path: &Path, error: io::Error) -> Self {
         Self::Io { action: "read", path: path_text(path), error }
@@ -225,23 +195,6 @@ impl Error {
             Self::Cancelled => Self::Cancelled,
             Self::Closed => Self::Closed,
             other => Self::Caller { operand: "the batch".into(), error: other.to_string().into() },
-        }
-    }
-
-    /// The same error in the file or the part `outer`.
-    pub(crate) fn inside(self, outer: impl fmt::Display) -> Self {
-        let inside = |operand: Box<str>| match &*operand {
-            "" => outer.to_string().into(),
-            operand => format!("{outer}: {operand}").into_boxed_str(),
-        };
-        match self {
-            Self::Unsupported { operand, expected, found } => {
-                Self::Unsupported { operand: inside(operand), expected, found }
-            }
-            Self::Corrupt { operand, expected, found } => {
-                Self::Corrupt { operand: inside(operand), expected, found }
-            }
-            other => other,
         }
     }
 }

@@ -373,7 +373,14 @@ fn read_line(
 /// At most 40 characters of a word, without control characters and characters that change the text direction.
 fn shortened(word: &str) -> String {
     const MOST: usize = 40;
-    let mut short: String = word.chars().take(MOST).flat_map(char::escape_debug).collect();
+    let is_hidden = |c: char| {
+        c.is_control()
+            || matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
+    };
+    let mut short = String::new();
+    for c in word.chars().take(MOST) {
+        if is_hidden(c) { short.extend(c.escape_unicode()) } else { short.push(c) }
+    }
     if word.chars().nth(MOST).is_some() {
         short.push_str("...");
     }

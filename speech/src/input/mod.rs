@@ -31,7 +31,7 @@ const RECORDINGS: usize = 1000;
 
 /// Reads audio as f32 samples, one channel, 16 kHz, block by block: any length in the same memory.
 ///
-/// Formats: WAV, AIFF and Wave64 (PCM, floats, A-law and mu-law; also RF64), and raw samples. With the feature `audio-files` also
+/// Formats: WAV, AIFF and Wave64 (PCM, floats, A-law and mu-law; also RF64), and raw samples. With the feature `files` also
 /// FLAC, MP3, AAC (LC), M4A and MP4 (AAC, ALAC, Opus; also in fragments), Ogg (Vorbis, Opus, FLAC), and WebM and Matroska. The
 /// format is found by the content, not by the name. Several channels are averaged, or one is selected. Other rates are
 /// converted by [`Resampler`]. Lengths that a recorder or a pipe left open are read to the end. Files that were joined by writing
