@@ -225,6 +225,7 @@ fn the_report_counts_what_reached_the_maximum_length() {
 
 /// Texts of the special tokens of several tokenizers, in and around words: none has the meaning of the token, and the
 /// others have the ids that `encode` gives them.
+#[cfg_attr(not(feature = "json"), ignore = "its tokenizers are not SentencePiece files")]
 #[test]
 fn the_text_of_a_special_token_is_text() {
     let dirs = std::fs::read_dir(crate::directories::golden("dirs")).unwrap();
