@@ -3,7 +3,7 @@
 Usage: python tests/agreement.py [--probability 0.4] [--threads 1] [NAME ...]     (all of them without a name)
 
 For each family a model of random weights, 128 wide with two layers a side, learns the sentences of the demo's grammar
-(../models/fr-en/grammar.py), by the `train` program, until it gives the right token
+(`train --sentences`), by the `train` program, until it gives the right token
 this probability, as a geometric mean: it has opinions and is still unsure. Whisper's hears each word as a pattern in
 noise, other noise each time, and learns by PyTorch, which makes it. Then `simdformer generate
 --compare-weights` feeds it sentences it has not seen. A row of a Markdown table for each: the part of positions at which f32
@@ -30,9 +30,8 @@ import transformers
 from safetensors.torch import save_file
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-sys.path[:0] = [os.path.join(ROOT, "tests", "golden"), os.path.join(ROOT, "models", "fr-en")]
+sys.path.insert(0, os.path.join(ROOT, "tests", "golden"))
 import generate_families
-import grammar
 
 VOCABULARY, LOW, LONGEST = 2400, 8, 40
 LEARNED, HELD_OUT = 20000, 300
@@ -135,9 +134,11 @@ def build(*arguments):
     return [found["executable"] for found in map(json.loads, out.splitlines()) if found.get("executable")][-1]
 
 
-def language():
-    """Pairs of sentences of the demo's grammar, as ids, and the words of both languages in the order of their ids."""
-    pairs = [[text.split() for text in pair] for pair in grammar.pairs(LEARNED + HELD_OUT, 1).items()]
+def language(program):
+    """Pairs of sentences of the demo's grammar, as ids."""
+    command = [program, "--sentences", str(LEARNED + HELD_OUT), "--seed", "1"]
+    lines = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, encoding="utf-8").stdout.splitlines()
+    pairs = [[pair[side].split() for side in ("source", "target")] for pair in map(json.loads, lines)]
     words = sorted({word for pair in pairs for text in pair for word in text})
     assert LOW + len(words) < VOCABULARY - LOW
     ids = {word: LOW + i for i, word in enumerate(words)}
@@ -169,7 +170,7 @@ def learn(program, folder, name, a):
             generate_families.untie(model)
         model.save_pretrained(start)
         begin, end = ["--init-from", start], config.eos_token_id
-    pairs = language()
+    pairs = language(program)
     ends = lambda ids: ids + [end]
     lines = [{"source_ids": ends(source), "target_ids": ends(target)} for source, target in pairs]
     data, validate, model = (os.path.join(folder, x) for x in ("data.jsonl", "validate.jsonl", "model"))
@@ -207,7 +208,7 @@ def learn_sounds(folder, a):
     model = transformers.WhisperForConditionalGeneration(config)
     sounds = torch.randn(VOCABULARY, 24, 2, generator=torch.Generator().manual_seed(3))
     noise = torch.Generator().manual_seed(4)
-    pairs = language()
+    pairs = language(program)
     learned, held = pairs[:LEARNED], pairs[LEARNED:]
 
     def heard(sentence):

@@ -2,7 +2,7 @@
 
 Usage: python make_trained_base.py OUT [--minutes 10] [--threads 2]
 
-The sentences are those of the demo's grammar (../../models/fr-en/grammar.py), their words spread over all 32,000 ids, and the
+The sentences are those of the demo's grammar (`train --sentences`), their words spread over all 32,000 ids, and the
 `train` program of this repository learns them. OUT/model is the checkpoint, OUT/sources.jsonl are sentences that it has not
 seen, each two to four of the grammar's in a row, for `cargo bench --bench drafts -- --model OUT/model --sources
 OUT/sources.jsonl`. Nothing of it is kept.

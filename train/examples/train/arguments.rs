@@ -185,6 +185,10 @@ pub(crate) struct Arguments {
     /// Measure --steps steps and write a line of JSON; nothing is saved
     #[arg(long, help_heading = OTHER, requires = "data")]
     pub(crate) benchmark: bool,
+    /// Print N sentences of the demo under --seed, a line of JSON each: source, target
+    #[arg(long, value_name = "N", help_heading = OTHER)]
+    #[arg(conflicts_with_all = ["data", "model", "average"])]
+    pub(crate) sentences: Option<usize>,
     /// Write the mean of these checkpoints to --model
     #[arg(long, value_name = "DIR,DIR,...", help_heading = OTHER)]
     #[arg(value_delimiter = ',', requires = "model")]

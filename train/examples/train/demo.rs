@@ -4,6 +4,7 @@ use super::grammar::{self, Example};
 use simdformer_train::{Corpus, Reading, Words};
 use std::collections::HashSet;
 use std::error::Error;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 const SENTENCES: usize = 300_000;
@@ -17,6 +18,14 @@ pub(crate) fn folder() -> PathBuf {
 /// The default output directory.
 pub(crate) fn directory() -> PathBuf {
     Path::new("target").join("train").join("fr-en")
+}
+
+/// Writes `count` different sentences of the grammar, a line of JSON each.
+pub(crate) fn print_sentences(count: usize, seed: u64, out: &mut dyn Write) -> io::Result<()> {
+    for Example { source, target } in grammar::pairs(count, seed) {
+        writeln!(out, "{}", serde_json::json!({ "source": source, "target": target }))?;
+    }
+    Ok(())
 }
 
 /// The training and validation corpora; neither contains a sentence of `held_out.jsonl`.

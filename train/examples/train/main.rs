@@ -71,6 +71,9 @@ fn command(arguments: &Arguments, threads: &Threads<'_>) -> Result<(), Failure> 
         println!("{}: the mean of {} checkpoints", out.display(), checkpoints.len());
         return Ok(());
     }
+    if let Some(count) = arguments.sentences {
+        return Ok(demo::print_sentences(count, arguments.seed, &mut io::stdout().lock())?);
+    }
     let alone = arguments.gradients.is_some() || arguments.benchmark;
     let directory = match &arguments.model {
         Some(directory) => Some(directory.clone()),

@@ -1,7 +1,6 @@
 //! The words of the demo language: meaning, agreement, and combinations.
 //!
-//! They are read from `models/fr-en/lexicon.txt`, which describes its format. The Python code of `models/fr-en` reads
-//! the same file.
+//! They are read from `models/fr-en/lexicon.txt`, which describes its format.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;

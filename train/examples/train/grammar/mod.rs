@@ -4,10 +4,8 @@
 //! The languages differ in word order: adjectives, object pronouns, adverbs, negation, inversion and the possessor
 //! have other positions in English, so the model needs attention and cannot copy. Each source has one translation.
 //!
-//! The rules are those of `models/fr-en/grammar.py`, which uses Python's generator. Here a sentence is a function of
-//! the seed and its number, so the corpus is the same on every machine. `tests/golden/generate_grammar.py` passes
-//! these draws to the Python code, and `tests.rs` compares the results word by word. Modules from large to
-//! small: `sentences.rs` and `questions.rs`, `clauses.rs`, `phrases.rs`, `lexicon.rs`; `spelling.rs` is applied last.
+//! A sentence is a function of the seed and its number, so the corpus is the same on every machine; `train --sentences 100`
+//! prints a hundred. Modules from large to small: `sentences.rs` and `questions.rs`, `clauses.rs`, `phrases.rs`, `lexicon.rs`; `spelling.rs` is applied last.
 
 mod clauses;
 mod draws;
