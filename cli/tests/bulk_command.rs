@@ -2,17 +2,17 @@
 
 use crate::command::{err, out, run};
 use serde_json::Value;
-use simdformer_testing::directories::Temporary;
 use simdformer_testing::effort::cases;
 use simdformer_testing::published::french;
 use simdformer_testing::random_model::Random;
+use simdformer_testing::temporary_folder::TemporaryFolder;
 use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-fn translate(place: &Temporary, more: &[&str], input: &str) -> Output {
+fn translate(place: &TemporaryFolder, more: &[&str], input: &str) -> Output {
     run(&[&["translate", "--model", place.0.to_str().unwrap()], more].concat(), input)
 }
 
@@ -147,7 +147,7 @@ fn sentences(rows: usize) -> String {
 
 /// A run of a table to a file.
 struct Table {
-    place: Temporary,
+    place: TemporaryFolder,
     input: PathBuf,
     output: PathBuf,
     expected: Vec<u8>,

@@ -1,7 +1,8 @@
 //! The command as a user runs it.
 
-use simdformer_testing::directories::{Temporary, full};
+use simdformer_testing::directories::full;
 use simdformer_testing::published::{french, nllb};
+use simdformer_testing::temporary_folder::TemporaryFolder;
 use std::fs;
 use std::io::Write;
 use std::process::{Command, Output, Stdio};
@@ -27,7 +28,7 @@ pub fn err(output: &Output) -> &str {
     str::from_utf8(&output.stderr).unwrap()
 }
 
-fn translate(place: &Temporary, more: &[&str], input: &str) -> Output {
+fn translate(place: &TemporaryFolder, more: &[&str], input: &str) -> Output {
     let model = place.0.to_str().unwrap();
     run(&[&["translate", "--lines", "--model", model], more].concat(), input)
 }

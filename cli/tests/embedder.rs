@@ -3,8 +3,9 @@
 use crate::command::{err, out, run};
 use crate::encoders::embed;
 use serde_json::{Value, json};
-use simdformer_testing::directories::{Temporary, golden};
+use simdformer_testing::directories::golden;
 use simdformer_testing::published::encoder;
+use simdformer_testing::temporary_folder::TemporaryFolder;
 use simdformer_text::Direction;
 use simdformer_text::embedder::{Embedder, Precision, Quantized, Ranges, Reranker};
 use std::fs;
@@ -17,7 +18,7 @@ fn cases() -> Vec<Value> {
 }
 
 /// The directory of a case: files replace or extend those of `encoders/NAME`, keys of `config.json` are added.
-fn directory(name: &str, files: &Value) -> Temporary {
+fn directory(name: &str, files: &Value) -> TemporaryFolder {
     let place = encoder(name);
     for (file, value) in files.as_object().unwrap() {
         let mut value = value.clone();
@@ -45,7 +46,7 @@ fn lines(output: &Output) -> Vec<Value> {
     out(output).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-fn rerank(place: &Temporary, more: &[&str], input: &str) -> Output {
+fn rerank(place: &TemporaryFolder, more: &[&str], input: &str) -> Output {
     run(&[&["rerank", "--model", place.0.to_str().unwrap()], more].concat(), input)
 }
 

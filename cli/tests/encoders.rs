@@ -2,10 +2,10 @@
 
 use crate::command::{err, out, run};
 use serde_json::Value;
-use simdformer_testing::directories::Temporary;
 use simdformer_testing::effort::cases;
 use simdformer_testing::published::french;
 use simdformer_testing::published::{encoder, expected};
+use simdformer_testing::temporary_folder::TemporaryFolder;
 use std::fs;
 use std::path::PathBuf;
 
@@ -13,7 +13,7 @@ fn numbers(value: &Value) -> Vec<f64> {
     value.as_array().unwrap().iter().map(|x| x.as_f64().unwrap()).collect()
 }
 
-pub fn embed(place: &Temporary, more: &[&str], input: &str) -> std::process::Output {
+pub fn embed(place: &TemporaryFolder, more: &[&str], input: &str) -> std::process::Output {
     run(&[&["embed", "--model", place.0.to_str().unwrap()], more].concat(), input)
 }
 
@@ -193,7 +193,7 @@ fn a_transformer_in_a_folder_is_run() {
 /// Without a `config.json` beside it, `modules.json` names the folder of the tokenizer.
 #[test]
 fn a_list_of_modules_is_a_small_regular_file() {
-    let place = Temporary::new("modules");
+    let place = TemporaryFolder::new("modules");
     let path = place.0.join("modules.json");
     let show = || {
         let output = run(&["show", "--model", place.0.to_str().unwrap()], "");

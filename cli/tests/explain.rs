@@ -2,10 +2,10 @@
 
 use crate::command::{err, out, run};
 use serde_json::Value;
-use simdformer_testing::directories::Temporary;
 use simdformer_testing::published::french;
+use simdformer_testing::temporary_folder::TemporaryFolder;
 
-fn explain(place: &Temporary, listed: usize, options: &[&str], text: &str) -> String {
+fn explain(place: &TemporaryFolder, listed: usize, options: &[&str], text: &str) -> String {
     let listed = format!("--explain={listed}");
     let model = ["translate", "--model", place.0.to_str().unwrap(), &listed];
     let output = run(&[&model, options, &[text]].concat(), "");
@@ -20,7 +20,7 @@ fn explain(place: &Temporary, listed: usize, options: &[&str], text: &str) -> St
     out(&output).to_owned()
 }
 
-fn json(place: &Temporary, options: &[&str], text: &str) -> Value {
+fn json(place: &TemporaryFolder, options: &[&str], text: &str) -> Value {
     serde_json::from_str(&explain(place, 3000, &[&["--json"], options].concat(), text)).unwrap()
 }
 

@@ -3,9 +3,9 @@
 
 use crate::command::{err, out};
 use crate::hub_server::{Answer, COMMIT, Fault, Hub, REPOSITORY, Request, etag, is_large, sha256};
-use simdformer_testing::directories::Temporary;
 use simdformer_testing::effort;
 use simdformer_testing::published::french;
+use simdformer_testing::temporary_folder::TemporaryFolder;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ pub const CONFIG: &str = "config.json";
 /// A hub with a model of 300 kB, and an empty cache.
 pub struct Place {
     pub hub: Hub,
-    pub home: Temporary,
+    pub home: TemporaryFolder,
 }
 
 /// Files of a model, and others that are not needed.
@@ -55,7 +55,7 @@ impl Place {
     }
 
     pub fn of(files: BTreeMap<String, Vec<u8>>, fault: Box<Fault>) -> Self {
-        Self { hub: Hub::new(files, fault), home: Temporary::new("hub") }
+        Self { hub: Hub::new(files, fault), home: TemporaryFolder::new("hub") }
     }
 
     /// The command with only these variables, and those of the hub and the cache.

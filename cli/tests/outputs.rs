@@ -1,18 +1,18 @@
 //! What the command writes: an input is never an output, a file is whole or not there, links and modes stay.
 
 use crate::command::{err, out};
-use simdformer_testing::directories::Temporary;
 use simdformer_testing::effort::cases;
 use simdformer_testing::published::encoder;
 use simdformer_testing::published::french;
 use simdformer_testing::published::{ONE_LANGUAGE, whisper};
+use simdformer_testing::temporary_folder::TemporaryFolder;
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 /// A model with one of each kind of file that is read.
-fn place(model: &str) -> Temporary {
+fn place(model: &str) -> TemporaryFolder {
     let place = match model {
         "french" => french(),
         "encoder" => encoder("bert"),
@@ -31,7 +31,7 @@ fn place(model: &str) -> Temporary {
 }
 
 /// The command in the directory of its model, with a limit of the bytes that it may write to a file.
-fn run(place: &Temporary, arguments: &str, blocks: Option<usize>) -> Output {
+fn run(place: &TemporaryFolder, arguments: &str, blocks: Option<usize>) -> Output {
     let program = env!("CARGO_BIN_EXE_simdformer");
     let mut command = match blocks {
         None => Command::new(program),

@@ -3,15 +3,15 @@
 use crate::command::{err, out, run};
 use crate::encoders::embed;
 use simdformer::kernels::Isa;
-use simdformer_testing::directories::Temporary;
 use simdformer_testing::published::{encoder, expected, french};
+use simdformer_testing::temporary_folder::TemporaryFolder;
 use simdformer_text::packed::{self, PackOptions};
 use std::fs;
 
 const SENTENCES: &str =
     "Je suis étudiant\nOù est-ce qu'elle habite ?\nla vieille maison blanche est belle\n";
 
-fn path(place: &Temporary, name: &str) -> String {
+fn path(place: &TemporaryFolder, name: &str) -> String {
     place.0.join(name).to_str().unwrap().to_owned()
 }
 
@@ -22,7 +22,7 @@ fn translate(model: &str, more: &[&str]) -> (String, String) {
 
 #[test]
 fn the_command_packs_a_model_and_runs_it_in_several_processes() {
-    let (place, target) = (french(), Temporary::new("packed"));
+    let (place, target) = (french(), TemporaryFolder::new("packed"));
     let (model, packed) = (path(&place, ""), path(&target, "int8"));
     let sets: Vec<&str> = Isa::available().map(Isa::name).collect();
     let sets = sets.join(",");
@@ -74,9 +74,9 @@ fn the_command_packs_a_model_and_runs_it_in_several_processes() {
 /// An encoder of sentence-transformers with a folder for each module, and a classifier.
 #[test]
 fn heads_and_modules_are_packed_too() {
-    let target = Temporary::new("packed-heads");
+    let target = TemporaryFolder::new("packed-heads");
     let place = encoder("bert");
-    let packed = Temporary(target.0.join("bert"));
+    let packed = TemporaryFolder(target.0.join("bert"));
     packed::pack(&place.0, &packed.0, &PackOptions::default()).unwrap();
     let rows = expected("bert");
     let texts: String =
@@ -96,14 +96,14 @@ fn heads_and_modules_are_packed_too() {
     }
     let modules = fs::read_to_string(place.0.join("modules.json")).unwrap();
     place.write("modules.json", modules.replacen(r#""path": """#, r#""path": "0_Transformer""#, 1));
-    let packed = Temporary(target.0.join("folder"));
+    let packed = TemporaryFolder(target.0.join("folder"));
     packed::pack(&place.0, &packed.0, &PackOptions::default()).unwrap();
     assert!(packed.0.join("0_Transformer/config.json").exists());
     let found = embed(&packed, &[], &texts);
     assert_eq!(out(&found), out(&original), "{}", err(&found));
 
     let place = encoder("bert_cross");
-    let packed = Temporary(target.0.join("cross"));
+    let packed = TemporaryFolder(target.0.join("cross"));
     packed::pack(&place.0, &packed.0, &PackOptions::default()).unwrap();
     assert!(packed.0.join("heads.safetensors").exists());
     let [of_packed, original] = [&packed, &place].map(|place| {

@@ -1,6 +1,6 @@
 //! The `console` blocks of the pages: each command prints what the page shows.
 
-use simdformer_testing::directories::Temporary;
+use simdformer_testing::temporary_folder::TemporaryFolder;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -9,7 +9,7 @@ use std::process::Command;
 /// each prints with the lines that follow it. A file that `cat` shows is written first. Returns how many commands there
 /// are.
 fn check_block(page: &str, block: &str, root: &Path) -> usize {
-    let place = Temporary::new("page");
+    let place = TemporaryFolder::new("page");
     std::os::unix::fs::symlink(root.join("models"), place.0.join("models")).unwrap();
     let binaries = Path::new(env!("CARGO_BIN_EXE_simdformer")).parent().unwrap();
     let path = format!("{}:{}", binaries.display(), std::env::var("PATH").unwrap());

@@ -1,14 +1,20 @@
 //! Pairs of texts: their scores compared with transformers.
 
 use crate::command::{err, out, run};
-use simdformer_testing::directories::{Temporary, full};
+use simdformer_testing::directories::full;
+use simdformer_testing::temporary_folder::TemporaryFolder;
 
 use crate::encoders::embed;
 use serde_json::Value;
 use simdformer_testing::effort::cases;
 use simdformer_testing::published::{encoder, expected};
 
-fn rerank(place: &Temporary, query: &str, more: &[&str], input: &str) -> std::process::Output {
+fn rerank(
+    place: &TemporaryFolder,
+    query: &str,
+    more: &[&str],
+    input: &str,
+) -> std::process::Output {
     let model = place.0.to_str().unwrap();
     run(&[&["rerank", "--model", model, "--query", query], more].concat(), input)
 }

@@ -5,11 +5,12 @@ use serde_json::Value;
 use simdformer::search::{Finish, Hooks, LogitsProcessor, Strategy, Timestamps};
 use simdformer::{Event, Features, Limits, Model, Session, Source};
 use simdformer_speech::FeatureExtractor;
-use simdformer_testing::directories::{Temporary, golden};
+use simdformer_testing::directories::golden;
 use simdformer_testing::published::{ONE_LANGUAGE, SEVERAL, START, whisper};
 use simdformer_testing::riff::{chunk, format, riff, wav};
 use simdformer_testing::sounds::audio;
 use simdformer_testing::sounds::floats;
+use simdformer_testing::temporary_folder::TemporaryFolder;
 use simdformer_text::Tokenizer;
 use std::fs;
 use std::io::Write;
@@ -20,7 +21,11 @@ const NO_TIMESTAMPS: u32 = 1306;
 const END: u32 = 1295;
 
 /// Runs `transcribe` on files of the directory. Returns the standard output, and checks standard error.
-fn transcribe(place: &Temporary, more: &[&str], files: &[&str]) -> (String, String, Option<i32>) {
+fn transcribe(
+    place: &TemporaryFolder,
+    more: &[&str],
+    files: &[&str],
+) -> (String, String, Option<i32>) {
     let model = place.0.to_str().unwrap();
     let paths: Vec<String> =
         files.iter().map(|file| place.0.join(file).to_str().unwrap().to_owned()).collect();
@@ -49,7 +54,7 @@ fn frames(samples: &[f32]) -> Vec<f32> {
 }
 
 /// The output of the model for a window after a prefix, computed with the library.
-fn expected(place: &Temporary, frames: &[f32], prefix: &[u32]) -> (Vec<u32>, Finish) {
+fn expected(place: &TemporaryFolder, frames: &[f32], prefix: &[u32]) -> (Vec<u32>, Finish) {
     let mut features = frames[..frames.len().min(8000)].to_vec();
     features.resize(8000, 0.0);
     let model = Model::open(&place.0).unwrap();

@@ -1,13 +1,13 @@
 //! `translate` of whole texts and files of documents.
 
 use crate::command::{err, out, run};
-use simdformer_testing::directories::Temporary;
 use simdformer_testing::published::{french, nllb};
+use simdformer_testing::temporary_folder::TemporaryFolder;
 use std::path::Path;
 
 const TWO_SENTENCES: &str = "La vieille maison blanche est belle. Où est-ce qu'elle habite ?";
 
-fn translate(place: &Temporary, more: &[&str], input: &str) -> std::process::Output {
+fn translate(place: &TemporaryFolder, more: &[&str], input: &str) -> std::process::Output {
     let model = place.0.to_str().unwrap();
     run(&[&["translate", "--model", model], more].concat(), input)
 }

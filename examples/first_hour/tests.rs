@@ -3,7 +3,7 @@
 use super::*;
 use simdformer::search::{Finish, Hooks};
 use simdformer::{Event, Limits, Model, Session, Source};
-use simdformer_testing::temporary_folder::Folder;
+use simdformer_testing::temporary_folder::TemporaryFolder;
 use std::path::Path;
 
 /// The translation of a source alone, in a session of its own.
@@ -80,7 +80,7 @@ fn a_function_without_std_computes() {
 
 #[test]
 fn int8_translates_alike_in_less_memory() {
-    let folder = Folder::new("first-hour");
+    let folder = TemporaryFolder::new("first-hour");
     let file = folder.path().join("int8.packed");
     let [f32, int8, read] = int8::run(MODEL, &file, &SOURCES).expect("translated");
     assert_eq!(f32.1, SOURCES.map(|source| vec![alone(source)]));

@@ -2,10 +2,11 @@
 
 use safetensors::SafeTensors;
 use simdformer_speech::{Error, FeatureExtractor, Wav};
-use simdformer_testing::directories::{Temporary, golden};
+use simdformer_testing::directories::golden;
 use simdformer_testing::effort::full;
 use simdformer_testing::riff::{chunk, format, riff, wav};
 use simdformer_testing::sounds::audio;
+use simdformer_testing::temporary_folder::TemporaryFolder;
 use std::fs;
 
 /// The frames that `features.py` stores.
@@ -145,7 +146,7 @@ fn lengths_that_a_pipe_did_not_write() {
         file[40..44].copy_from_slice(&unknown.to_le_bytes());
         assert_eq!(Wav::new(&file[..]).unwrap().samples(), None);
         assert_eq!(read(&file, 1234).unwrap(), expected);
-        let place = Temporary::new("pipe");
+        let place = TemporaryFolder::new("pipe");
         place.write("pipe.wav", &file);
         let mut wav = Wav::open(place.0.join("pipe.wav")).unwrap();
         assert_eq!(wav.samples(), Some(40_000));
@@ -157,7 +158,7 @@ fn lengths_that_a_pipe_did_not_write() {
 
 #[test]
 fn settings_of_a_directory() {
-    let place = Temporary::new("settings");
+    let place = TemporaryFolder::new("settings");
     let error = FeatureExtractor::from_dir(&place.0).unwrap_err().to_string();
     assert!(
         error.ends_with("expected preprocessor_config.json or processor_config.json, found none"),

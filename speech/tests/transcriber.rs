@@ -8,17 +8,17 @@ use simdformer_speech::{
     Error, FeatureExtractor, Recording, SampleSource, Tokenizer, TranscribeEvent,
     TranscribeOptions, Transcriber, Transcription, Windows,
 };
-use simdformer_testing::directories::Temporary;
 use simdformer_testing::published::{ONE_LANGUAGE, SEVERAL, START, whisper};
 use simdformer_testing::sounds::audio;
 use simdformer_testing::sounds::floats;
+use simdformer_testing::temporary_folder::TemporaryFolder;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
 const PREVIOUS: u32 = 1304;
 
 struct Parts {
-    place: Temporary,
+    place: TemporaryFolder,
     model: Arc<Model>,
     tokenizer: Arc<Tokenizer>,
     samples: Vec<f32>,

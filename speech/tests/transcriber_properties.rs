@@ -9,11 +9,11 @@ use simdformer_speech::{
     Error, FeatureExtractor, Segment, StreamingTranscriber, Tokenizer, TranscribeEvent,
     TranscribeOptions, Transcriber, Transcription, Windows,
 };
-use simdformer_testing::directories::Temporary;
 use simdformer_testing::effort::cases;
 use simdformer_testing::published::{ONE_LANGUAGE, whisper};
 use simdformer_testing::sounds::audio;
 use simdformer_testing::sounds::floats;
+use simdformer_testing::temporary_folder::TemporaryFolder;
 use std::fs;
 use std::sync::Arc;
 
@@ -41,7 +41,7 @@ impl Random {
 }
 
 /// A model whose weights are random, and whose end token is frequent: texts have several lengths.
-fn model(place: &Temporary, seed: u64) -> Arc<Model> {
+fn model(place: &TemporaryFolder, seed: u64) -> Arc<Model> {
     let read = |name: &str| fs::read_to_string(place.0.join(name)).unwrap();
     let mut config = Config::from_hugging_face(&read("config.json")).unwrap();
     config.set_generation_config(&read("generation_config.json")).unwrap();
@@ -59,7 +59,7 @@ fn model(place: &Temporary, seed: u64) -> Arc<Model> {
 }
 
 fn transcriber(
-    (model, tokenizer, place): (&Arc<Model>, &Arc<Tokenizer>, &Temporary),
+    (model, tokenizer, place): (&Arc<Model>, &Arc<Tokenizer>, &TemporaryFolder),
     change: impl FnOnce(&mut TranscribeOptions),
 ) -> Transcriber {
     let extractor = FeatureExtractor::from_dir(&place.0).unwrap();

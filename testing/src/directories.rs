@@ -2,37 +2,12 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::temporary_folder::TemporaryFolder;
 
 /// A file or folder of `text/tests/golden`.
 pub fn golden(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../text/tests/golden").join(path)
-}
-
-/// A directory that is deleted when it is dropped.
-pub struct Temporary(pub PathBuf);
-
-impl Drop for Temporary {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
-impl Temporary {
-    /// An empty directory, whose name ends with `name`.
-    pub fn new(name: &str) -> Self {
-        static NUMBER: AtomicUsize = AtomicUsize::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let name = format!("simdformer-{}-{number}-{name}", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        fs::create_dir_all(&path).unwrap();
-        Self(path)
-    }
-
-    /// Writes the file `name`.
-    pub fn write(&self, name: &str, bytes: impl AsRef<[u8]>) {
-        fs::write(self.0.join(name), bytes).unwrap();
-    }
 }
 
 fn varint(mut number: usize, out: &mut Vec<u8>) {
@@ -59,8 +34,8 @@ pub fn model(name: &str, rules: &str) -> Vec<u8> {
 }
 
 /// `golden/dirs/NAME` as it would be published.
-pub fn full(name: &str) -> Temporary {
-    let place = Temporary::new(name);
+pub fn full(name: &str) -> TemporaryFolder {
+    let place = TemporaryFolder::new(name);
     for entry in fs::read_dir(golden(&format!("dirs/{name}"))).unwrap() {
         let path = entry.unwrap().path();
         let file = path.file_name().unwrap().to_str().unwrap().to_owned();

@@ -1,15 +1,16 @@
 //! Small models in temporary directories, with the files of published ones.
 
-use crate::directories::{Temporary, full, golden};
+use crate::directories::{full, golden};
 use crate::riff::wav;
 use crate::sounds::audio;
+use crate::temporary_folder::TemporaryFolder;
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
 
 /// A copy of the small trained model.
-pub fn french() -> Temporary {
-    let place = Temporary::new("fr-en");
+pub fn french() -> TemporaryFolder {
+    let place = TemporaryFolder::new("fr-en");
     let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/fr-en");
     let weights = ["config.json", "generation_config.json", "model.safetensors"];
     let tokenizer = ["source.spm", "target.spm", "vocab.json", "tokenizer_config.json"];
@@ -20,7 +21,7 @@ pub fn french() -> Temporary {
 }
 
 /// A configuration, and a model with random weights.
-fn random(place: &Temporary, config: &str) {
+fn random(place: &TemporaryFolder, config: &str) {
     place.write("config.json", config);
     let config = simdformer::config::Config::from_hugging_face(config).unwrap();
     let mut state = 1u64;
@@ -50,7 +51,7 @@ fn random(place: &Temporary, config: &str) {
 }
 
 /// A directory of NLLB: its tokenizer, and a small model with random weights.
-pub fn nllb() -> Temporary {
+pub fn nllb() -> TemporaryFolder {
     let place = full("nllb");
     let config = r#"{"model_type": "m2m_100", "d_model": 8, "encoder_layers": 1, "decoder_layers": 1,
         "encoder_attention_heads": 2, "decoder_attention_heads": 2, "encoder_ffn_dim": 16,
@@ -62,7 +63,7 @@ pub fn nllb() -> Temporary {
 }
 
 /// `golden/encoders/NAME` as it would be published.
-pub fn encoder(name: &str) -> Temporary {
+pub fn encoder(name: &str) -> TemporaryFolder {
     let files = golden(&format!("encoders/{name}"));
     let tokenizer = fs::read_to_string(files.join("from")).unwrap();
     let place = full(tokenizer.trim());
@@ -102,7 +103,7 @@ pub const SEVERAL: &str = r#"{"decoder_start_token_id": 1296, "eos_token_id": 12
     "task_to_id": {"translate": 1301, "transcribe": 1302}}"#;
 const FEATURES: &str = r#"{"chunk_length": 1, "feature_size": 80}"#;
 
-pub fn whisper(generation: &str) -> Temporary {
+pub fn whisper(generation: &str) -> TemporaryFolder {
     let place = full("whisper");
     random(&place, CONFIG);
     place.write("generation_config.json", generation);

@@ -2,15 +2,18 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// A directory that is deleted at the end of a test.
-pub struct Folder(PathBuf);
+/// A directory that is deleted when it is dropped.
+pub struct TemporaryFolder(pub PathBuf);
 
-impl Folder {
-    /// A new empty directory; `name` is unique among the tests of a program.
+impl TemporaryFolder {
+    /// A new empty directory, whose name ends with `name`.
     pub fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("simdformer-{}-{name}", std::process::id()));
-        let _ = fs::remove_dir_all(&path);
+        static NUMBER: AtomicUsize = AtomicUsize::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let name = format!("simdformer-{}-{number}-{name}", std::process::id());
+        let path = std::env::temp_dir().join(name);
         fs::create_dir_all(&path).expect("a directory");
         Self(path)
     }
@@ -19,9 +22,14 @@ impl Folder {
     pub fn path(&self) -> &Path {
         &self.0
     }
+
+    /// Writes the file `name`.
+    pub fn write(&self, name: &str, bytes: impl AsRef<[u8]>) {
+        fs::write(self.0.join(name), bytes).expect("a file");
+    }
 }
 
-impl Drop for Folder {
+impl Drop for TemporaryFolder {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
     }

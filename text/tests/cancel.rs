@@ -1,12 +1,13 @@
 //! Cancelled calls of the library's types: each is an error, what was emitted stays, and the object gives the same bits
 //! afterwards.
 
-use crate::directories::{Temporary, golden};
+use crate::directories::golden;
 use crate::translator::{Demo, sentences};
 use simdformer::kernels::ThreadPool;
 use simdformer::search::{SampleOptions, Strategy};
 use simdformer::{Cancel, Engine, Threads};
 use simdformer_testing::published::encoder;
+use simdformer_testing::temporary_folder::TemporaryFolder;
 use simdformer_text::Error;
 use simdformer_text::documents::Format as DocumentFormat;
 use simdformer_text::embedder::{Embedder, Reranker};
@@ -83,7 +84,7 @@ fn a_cancelled_document_comes_again() {
 }
 
 /// An encoder of `golden/encoders`.
-fn place(name: &str) -> Temporary {
+fn place(name: &str) -> TemporaryFolder {
     assert!(golden("encoders").join(name).is_dir(), "{name}");
     encoder(name)
 }

@@ -1,10 +1,10 @@
 //! A sentence that fails is reported where its translation would be, in every method of the translator and the batcher;
 //! what has no letters is copied; a byte order mark and the texts of special tokens are no commands.
 
-use crate::directories::Temporary;
 use simdformer::Model;
 use simdformer::search::Hooks;
 use simdformer_testing::published::french;
+use simdformer_testing::temporary_folder::TemporaryFolder;
 use simdformer_text::Error;
 use simdformer_text::documents::Format;
 use simdformer_text::translator::{Batcher, Failure, TranslateOptions, Translation, Translator};
@@ -22,7 +22,7 @@ enum Fault {
 /// The model as it is; with an id in its vocabulary that it does not have; with weights that make all scores overflow.
 const MODELS: [Option<Fault>; 3] = [None, Some(Fault::Token), Some(Fault::NotFinite)];
 
-fn model(fault: Option<Fault>) -> Temporary {
+fn model(fault: Option<Fault>) -> TemporaryFolder {
     let place = french();
     match fault {
         Some(Fault::Token) => {

@@ -1,6 +1,6 @@
 //! The files that decide a model's results, and the number for their content.
 
-use crate::directories::Temporary;
+use simdformer_testing::temporary_folder::TemporaryFolder;
 use simdformer_text::model_files::{fingerprint, is_weights, list};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -36,7 +36,7 @@ const OTHERS: [&str; 8] = [
     "tf_model.h5",
 ];
 
-fn write(place: &Temporary, name: &str, bytes: &[u8]) {
+fn write(place: &TemporaryFolder, name: &str, bytes: &[u8]) {
     fs::create_dir_all(place.0.join(name).parent().unwrap()).unwrap();
     place.write(name, bytes);
 }
@@ -47,7 +47,7 @@ fn print(directory: &Path) -> String {
 
 #[test]
 fn the_files_of_a_model_are_listed() {
-    let place = Temporary::new("model-files");
+    let place = TemporaryFolder::new("model-files");
     for name in FILES.into_iter().chain(OTHERS) {
         write(&place, name, name.as_bytes());
     }
@@ -66,14 +66,14 @@ fn the_files_of_a_model_are_listed() {
 /// Every byte counts, and the name and the length of every file: wherever the directory is.
 #[test]
 fn every_byte_of_every_file_changes_the_fingerprint() {
-    let place = Temporary::new("model-bytes");
+    let place = TemporaryFolder::new("model-bytes");
     let content = |name: &str| name.repeat(3).into_bytes();
     for name in FILES {
         write(&place, name, &content(name));
     }
     let before = print(&place.0);
     assert_eq!((before.len(), print(&place.0)), (16, before.clone()));
-    let copy = Temporary::new("model-copy");
+    let copy = TemporaryFolder::new("model-copy");
     for name in FILES {
         write(&copy, name, &content(name));
     }
@@ -105,7 +105,7 @@ fn every_byte_of_every_file_changes_the_fingerprint() {
 /// A file that is longer than what is read at a time.
 #[test]
 fn bytes_of_long_files_count() {
-    let place = Temporary::new("model-long");
+    let place = TemporaryFolder::new("model-long");
     let long: Vec<u8> = (0..(5u32 << 18) + 3).map(|i| (i / 251) as u8).collect();
     let print = |bytes: &[u8]| {
         place.write("model.bin", bytes);

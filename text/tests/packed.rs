@@ -1,9 +1,9 @@
 //! Directories with packed weights: the results of the checkpoint, also while the file is replaced.
 
-use crate::directories::Temporary;
 use simdformer::checkpoint::Checkpoint;
 use simdformer::{Error, Limits, LoadOptions, Model, Session, WeightDtypes};
 use simdformer_testing::published::french;
+use simdformer_testing::temporary_folder::TemporaryFolder;
 use simdformer_text::packed::{self, PackOptions};
 use std::fs;
 use std::path::Path;
@@ -16,7 +16,7 @@ fn mapped() -> LoadOptions<'static> {
     LoadOptions { map_packed: true, ..LoadOptions::default() }
 }
 
-fn path(place: &Temporary, name: &str) -> String {
+fn path(place: &TemporaryFolder, name: &str) -> String {
     place.0.join(name).to_str().unwrap().to_owned()
 }
 
@@ -36,7 +36,7 @@ fn hidden(model: &Model) -> Vec<u32> {
 /// A file that is replaced by another one, or deleted, does not change a model that has mapped it.
 #[test]
 fn a_replaced_file_does_not_change_a_mapped_model() {
-    let (place, target) = (french(), Temporary::new("packed-replaced"));
+    let (place, target) = (french(), TemporaryFolder::new("packed-replaced"));
     let packed = path(&target, "out");
     let written = packed::pack(&place.0, &packed, &int8()).unwrap();
     let model = Model::open_with(&packed, mapped()).unwrap();
@@ -66,7 +66,7 @@ fn a_replaced_file_does_not_change_a_mapped_model() {
 
 #[test]
 fn what_cannot_be_packed_or_opened_is_an_error() {
-    let (place, target) = (french(), Temporary::new("packed-errors"));
+    let (place, target) = (french(), TemporaryFolder::new("packed-errors"));
     let packed = path(&target, "out");
     packed::pack(&place.0, &packed, &int8()).unwrap();
     let text = |error: simdformer_text::Error| error.to_string();
@@ -118,7 +118,7 @@ fn what_cannot_be_packed_or_opened_is_an_error() {
 /// Packed weights know the identity that the loaded model computes, in each dtype.
 #[test]
 fn fingerprints_are_stored() {
-    let (place, target) = (french(), Temporary::new("packed-fingerprints"));
+    let (place, target) = (french(), TemporaryFolder::new("packed-fingerprints"));
     for dtypes in ["stored", "bf16", "int8x16"] {
         let packed = path(&target, dtypes);
         let dtypes: WeightDtypes = dtypes.parse().unwrap();

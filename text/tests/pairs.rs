@@ -1,13 +1,14 @@
 //! Pairs of texts as a cross-encoder reads them; texts in lower case.
 
-use crate::directories::{Temporary, model};
+use crate::directories::model;
+use simdformer_testing::temporary_folder::TemporaryFolder;
 use simdformer_text::{Direction, Tokenizer};
 
 /// `[CLS] a [SEP] b [SEP]` with token types; two separators without token types.
 #[cfg(feature = "json")]
 #[test]
 fn pairs_follow_the_family() {
-    let place = Temporary::new("mpnet");
+    let place = TemporaryFolder::new("mpnet");
     place.write("config.json", r#"{"model_type": "mpnet", "max_position_embeddings": 12}"#);
     place.write("tokenizer_config.json", r#"{"tokenizer_class": "MPNetTokenizer"}"#);
     place.write("vocab.txt", "<s>\n<pad>\n</s>\n[UNK]\n<mask>\na\nb\n");
@@ -36,7 +37,7 @@ fn pairs_follow_the_family() {
 /// XLM-R with its SentencePiece file.
 #[test]
 fn sentencepiece_pairs_have_two_separators() {
-    let place = Temporary::new("xlmr");
+    let place = TemporaryFolder::new("xlmr");
     place.write("config.json", r#"{"model_type": "xlm-roberta", "max_position_embeddings": 22}"#);
     place.write("tokenizer_config.json", r#"{"tokenizer_class": "XLMRobertaTokenizer"}"#);
     place.write("sentencepiece.bpe.model", model("unigram", "nmt_nfkc"));
@@ -60,7 +61,7 @@ fn sentencepiece_pairs_have_two_separators() {
 /// With a SentencePiece file. Special tokens keep their spelling.
 #[test]
 fn sentencepiece_texts_are_lowercased() {
-    let place = Temporary::new("lowercase");
+    let place = TemporaryFolder::new("lowercase");
     place.write("config.json", r#"{"model_type": "xlm-roberta", "max_position_embeddings": 40}"#);
     place.write("tokenizer_config.json", r#"{"tokenizer_class": "XLMRobertaTokenizer"}"#);
     place.write("sentencepiece.bpe.model", model("unigram", "nmt_nfkc"));

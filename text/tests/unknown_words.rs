@@ -1,11 +1,11 @@
 //! What a model does not know: words are named, symbols copied, spellings and capitals read as the model knows them.
 
-use crate::directories::Temporary;
 use crate::effort::cases;
 use crate::translator::{Demo, sentences};
 use simdformer::search::Hooks;
 use simdformer::{Event, Model};
 use simdformer_testing::published::french;
+use simdformer_testing::temporary_folder::TemporaryFolder;
 use simdformer_text::Tokenizer;
 use simdformer_text::documents::Format;
 use simdformer_text::documents::marked_text::conventions;
@@ -318,7 +318,7 @@ fn inline_elements_without_letters_stay() {
 }
 
 /// The demo model without its rules of normalization, and with other words in the place of some.
-fn without_rules(renamed: &[(&str, &str)]) -> Temporary {
+fn without_rules(renamed: &[(&str, &str)]) -> TemporaryFolder {
     let place = french();
     let name = |piece: &str| {
         let piece = piece.replace("'\u{2581}", "'");
@@ -411,13 +411,13 @@ fn message(fields: impl IntoIterator<Item = (i64, Vec<u8>)>) -> Vec<u8> {
 }
 
 struct Changed {
-    _place: Temporary,
+    _place: TemporaryFolder,
     model: Arc<Model>,
     tokenizer: Arc<Tokenizer>,
 }
 
 impl Changed {
-    fn new(place: Temporary) -> Self {
+    fn new(place: TemporaryFolder) -> Self {
         let model = Arc::new(Model::open(&place.0).unwrap());
         let tokenizer = Arc::new(Tokenizer::from_dir(&place.0).unwrap());
         Self { _place: place, model, tokenizer }

@@ -6,7 +6,7 @@ use simdformer::Features;
 use simdformer::kernels::Isa;
 use simdformer::train::Schedule;
 use simdformer_testing::gradient_goldens::goldens;
-use simdformer_testing::temporary_folder::Folder;
+use simdformer_testing::temporary_folder::TemporaryFolder;
 use simdformer_train::{
     BatchSize, Batching, Corpus, Layout, Reading, RunOptions, TrainEvent, TrainingRun, Words,
 };
@@ -237,7 +237,7 @@ fn a_configuration_is_a_small_regular_file() {
         ),
         ("config.json", "none", "config.json"),
     ] {
-        let folder = Folder::new("configuration");
+        let folder = TemporaryFolder::new("configuration");
         let path = folder.path().join(name);
         if name != "config.json" {
             std::fs::write(folder.path().join("config.json"), &text).expect("a file");

@@ -8,7 +8,7 @@ use simdformer::checkpoint::Checkpoint;
 use simdformer::kernels::Isa;
 use simdformer::train::{DropoutRates, Schedule, TrainLimits, Trainer};
 use simdformer_testing::gradient_goldens::{Golden, goldens};
-use simdformer_testing::temporary_folder::Folder;
+use simdformer_testing::temporary_folder::TemporaryFolder;
 use simdformer_train::{Corpus, Layout, Metric, OptionChange, RunOptions, TrainEvent, TrainingRun};
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -80,7 +80,7 @@ fn copy(from: &Path, to: &Path) {
 fn a_new_run_rejects_a_directory_with_checkpoints() {
     let golden = &goldens()[0];
     let data = corpus(golden, 30, 1);
-    let folder = Folder::new("taken");
+    let folder = TemporaryFolder::new("taken");
     let mut first = new(golden, &data, short(10, 0, 1));
     set(&mut first, golden, folder.path()).expect("an empty directory");
     follow(&mut first, folder.path());
@@ -99,7 +99,7 @@ fn a_new_run_rejects_a_directory_with_checkpoints() {
     }
     assert_eq!(names(folder.path()), ["step-10"]);
     // A run that resumed from another directory is rejected as well.
-    let other = Folder::new("taken-other");
+    let other = TemporaryFolder::new("taken-other");
     let mut third = new(golden, &data, short(4, 2, 3));
     set(&mut third, golden, other.path()).expect("an empty directory");
     let saves = follow(&mut third, other.path());
@@ -114,7 +114,7 @@ fn a_new_run_rejects_a_directory_with_checkpoints() {
 fn a_run_resumes_only_from_its_latest_checkpoint() {
     let golden = &goldens()[0];
     let data = corpus(golden, 30, 1);
-    let folder = Folder::new("later");
+    let folder = TemporaryFolder::new("later");
     let mut run = new(golden, &data, short(8, 2, 9));
     set(&mut run, golden, folder.path()).expect("an empty directory");
     let saves = follow(&mut run, folder.path());
@@ -170,7 +170,7 @@ fn a_run_resumes_only_from_its_latest_checkpoint() {
 fn one_run_at_a_time_has_a_directory() {
     let golden = &goldens()[0];
     let data = corpus(golden, 30, 1);
-    let folder = Folder::new("locked");
+    let folder = TemporaryFolder::new("locked");
     let mut first = new(golden, &data, short(2, 2, 1));
     set(&mut first, golden, folder.path()).expect("an empty directory");
     let mut second = new(golden, &data, short(2, 2, 1));
@@ -222,7 +222,7 @@ fn holds_a_directory() {
 fn replacing_a_checkpoint_may_stop_anywhere() {
     let golden = &goldens()[0];
     let data = corpus(golden, 30, 1);
-    let folder = Folder::new("stopped");
+    let folder = TemporaryFolder::new("stopped");
     let mut run = new(golden, &data, short(4, 2, 9));
     set(&mut run, golden, folder.path()).expect("an empty directory");
     let saves = follow(&mut run, folder.path());
@@ -231,7 +231,7 @@ fn replacing_a_checkpoint_may_stop_anywhere() {
         let name = format!("step-4{suffix}");
         folder.path().join("checkpoints").join(name)
     };
-    let whole = Folder::new("stopped-whole");
+    let whole = TemporaryFolder::new("stopped-whole");
     copy(&saves[1], whole.path());
     // Which of the three names exist, and which of them are complete.
     for (plain, old, unfinished) in [
@@ -280,7 +280,7 @@ fn replacing_a_checkpoint_may_stop_anywhere() {
 fn checkpoints_of_two_runs_are_distinguished() {
     let golden = &goldens()[0];
     let data = corpus(golden, 30, 1);
-    let [one, two] = ["one", "two"].map(|name| Folder::new(&format!("mixed-runs-{name}")));
+    let [one, two] = ["one", "two"].map(|name| TemporaryFolder::new(&format!("mixed-runs-{name}")));
     let mut saves = Vec::new();
     for (folder, options) in [(&one, short(2, 2, 9)), (&two, faster(short(4, 2, 9)))] {
         let mut run = new(golden, &data, options);
@@ -321,7 +321,7 @@ fn checkpoints_of_two_runs_are_distinguished() {
 fn a_run_resumes_in_another_directory() {
     let golden = &goldens()[0];
     let (data, held_out) = (corpus(golden, 30, 1), corpus(golden, 5, 2));
-    let [from, to] = ["from", "to"].map(|name| Folder::new(&format!("moved-{name}")));
+    let [from, to] = ["from", "to"].map(|name| TemporaryFolder::new(&format!("moved-{name}")));
     let with = |steps| RunOptions { validate_every: 2, ..short(steps, 2, 9) };
     let mut run = new(golden, &data, with(2));
     run.set_held_out(&held_out);
@@ -362,7 +362,7 @@ fn options_that_differ_are_reported() {
     let golden = &goldens()[0];
     let (data, held_out, other) =
         (corpus(golden, 30, 1), corpus(golden, 5, 2), corpus(golden, 5, 3));
-    let folder = Folder::new("told");
+    let folder = TemporaryFolder::new("told");
     let limits = TrainLimits { average: true, ..limits() };
     let trainer = || golden.trainer(Isa::best(), limits);
     let mut run = TrainingRun::new(trainer(), &data, short(2, 2, 9)).expect("a run");

@@ -9,7 +9,7 @@ use simdformer::kernels::{Executor, Isa};
 use simdformer::train::{Initial, Schedule, TrainLimits, Trainer};
 use simdformer::{Error, Threads};
 use simdformer_testing::gradient_goldens::goldens;
-use simdformer_testing::temporary_folder::Folder;
+use simdformer_testing::temporary_folder::TemporaryFolder;
 use simdformer_train::{Layout, Metric, RunOptions, TrainEvent, TrainingRun};
 use std::cell::Cell;
 use std::fs;
@@ -144,7 +144,7 @@ fn after_a_panic_in_a_step_a_trainer_is_unchanged_or_unusable() {
     config.tokens.decoder_start = Some(1);
     let golden = &goldens()[0];
     let data = corpus(golden, 6, 1);
-    let folder = Folder::new("fragile");
+    let folder = TemporaryFolder::new("fragile");
     let executor = Fragile::new();
     let start = || {
         let weights = Initial::Glorot.weights(&config, 1);
@@ -200,7 +200,7 @@ fn after_a_panic_in_a_step_a_trainer_is_unchanged_or_unusable() {
 fn the_parameters_and_the_checkpoint_of_a_run_belong_together() {
     let golden = &goldens()[0];
     let data = corpus(golden, 30, 1);
-    let folder = Folder::new("belong");
+    let folder = TemporaryFolder::new("belong");
     let mut run =
         TrainingRun::new(golden.trainer(Isa::best(), limits()), &data, short()).expect("a run");
     run.set_directory(folder.path(), Layout::of(&golden.folder).expect("a layout"))
@@ -248,7 +248,7 @@ fn the_parameters_and_the_checkpoint_of_a_run_belong_together() {
 fn parameters_that_are_not_finite_replace_no_checkpoint() {
     let golden = &goldens()[0];
     let (data, held_out) = (corpus(golden, 30, 1), corpus(golden, 5, 2));
-    let folder = Folder::new("not-finite");
+    let folder = TemporaryFolder::new("not-finite");
     let layout = || Layout::of(&golden.folder).expect("a layout");
     let mut run = TrainingRun::new(
         golden.trainer(Isa::best(), limits()),

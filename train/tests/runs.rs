@@ -6,7 +6,7 @@ use simdformer::checkpoint::{Checkpoint, TensorId};
 use simdformer::kernels::Isa;
 use simdformer::train::{DropoutRates, Schedule, Smoothing, StepOptions, TrainLimits, Trainer};
 use simdformer_testing::gradient_goldens::{Golden, goldens};
-use simdformer_testing::temporary_folder::Folder;
+use simdformer_testing::temporary_folder::TemporaryFolder;
 use simdformer_train::{
     BatchSize, Batching, Corpus, Layout, Metric, Reason, RunOptions, StepRecord, TrainEvent,
     TrainingRun, Validation, average,
@@ -118,8 +118,8 @@ fn interrupted(
         run.set_directory(folder, Layout::of(&golden.folder).expect("a layout")).expect("a lock");
         run
     };
-    let [whole, parts] =
-        ["whole", "parts"].map(|name| Folder::new(&format!("{}-{name}-{stop}", golden.name)));
+    let [whole, parts] = ["whole", "parts"]
+        .map(|name| TemporaryFolder::new(&format!("{}-{name}-{stop}", golden.name)));
     let mut run = start(whole.path(), trainer(golden, limits, dropout));
     let mut expected = Story::default();
     follow(&mut run, 40, &mut expected);
@@ -169,7 +169,7 @@ fn trap_20_a_run_that_was_interrupted_is_one_that_was_not() {
 #[test]
 fn what_is_saved_is_a_checkpoint_of_the_same_bits() {
     for golden in goldens() {
-        let folder = Folder::new(&format!("saved-{}", golden.name));
+        let folder = TemporaryFolder::new(&format!("saved-{}", golden.name));
         let data = corpus(&golden, 12, 1);
         let mut trainer = golden.trainer(Isa::best(), limits());
         let step = StepOptions::default();
@@ -237,7 +237,7 @@ fn goes_on(golden: &Golden, folder: &Path, data: &Corpus) -> Result<(), simdform
 fn broken_saves_are_named_and_lose_nothing() {
     let golden = &goldens()[0];
     let data = corpus(golden, 12, 1);
-    let folder = Folder::new("broken");
+    let folder = TemporaryFolder::new("broken");
     let save = saved(golden, folder.path(), &data);
     goes_on(golden, folder.path(), &data).expect("nothing is broken");
     let mut files: Vec<PathBuf> =
@@ -282,7 +282,7 @@ fn broken_saves_are_named_and_lose_nothing() {
 fn saves_of_other_runs_are_errors() {
     let golden = &goldens()[0];
     let data = corpus(golden, 12, 1);
-    let folder = Folder::new("mixed");
+    let folder = TemporaryFolder::new("mixed");
     let save = saved(golden, folder.path(), &data);
     let other = corpus(golden, 12, 2);
     let error = goes_on(golden, folder.path(), &other).expect_err("another corpus");
@@ -333,7 +333,7 @@ fn saves_of_other_runs_are_errors() {
 fn old_saves_are_removed() {
     let golden = &goldens()[0];
     let data = corpus(golden, 30, 1);
-    let folder = Folder::new("kept");
+    let folder = TemporaryFolder::new("kept");
     let options = RunOptions { steps: Some(9), save_every: 2, keep: 3, ..options() };
     let mut run =
         TrainingRun::new(golden.trainer(Isa::best(), limits()), &data, options).expect("a run");
@@ -369,7 +369,7 @@ fn trap_24_the_saved_model_is_the_validated_one() {
     let golden = &goldens()[0];
     let (data, held_out) = (corpus(golden, 50, 1), corpus(golden, 11, 2));
     for limits in [limits(), with_average()] {
-        let folder = Folder::new(&format!("score-{}", limits.average));
+        let folder = TemporaryFolder::new(&format!("score-{}", limits.average));
         let mut trainer = golden.trainer(Isa::best(), limits);
         if limits.average {
             trainer.set_average(Some(0.9)).expect("a decay");

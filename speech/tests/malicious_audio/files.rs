@@ -1,9 +1,10 @@
 //! Broken files of every format that [`AudioReader`] reads: each is an error within 100 ms and 10 MB.
 
 use super::cpu_time::cpu_time;
-use super::{MEMORY, Place, most_bytes};
+use super::{MEMORY, most_bytes};
 use simdformer_speech::{AudioReader, Channel, Error, InputOptions};
 use simdformer_testing::riff::{chunk, format, riff};
+use simdformer_testing::temporary_folder::TemporaryFolder;
 use simdformer_testing::{directories, effort};
 use std::fs;
 use std::io::Read;
@@ -242,7 +243,7 @@ fn count(audio: Result<AudioReader<'_>, Error>) -> Result<u64, Error> {
 
 /// Runs all cases. Calls `each` with the name and the time of each.
 pub fn run_all(each: &mut dyn FnMut(&str, Duration)) {
-    let place = Place::new("compressed");
+    let place = TemporaryFolder::new("compressed");
     let path = place.0.join("broken");
     let mut failures = Vec::new();
     let mut names = std::collections::HashSet::new();
@@ -344,7 +345,7 @@ fn endless_pipes_are_errors() {
 #[cfg(unix)]
 #[test]
 fn named_pipes_and_directories() {
-    let place = Place::new("special");
+    let place = TemporaryFolder::new("special");
     let open = |path: PathBuf| count(AudioReader::open(path, InputOptions::default()));
     assert!(open(place.0.clone()).unwrap_err().to_string().contains("is a directory"));
     assert!(open(place.0.join("none")).unwrap_err().to_string().contains("none: cannot be read: "));

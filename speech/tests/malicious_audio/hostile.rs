@@ -2,8 +2,9 @@
 //! tables of megabytes. Each is an error or samples, in 10 MB beyond the file and in a time that is linear in it.
 
 use super::cpu_time::cpu_time;
-use super::{MEMORY, Place, most_bytes};
+use super::{MEMORY, most_bytes};
 use simdformer_speech::{AudioReader, Error, InputOptions};
+use simdformer_testing::temporary_folder::TemporaryFolder;
 use simdformer_testing::{directories, effort};
 use std::fs;
 use std::time::Duration;
@@ -769,7 +770,7 @@ type Reading<'r> = &'r dyn Fn() -> Result<u64, Error>;
 
 /// Reads each file and the same bytes from a pipe. Returns how many are read without an error.
 fn check_all(kind: &str, files: &[Hostile]) -> usize {
-    let place = Place::new(kind);
+    let place = TemporaryFolder::new(kind);
     let path = place.0.join("file");
     let (mut failures, mut readable) = (Vec::new(), 0);
     for (name, bytes) in files {
@@ -859,7 +860,7 @@ fn the_times_of_other_tracks_take_no_time() {
 }
 
 fn count_all(bytes: &[u8]) -> u64 {
-    let place = Place::new("film");
+    let place = TemporaryFolder::new("film");
     let path = place.0.join("film.m4a");
     fs::write(&path, bytes).unwrap();
     count(AudioReader::open(&path, InputOptions::default())).unwrap()

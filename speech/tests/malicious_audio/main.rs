@@ -16,10 +16,11 @@ use counting::most_bytes;
 use cpu_time::cpu_time;
 use riff::{chunk, format, riff, wav};
 use simdformer_speech::{Error, FeatureExtractor, Wav};
+use simdformer_testing::temporary_folder::TemporaryFolder;
 use simdformer_testing::{counting, cpu_time, riff};
 use std::fs;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 #[global_allocator]
@@ -27,24 +28,6 @@ static ALLOCATOR: counting::CountingAllocator = counting::CountingAllocator;
 
 /// Bytes beside those of the file.
 const MEMORY: usize = 10 << 20;
-
-/// A directory that is deleted when it is dropped.
-struct Place(PathBuf);
-
-impl Place {
-    fn new(name: &str) -> Self {
-        let name = format!("simdformer-audio-{}-{name}", std::process::id());
-        let place = std::env::temp_dir().join(name);
-        fs::create_dir_all(&place).unwrap();
-        Self(place)
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
 
 /// Reads all samples and returns their number.
 fn all<R: std::io::Read>(mut wav: Wav<R>) -> Result<usize, Error> {
@@ -299,7 +282,7 @@ fn attacks() -> Vec<Attack> {
 
 /// Runs all cases. Calls `each` with the name and the time of each.
 fn run_all(each: &mut dyn FnMut(&str, Duration)) {
-    let place = Place::new("files");
+    let place = TemporaryFolder::new("files");
     let path = place.0.join("attack.wav");
     let mut failures = Vec::new();
     let mut names = std::collections::HashSet::new();
@@ -347,7 +330,7 @@ fn times() {
 
 /// Runs the cases of settings. Calls `each` with the name and the time of each.
 fn settings(each: &mut dyn FnMut(&str, Duration)) {
-    let place = Place::new("settings");
+    let place = TemporaryFolder::new("settings");
     let mut refused = |file: &str, name: &str, text: &[u8], message: &str| {
         fs::write(place.0.join(file), text).unwrap();
         let started = cpu_time();
@@ -422,7 +405,7 @@ fn settings_of_other_models_are_errors() {
 
 #[test]
 fn directories_in_place_of_files_and_files_in_place_of_directories() {
-    let place = Place::new("turned");
+    let place = TemporaryFolder::new("turned");
     let error = |path: &Path| Wav::open(path).unwrap_err().to_string();
     assert!(error(&place.0).contains("is a directory"), "{}", error(&place.0));
     assert!(error(&place.0.join("none.wav")).contains("none.wav: cannot be read: "));

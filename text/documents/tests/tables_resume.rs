@@ -8,9 +8,10 @@ use simdformer_documents::tables::{
     ComputeError, Computed, Format, Job, Output, Progress, Summary, Table,
 };
 use simdformer_testing::effort::cases;
+use simdformer_testing::temporary_folder::TemporaryFolder;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 
 /// Forty rows, some of which fail.
 fn input() -> String {
@@ -53,35 +54,15 @@ fn undisturbed() -> Vec<u8> {
     bytes
 }
 
-/// A directory that is deleted when it is dropped.
-struct Temporary(PathBuf);
-
-impl Temporary {
-    fn new() -> Self {
-        static NUMBER: AtomicUsize = AtomicUsize::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let name = format!("simdformer-tables-{}-{number}", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        fs::create_dir_all(&path).unwrap();
-        Self(path)
-    }
-}
-
-impl Drop for Temporary {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
 /// The files of an output in a directory of their own.
 struct Files {
-    place: Temporary,
+    place: TemporaryFolder,
     output: PathBuf,
 }
 
 impl Files {
     fn new() -> Self {
-        let place = Temporary::new();
+        let place = TemporaryFolder::new("tables");
         let output = place.0.join("out.csv");
         Self { place, output }
     }
@@ -426,7 +407,7 @@ fn a_cancelled_run_is_resumed() {
     let table = table(CSV, "fr", None);
     let rows: String = (0..20).map(|i| format!("{i},text {i}\n")).collect();
     let input = format!("id,fr\n{rows}");
-    let place = Temporary::new();
+    let place = TemporaryFolder::new("tables");
     let path = place.0.join("out.csv");
     let mut resume = false;
     let mut cancelled = 0;

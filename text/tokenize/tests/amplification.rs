@@ -2,24 +2,20 @@
 //! found, within a few megabytes. This is a part of the program that counts bytes.
 
 use super::counting::most_bytes;
-use super::{Place, short};
+use super::short;
 use simdformer_testing::directories::golden;
+use simdformer_testing::temporary_folder::TemporaryFolder;
 use simdformer_tokenize::{SentencePiece, Tokenizer};
 use std::fs;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Bytes that may be live beside a few copies of the files: patterns that are compiled once, caches of the
 /// reader.
 const MEMORY: usize = 8 << 20;
 
-fn place(files: &[(&str, &[u8])]) -> Place {
-    static NUMBER: AtomicUsize = AtomicUsize::new(0);
-    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-    let name = format!("simdformer-amplification-{}-{number}", std::process::id());
-    let place = Place(std::env::temp_dir().join(name));
-    fs::create_dir_all(&place.0).unwrap();
+fn place(files: &[(&str, &[u8])]) -> TemporaryFolder {
+    let place = TemporaryFolder::new("amplification");
     for (name, bytes) in files {
-        fs::write(place.0.join(name), bytes).unwrap();
+        place.write(name, bytes);
     }
     place
 }

@@ -1,10 +1,11 @@
 //! The special tokens around a text and at the start of the decoder, by family and language, and the
 //! errors.
 
-use simdformer_testing::directories::{Temporary, full};
+use simdformer_testing::directories::full;
+use simdformer_testing::temporary_folder::TemporaryFolder;
 use simdformer_tokenize::{Direction, Encoded, Error, Family, Tokenizer};
 
-fn open(name: &str) -> (Temporary, Tokenizer) {
+fn open(name: &str) -> (TemporaryFolder, Tokenizer) {
     let place = full(name);
     let tokenizer = Tokenizer::from_dir(&place.0).unwrap();
     (place, tokenizer)
@@ -199,8 +200,8 @@ fn madlad_lists_the_languages_of_its_pieces() {
 
 #[test]
 fn a_directory_that_cannot_be_read_names_what_is_missing() {
-    let place = Temporary::new("empty");
-    let message = |place: &Temporary| Tokenizer::from_dir(&place.0).unwrap_err().to_string();
+    let place = TemporaryFolder::new("empty");
+    let message = |place: &TemporaryFolder| Tokenizer::from_dir(&place.0).unwrap_err().to_string();
     assert!(message(&place).ends_with("expected config.json with model_type or tokenizer_config.json with tokenizer_class, found none"), "{}", message(&place));
     for (config, end) in [
         (

@@ -1,6 +1,7 @@
 //! Malicious tokenizer files. Each is an error that names what is wrong.
 
-use simdformer_testing::directories::{Temporary, golden};
+use simdformer_testing::directories::golden;
+use simdformer_testing::temporary_folder::TemporaryFolder;
 use simdformer_tokenize::{SentencePiece, Tokenizer};
 use std::fs;
 
@@ -187,7 +188,7 @@ fn sentencepiece_files() {
 
 /// A directory of `files`, and a part of its error.
 fn refused(name: &str, files: &[(&str, &str)], message: &str) {
-    let place = Temporary::new("attack");
+    let place = TemporaryFolder::new("attack");
     let model = fs::read(golden("spm/unigram_identity.spm")).unwrap();
     for spm in ["source.spm", "target.spm", "sentencepiece.bpe.model", "spiece.model"] {
         let json = files.iter().any(|(file, _)| *file == "tokenizer.json");

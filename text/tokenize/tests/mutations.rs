@@ -9,11 +9,11 @@ mod amplification;
 
 use counting::most_bytes;
 use simdformer_testing::directories::golden;
+use simdformer_testing::temporary_folder::TemporaryFolder;
 use simdformer_testing::{counting, effort};
 use simdformer_tokenize::{Direction, SentencePiece, Tokenizer};
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::PathBuf;
 
 #[global_allocator]
 static ALLOCATOR: counting::CountingAllocator = counting::CountingAllocator;
@@ -195,24 +195,13 @@ fn normalization_rules(count: u64) {
     mutations("rules", &rules(), count, &mut |rules| spm(&with_rules(rules)));
 }
 
-struct Place(PathBuf);
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
 /// A directory in which one file at a time is mutated.
 fn directory(name: &'static str, files: &[(&'static str, Vec<u8>)], count: u64) {
-    let place = Place(
-        std::env::temp_dir().join(format!("simdformer-mutations-{}-{name}", std::process::id())),
-    );
-    fs::create_dir_all(&place.0).unwrap();
+    let place = TemporaryFolder::new(name);
     for (file, bytes) in files {
-        fs::write(place.0.join(file), bytes).unwrap();
+        place.write(file, bytes);
     }
-    let open = |place: &Place| match Tokenizer::from_dir(&place.0) {
+    let open = |place: &TemporaryFolder| match Tokenizer::from_dir(&place.0) {
         Ok(tokenizer) => {
             let code = tokenizer.languages().map(|l| l[0].code().to_owned());
             let direction = Direction { source: None, target: code.as_deref() };

@@ -1,6 +1,7 @@
 //! The texts that T5 reads before every sentence, and the language of the rules of sentences.
 
-use simdformer_testing::directories::{Temporary, full};
+use simdformer_testing::directories::full;
+use simdformer_testing::temporary_folder::TemporaryFolder;
 use simdformer_tokenize::{Direction, Error, Tokenizer};
 
 const TASKS: &str = r#"{"model_type": "t5", "decoder_start_token_id": 0, "task_specific_params": {
@@ -10,7 +11,7 @@ const TASKS: &str = r#"{"model_type": "t5", "decoder_start_token_id": 0, "task_s
     "translation_de_to_en": {"prefix": "translate German to English: ", "max_length": 300},
     "unnamed": {"max_length": 9}}}"#;
 
-fn t5(config: &str) -> Temporary {
+fn t5(config: &str) -> TemporaryFolder {
     let place = full("t5");
     place.write("config.json", config);
     place

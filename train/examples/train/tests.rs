@@ -6,7 +6,7 @@ use super::metrics::curve;
 use clap::{CommandFactory, Parser};
 use simdformer::{Model, Threads};
 use simdformer_testing::gradient_goldens::{Golden, goldens};
-use simdformer_testing::temporary_folder::Folder;
+use simdformer_testing::temporary_folder::TemporaryFolder;
 use std::fs;
 use std::path::Path;
 
@@ -60,7 +60,7 @@ fn settings_that_cannot_be_read_are_errors() {
     let golden = goldens.iter().find(|golden| golden.name.starts_with("marian")).expect("Marian");
     let data = golden.folder.join("batch.jsonl").display().to_string();
     let text = fs::read_to_string(golden.folder.join("config.json")).expect("a configuration");
-    let folder = Folder::new("settings");
+    let folder = TemporaryFolder::new("settings");
     let (config, model) = (folder.path().join("config.json"), folder.path().join("run"));
     let (config, model) = (config.display().to_string(), model.display().to_string());
     let train = |key: &str, value: &str| {
@@ -87,7 +87,7 @@ fn options_are_consistent() {
 /// The names, shapes and values of PyTorch's gradients. Nothing else is written.
 #[test]
 fn gradients_have_the_names_and_the_layout_of_the_file() {
-    let folder = Folder::new("gradients");
+    let folder = TemporaryFolder::new("gradients");
     for golden in goldens() {
         let file = folder.path().join("gradients.safetensors");
         let text = |path: &Path| path.display().to_string();
@@ -168,8 +168,8 @@ fn resumes(golden: &Golden) {
         Some(_) => ["--features", &file_of_features, "--keep", "3"],
         None => ["--validate", &data, "--test", &data],
     };
-    let [once, twice] = ["once", "twice"].map(Folder::new);
-    let train = |folder: &Folder, steps: &str| {
+    let [once, twice] = ["once", "twice"].map(TemporaryFolder::new);
+    let train = |folder: &TemporaryFolder, steps: &str| {
         let model = text(folder.path());
         let mut words = vec![
             "--data",
