@@ -479,6 +479,40 @@ mod tests {
         }
     }
 
+    /// A renamed file has the mode of the file that it replaces, or else its own; a directory has its own.
+    #[cfg(unix)]
+    #[test]
+    fn a_renamed_file_has_the_mode_of_the_replaced_one() {
+        use std::os::unix::fs::PermissionsExt;
+        let mode = |path: &Path| fs::metadata(path).expect("there").permissions().mode() & 0o777;
+        for of_old in [None, Some(0o600), Some(0o640), Some(0o444)] {
+            for own in [0o644, 0o400] {
+                let folder = Folder::new("atomic-rename");
+                let (from, to) = (folder.0.join("from"), folder.0.join("to"));
+                for (path, of_file) in [(&from, Some(own)), (&to, of_old)] {
+                    let Some(of_file) = of_file else { continue };
+                    fs::write(path, path.as_os_str().as_encoded_bytes()).expect("written");
+                    let of_file = fs::Permissions::from_mode(of_file);
+                    fs::set_permissions(path, of_file).expect("a mode");
+                }
+                rename(&from, &to).expect("renamed");
+                assert_eq!(mode(&to), of_old.unwrap_or(own), "{of_old:?}");
+                assert_eq!(folder.names(), ["to"]);
+                let content = fs::read(&to);
+                assert!(content.is_err() || content.is_ok_and(|it| it.ends_with(b"from")));
+            }
+        }
+        let folder = Folder::new("atomic-rename-folder");
+        let (from, to) = (folder.0.join("from"), folder.0.join("to"));
+        for path in [&from, &to] {
+            fs::create_dir(path).expect("a folder");
+        }
+        fs::set_permissions(&to, fs::Permissions::from_mode(0o700)).expect("a mode");
+        let own = mode(&from);
+        rename(&from, &to).expect("renamed");
+        assert_eq!(mode(&to), own);
+    }
+
     /// What is not a file is written to and stays; a full device is an error.
     #[cfg(target_os = "linux")]
     #[test]
