@@ -87,6 +87,24 @@ fn spans_of_sources() {
     }
 }
 
+/// A byte order mark is no part of the text, but its bytes count.
+#[test]
+fn spans_after_a_byte_order_mark() {
+    let texts = ["Tom saw it.", " two  words ", "", "\u{feff}", "é"];
+    for (name, tokenizer) in &tokenizers() {
+        for text in texts {
+            let encode =
+                |text: &str| tokenizer.encode_text_with_spans(text, &Direction::default()).unwrap();
+            let (expected, spans) = encode(text.trim_start_matches('\u{feff}'));
+            let marked = format!("\u{feff}{}", text.trim_start_matches('\u{feff}'));
+            let (found, moved) = encode(&marked);
+            assert_eq!(found, expected, "{name}: {text:?}");
+            let expected: Vec<_> = spans.iter().map(|s| s.start + 3..s.end + 3).collect();
+            assert_eq!(moved, expected, "{name}: {text:?}");
+        }
+    }
+}
+
 /// Whether the tokenizer has no token for a letter: BERT removes the vowel marks of Hebrew and Arabic.
 fn is_removed(tokenizer: &Tokenizer, letter: char) -> bool {
     let (_, spans) =

@@ -166,3 +166,94 @@ impl Merging<'_, '_> {
         id.unwrap_or(self.model.unknown)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::SentencePiece;
+
+    /// A protobuf field of fewer than 128 bytes.
+    fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
+        [&[number << 3 | 2, bytes.len() as u8], bytes].concat()
+    }
+
+    fn piece(text: &str, score: f32, kind: u8) -> Vec<u8> {
+        let score = [&[0x15], &score.to_le_bytes()[..]].concat();
+        field(1, &[field(1, text.as_bytes()), score, vec![0x18, kind]].concat())
+    }
+
+    /// All neighbors are compared before each merge. `known`: the pieces with their scores, and whether they are
+    /// user-defined.
+    fn naive(text: &str, known: &[(String, f32, bool)]) -> Vec<String> {
+        let find = |text: &str| known.iter().find(|(piece, ..)| piece == text);
+        let mut parts: Vec<(String, bool)> = Vec::new();
+        let mut rest = text;
+        while !rest.is_empty() {
+            let symbols = known.iter().filter(|(piece, _, own)| *own && rest.starts_with(piece));
+            let longest = symbols.map(|(piece, ..)| piece.len()).max();
+            let (part, after) = rest.split_at(longest.unwrap_or(1));
+            parts.push((part.to_owned(), longest.is_some()));
+            rest = after;
+        }
+        loop {
+            let mut best: Option<(usize, String, f32)> = None;
+            for (at, pair) in parts.windows(2).enumerate() {
+                let joined = format!("{}{}", pair[0].0, pair[1].0);
+                if let Some((_, score, _)) = find(&joined).filter(|_| !pair[0].1 && !pair[1].1)
+                    && best.as_ref().is_none_or(|(_, _, most)| score > most)
+                {
+                    best = Some((at, joined, *score));
+                }
+            }
+            let Some((at, joined, _)) = best else { break };
+            parts.splice(at..at + 2, [(joined, false)]);
+        }
+        let known = |part: String| if find(&part).is_some() { part } else { "<unk>".to_owned() };
+        let mut pieces: Vec<String> = parts.into_iter().map(|(part, _)| known(part)).collect();
+        pieces.dedup_by(|next, piece| next == piece && *piece == "<unk>");
+        pieces
+    }
+
+    /// Random models of few letters and scores: ties are frequent, and pieces join user-defined symbols with their
+    /// neighbors on both sides.
+    #[test]
+    fn segments_are_those_of_the_rule() {
+        let mut state = 1u64;
+        let mut below = |n: u64| {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (state >> 33) % n
+        };
+        let (mut symbols, mut merged) = (0, 0);
+        for _ in 0..300 {
+            let mut known: Vec<(String, f32, bool)> = Vec::new();
+            for _ in 0..4 + below(12) {
+                let text: String =
+                    (0..1 + below(4)).map(|_| ['a', 'b', 'c'][below(3) as usize]).collect();
+                if known.iter().all(|(piece, ..)| *piece != text) {
+                    known.push((text, below(4) as f32 - 3.0, below(5) == 0));
+                }
+            }
+            let all = known
+                .iter()
+                .map(|(text, score, own)| piece(text, *score, if *own { 4 } else { 1 }));
+            let all: Vec<u8> = all.flatten().collect();
+            // BPE, without rules for spaces.
+            let (bpe, plain) = (field(2, &[0x18, 2]), field(3, &[0x18, 0, 0x20, 0, 0x28, 0]));
+            let file = [piece("<unk>", 0.0, 2), all, bpe, plain].concat();
+            let model = SentencePiece::from_bytes(&file).expect("a model");
+            for _ in 0..10 {
+                let text: String =
+                    (0..below(12)).map(|_| ['a', 'b', 'c'][below(3) as usize]).collect();
+                let ids = model.encode(&text).expect("ids");
+                let found: Vec<&str> = ids.iter().filter_map(|&id| model.piece(id)).collect();
+                let expected = naive(&text, &known);
+                assert_eq!(found, expected, "{text} {known:?}");
+                symbols += known
+                    .iter()
+                    .filter(|(piece, _, own)| *own && text.contains(&piece[..]))
+                    .count();
+                merged += expected.iter().filter(|part| part.len() > 1).count();
+            }
+        }
+        assert!(symbols > 300 && merged > 1000, "{symbols} {merged}");
+    }
+}
