@@ -156,3 +156,37 @@ fn kind(name: &str) -> Kind {
         None => Kind::UnsupportedFormat,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use simdformer_testing::temporary_folder::Folder;
+
+    /// A directory lists its names in any order, so one step alone would pass by chance.
+    #[test]
+    fn a_whole_checkpoint_is_listed_instead_of_an_old_one() {
+        let folder = Folder::new("listed");
+        let checkpoints = Checkpoints::new(folder.path());
+        assert!(checkpoints.list().expect("a list").is_empty());
+        let mut expected = Vec::new();
+        for step in 1..=40 {
+            let whole = checkpoints.directory(step);
+            let old = checkpoints.folder.join(format!("{STEP}{step}{OLD}"));
+            let has_old = step % 3 > 0;
+            if has_old {
+                fs::create_dir_all(&old).expect("a directory");
+            }
+            let has_whole = step % 3 < 2;
+            if has_whole {
+                fs::create_dir_all(&whole).expect("a directory");
+            }
+            fs::create_dir_all(checksummed_file::temporary_path(&whole)).expect("a directory");
+            expected.push((step, if has_whole { whole } else { old }));
+        }
+        assert_eq!(checkpoints.list().expect("a list"), expected);
+        checkpoints.recover().expect("repaired");
+        expected = (1..=40).map(|step| (step, checkpoints.directory(step))).collect();
+        assert_eq!(checkpoints.list().expect("a list"), expected);
+        assert_eq!(checkpoints.entries().expect("names").len(), 40);
+    }
+}
