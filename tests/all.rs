@@ -16,6 +16,7 @@ mod checkpoint;
 mod checkpoint_errors;
 mod config;
 mod continuous_batching;
+mod ctranslate2;
 mod demo_model;
 mod determinism;
 mod determinism_forks;

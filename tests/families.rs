@@ -51,25 +51,25 @@ fn folder(name: &str) -> PathBuf {
 }
 
 /// The tensors that transformers computed.
-struct Expected(Vec<u8>);
+pub(crate) struct Expected(Vec<u8>);
 
 impl Expected {
-    fn read(name: &str) -> Self {
-        Self(std::fs::read(folder(name).join("expected.safetensors")).expect("expected tensors"))
+    pub(crate) fn read(folder: &Path) -> Self {
+        Self(std::fs::read(folder.join("expected.safetensors")).expect("expected tensors"))
     }
 
-    fn get(&self, name: &str) -> Option<(Vec<usize>, Vec<u8>)> {
+    pub(crate) fn get(&self, name: &str) -> Option<(Vec<usize>, Vec<u8>)> {
         let file = safetensors::SafeTensors::deserialize(&self.0).expect("a safetensors file");
         let tensor = file.tensor(name).ok()?;
         Some((tensor.shape().to_vec(), tensor.data().to_vec()))
     }
 
-    fn floats(&self, name: &str) -> Vec<f32> {
+    pub(crate) fn floats(&self, name: &str) -> Vec<f32> {
         let (_, data) = self.get(name).expect(name);
         data.chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect()
     }
 
-    fn ids(&self, name: &str) -> Vec<u32> {
+    pub(crate) fn ids(&self, name: &str) -> Vec<u32> {
         let (_, data) = self.get(name).expect(name);
         let id = |b: &[u8]| i64::from_le_bytes(b.try_into().unwrap()) as u32;
         data.chunks_exact(8).map(id).collect()
@@ -86,7 +86,7 @@ impl Expected {
     }
 
     /// `name.0`, `name.1` and so on, as many as there are.
-    fn all(&self, name: &str) -> Vec<Vec<u32>> {
+    pub(crate) fn all(&self, name: &str) -> Vec<Vec<u32>> {
         let names = (0..).map(|i| format!("{name}.{i}"));
         names.take_while(|name| self.get(name).is_some()).map(|name| self.ids(&name)).collect()
     }
@@ -112,25 +112,25 @@ fn assert_close(what: &str, found: &[f32], expected: &[f32]) {
 }
 
 /// What the encoder of a golden reads.
-enum Sources {
+pub(crate) enum Sources {
     Ids(Vec<Vec<u32>>),
     /// Values, and the number of values in a frame.
     Features(Vec<(Vec<f32>, usize)>),
 }
 
 impl Sources {
-    fn read(expected: &Expected) -> Self {
+    pub(crate) fn read(expected: &Expected) -> Self {
         match expected.all("input_ids") {
             ids if !ids.is_empty() => Self::Ids(ids),
             _ => Self::Features(expected.features()),
         }
     }
 
-    fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.positions().len()
     }
 
-    fn positions(&self) -> Vec<usize> {
+    pub(crate) fn positions(&self) -> Vec<usize> {
         match self {
             Self::Ids(ids) => ids.iter().map(Vec::len).collect(),
             Self::Features(_) => self.features().iter().map(Features::positions).collect(),
@@ -146,7 +146,7 @@ impl Sources {
         }
     }
 
-    fn memory<'s>(&self, session: &'s mut Session<'_>) -> &'s [f32] {
+    pub(crate) fn memory<'s>(&self, session: &'s mut Session<'_>) -> &'s [f32] {
         let memory = match self {
             Self::Ids(ids) => session.encoder_output(&borrowed(ids)),
             Self::Features(_) => session.encoder_output_of_features(&self.features()),
@@ -164,7 +164,7 @@ impl Sources {
         sentences
     }
 
-    fn requests(&self) -> Vec<Source<'_>> {
+    pub(crate) fn requests(&self) -> Vec<Source<'_>> {
         match self {
             Self::Ids(ids) => ids.iter().map(|tokens| Source::new(tokens)).collect(),
             Self::Features(_) => self.features().into_iter().map(Source::of_features).collect(),
@@ -180,7 +180,7 @@ fn check(name: &str, family: Family, decodes: bool) {
     let checkpoint = Checkpoint::open(folder(name)).expect(name);
     assert_eq!(checkpoint.config().family, family);
     assert_eq!(checkpoint.unused(), [] as [&str; 0], "{name}");
-    let expected = Expected::read(name);
+    let expected = Expected::read(&folder(name));
     let sources = Sources::read(&expected);
     let lengths = sources.positions();
     assert!(lengths.contains(&1) && lengths.contains(&LONGEST), "{name}: {lengths:?}");
@@ -384,7 +384,7 @@ fn every_family_agrees_with_transformers() {
 fn encoders_give_the_same_bits_alone_and_in_a_batch() {
     for (name, ..) in FAMILIES.into_iter().filter(|&(.., decodes)| !decodes) {
         let checkpoint = Checkpoint::open(folder(name)).expect(name);
-        let sources = Expected::read(name).all("input_ids");
+        let sources = Expected::read(&folder(name)).all("input_ids");
         let all = Sources::Ids(sources.clone());
         let known = checkpoint.config().token_types.max(1) as u32;
         let types: Vec<Vec<u32>> = sources

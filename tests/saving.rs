@@ -29,7 +29,7 @@ fn files(folder: &Path, found: &mut Vec<PathBuf>) {
         let path = entry.expect("an entry").path();
         if path.is_dir() {
             files(&path, found);
-        } else if path.ends_with("config.json") {
+        } else if path.ends_with("config.json") && !path.with_file_name("model.bin").exists() {
             found.push(path);
         }
     }

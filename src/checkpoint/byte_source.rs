@@ -95,6 +95,21 @@ fn foreign_weights(name: &str, found: UnsupportedFormat, begin: &[u8]) -> Error 
 /// The text of a JSON file of at most `limit` bytes; `None` if there is no such file.
 pub(crate) fn read_json(path: &Path, limit: u64) -> Result<Option<String>, Error> {
     let name = path.display().to_string();
+    let Some(text) = read_text(path, limit)? else { return Ok(None) };
+    let begin = &text.as_bytes()[..text.len().min(BEGIN)];
+    let found = UnsupportedFormat::of_bytes(begin);
+    let page = begin.trim_ascii_start().starts_with(b"<");
+    match found.filter(|&found| {
+        page || matches!(found, UnsupportedFormat::GitLfs | UnsupportedFormat::WebPage)
+    }) {
+        Some(found) => Err(foreign_weights(&name, found, begin)),
+        None => Ok(Some(text)),
+    }
+}
+
+/// The text of a file of at most `limit` bytes; `None` if there is no such file.
+pub(super) fn read_text(path: &Path, limit: u64) -> Result<Option<String>, Error> {
+    let name = path.display().to_string();
     let (file, len) = match open_file(path) {
         Ok(Some(opened)) => opened,
         Ok(None) => return Err(not_a_file(name)),
@@ -112,14 +127,6 @@ pub(crate) fn read_json(path: &Path, limit: u64) -> Result<Option<String>, Error
             format!("at most {limit} bytes, as in every real one"),
             "more",
         ));
-    }
-    let begin = &bytes[..bytes.len().min(BEGIN)];
-    let found = UnsupportedFormat::of_bytes(begin);
-    let page = begin.trim_ascii_start().starts_with(b"<");
-    if let Some(found) = found.filter(|&found| {
-        page || matches!(found, UnsupportedFormat::GitLfs | UnsupportedFormat::WebPage)
-    }) {
-        return Err(foreign_weights(&name, found, begin));
     }
     String::from_utf8(bytes)
         .map(Some)

@@ -2,12 +2,13 @@
 //! packed weights. An error says what is there instead.
 
 use super::byte_source::{Source, read_json};
-use super::faults::{too_many_tensors, wrong_dtype};
+use super::faults::too_many_tensors;
 use super::lazy_tensor::{Accept, TensorView};
 use super::safetensors_file::{self, Entry, MAX_TENSORS};
 #[cfg(feature = "torch")]
 use super::torch_file;
 use super::unsupported_formats::{self, UnsupportedFormat};
+use crate::config::Config;
 use crate::error::{Error, listed};
 use crate::json_object::object;
 use crate::printable_text::sanitized;
@@ -22,6 +23,16 @@ const WEIGHTS: &str = "model.safetensors";
 /// The weights as `torch.save` writes them, and the index of their shards.
 #[cfg(feature = "torch")]
 const TORCH: [&str; 2] = ["pytorch_model.bin", "pytorch_model.bin.index.json"];
+
+/// Maximum size of `config.json` and `generation_config.json`: that of a classifier with twenty thousand
+/// labels.
+pub(super) const MAX_CONFIG: u64 = 2 << 20;
+
+/// Adds the settings of `file`, if it exists.
+pub(super) fn set_generation_config(config: &mut Config, file: &Path) -> Result<(), Error> {
+    let Some(text) = read_json(file, MAX_CONFIG)? else { return Ok(()) };
+    config.set_generation_config(&text).map_err(|error| error.in_file(&file.display().to_string()))
+}
 
 /// Maximum number of file names that are read from a directory.
 const MAX_NAMES: usize = 4096;
@@ -201,22 +212,10 @@ pub(crate) fn read_layer(folder: &Path) -> Result<(String, Numbers), Error> {
     let source = Source::open(&file)?;
     let mut tensors = BTreeMap::new();
     for entry in read_header(&source)? {
-        let Entry { name, dtype, shape, offset, strides, .. } = entry;
-        let Some(dtype) = dtype.float() else {
-            return Err(wrong_dtype(sanitized(&name, 400), &dtype.to_string()));
-        };
-        let view = TensorView {
-            source: &source,
-            name: &name,
-            dtype,
-            shape: shape.clone(),
-            offset,
-            strides: &strides,
-            skipped: 0,
-            accept: Accept::Finite,
-        };
-        let numbers = view.to_vec()?;
-        tensors.insert(name, (shape, numbers));
+        let name = sanitized(&entry.name, SHOWN);
+        let numbers =
+            TensorView { accept: Accept::Finite, ..entry.view(&source, &name)? }.to_vec()?;
+        tensors.insert(entry.name, (entry.shape, numbers));
     }
     Ok((source.name().to_owned(), tensors))
 }

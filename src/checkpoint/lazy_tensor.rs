@@ -26,14 +26,41 @@ impl Accept {
     }
 }
 
+/// How the elements of a tensor are stored.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Elements {
+    Float(Dtype),
+    /// int8. Each row has a divisor, an f32: a number is its integer times the reciprocal of the divisor, rounded to f32.
+    /// The field is the offset of the first row's divisor in the source.
+    Int8(u64),
+    /// int16 with one such divisor.
+    Int16(f32),
+}
+
+impl Elements {
+    /// Bytes of an element.
+    fn size(self) -> usize {
+        match self {
+            Self::Float(dtype) => dtype.size(),
+            Self::Int8(_) => 1,
+            Self::Int16(_) => 2,
+        }
+    }
+}
+
+/// Bytes of a divisor.
+const DIVISOR: u64 = 4;
+
 /// A tensor of a [`Checkpoint`](super::Checkpoint), or some of its rows, in row-major order. The numbers are
 /// not in memory until they are read. A row is one index of the first dimension.
 #[derive(Clone)]
 pub struct TensorView<'a> {
     pub(super) source: &'a Source<'a>,
     pub(super) name: &'a str,
-    pub(super) dtype: Dtype,
+    pub(super) elements: Elements,
     pub(super) shape: Vec<usize>,
+    /// Rows that are stored; those after them are zero.
+    pub(super) stored_rows: usize,
     /// Offset of the first element in bytes from the start of the source.
     pub(super) offset: u64,
     /// Distances of neighbors in each dimension, in elements; empty if the elements are side by side.
@@ -49,9 +76,17 @@ impl<'a> TensorView<'a> {
         self.name
     }
 
-    /// The stored dtype. Reads always return f32.
+    /// The stored dtype. Reads always return f32. It is f32 for integers, which only directories of CTranslate2 have.
     pub fn dtype(&self) -> Dtype {
-        self.dtype
+        match self.elements {
+            Elements::Float(dtype) => dtype,
+            Elements::Int8(_) | Elements::Int16(_) => Dtype::F32,
+        }
+    }
+
+    /// Whether the elements are int8 with a scale for each row.
+    pub(crate) fn is_int8(&self) -> bool {
+        matches!(self.elements, Elements::Int8(_))
     }
 
     /// Dimensions of the view, rows first. A linear map is `[outputs, inputs]`.
@@ -71,7 +106,15 @@ impl<'a> TensorView<'a> {
 
     /// Size of the view in bytes as stored.
     pub(crate) fn stored_bytes(&self) -> u64 {
-        (self.len() * self.dtype.size()) as u64
+        (self.len() * self.elements.size()) as u64
+    }
+
+    /// Elements of the view that are stored. Those after them are zero.
+    fn stored_len(&self) -> usize {
+        match self.shape.first() {
+            Some(&rows) => self.stored_rows.min(rows) * self.row_len(),
+            None => self.len(),
+        }
     }
 
     /// Elements of one row: the product of all dimensions except the first. 1 for a vector.
@@ -93,7 +136,13 @@ impl<'a> TensorView<'a> {
         let skipped = rows.start * self.row_len();
         let mut view = self.clone();
         let stride = self.strides.first().copied().unwrap_or_else(|| self.row_len());
-        view.offset += (rows.start * stride * self.dtype.size()) as u64;
+        // A view of zeros only does not read.
+        let stored = rows.start.min(self.stored_rows);
+        view.offset += (stored * stride * self.elements.size()) as u64;
+        view.stored_rows -= stored;
+        if let Elements::Int8(divisors) = &mut view.elements {
+            *divisors += DIVISOR * stored as u64;
+        }
         view.skipped += skipped;
         if let Some(first) = view.shape.first_mut() {
             *first = rows.len();
@@ -102,9 +151,9 @@ impl<'a> TensorView<'a> {
     }
 
     /// Reads all elements of the view into `out`, row-major; the length of `out` is [`len`](Self::len). Exact: f16
-    /// and bf16 are widened without rounding.
+    /// and bf16 are widened without rounding. Integers of CTranslate2 are multiplied by their scales, as it does.
     ///
-    /// f32 is read from the file directly into `out`; other dtypes go through a small buffer on the stack. A view with
+    /// f32 is read from the file directly into `out`; f16 and bf16 go through a small buffer on the stack. A view with
     /// strides, which only files of `torch.save` have, is gathered.
     ///
     /// # Errors
@@ -118,15 +167,29 @@ impl<'a> TensorView<'a> {
             let expected = format!("{} elements", self.len());
             return Err(Error::invalid_input(operand, expected, out.len().to_string()));
         }
-        match self.dtype {
-            Dtype::F32 => {
-                self.read_elements(0, bytemuck::cast_slice_mut(out))?;
+        let (stored, zeros) = out.split_at_mut(self.stored_len());
+        zeros.fill(0.0);
+        match self.elements {
+            Elements::Float(Dtype::F32) => {
+                self.read_elements(0, bytemuck::cast_slice_mut(stored))?;
                 if cfg!(target_endian = "big") {
-                    out.iter_mut().for_each(|x| *x = f32::from_bits(x.to_bits().swap_bytes()));
+                    stored.iter_mut().for_each(|x| *x = f32::from_bits(x.to_bits().swap_bytes()));
                 }
             }
-            dtype if !self.strides.is_empty() => self.gather(out, |bits| dtype.widen(bits))?,
-            dtype => self.widen(out, |bits| dtype.widen(bits))?,
+            Elements::Float(dtype) if self.strides.is_empty() => {
+                self.widen(stored, |bits| dtype.widen(bits))?;
+            }
+            Elements::Float(dtype) => {
+                self.gather(stored, |bytes| dtype.widen(u16::from_le_bytes(bytes)))?;
+            }
+            Elements::Int16(divisor) => {
+                let scale = 1.0 / divisor;
+                self.gather(stored, |bytes| f32::from(i16::from_le_bytes(bytes)) * scale)?;
+            }
+            Elements::Int8(divisors) => {
+                self.gather(stored, |[byte]: [u8; 1]| f32::from(byte.cast_signed()))?;
+                self.scale_rows(divisors, stored)?;
+            }
         }
         match out.iter().position(|&x| !self.accept.takes(x)) {
             Some(at) => Err(Error::not_finite(self.name.to_owned(), self.skipped + at, out[at])),
@@ -150,7 +213,7 @@ impl<'a> TensorView<'a> {
 
     /// Fills `out` with the stored elements from `first` on, in row-major order.
     fn read_elements(&self, first: usize, out: &mut [u8]) -> Result<(), Error> {
-        let size = self.dtype.size();
+        let size = self.elements.size();
         if self.strides.is_empty() {
             return self.source.read_at(self.offset + (first * size) as u64, out);
         }
@@ -159,14 +222,40 @@ impl<'a> TensorView<'a> {
     }
 
     /// As [`widen`](Self::widen), all elements at once, because a transposed matrix is read by columns. The stored
-    /// elements go to the second half of `out`, so that each is read before a wider one is written over it.
-    fn gather(&self, out: &mut [f32], widen: impl Fn(u16) -> f32) -> Result<(), Error> {
+    /// elements of `N` bytes, at most 2, go to the end of `out`, so that each is read before a wider one is written over
+    /// it.
+    fn gather<const N: usize>(
+        &self,
+        out: &mut [f32],
+        widen: impl Fn([u8; N]) -> f32,
+    ) -> Result<(), Error> {
+        let count = out.len();
         let bytes: &mut [u8] = bytemuck::cast_slice_mut(out);
-        let half = bytes.len() / 2;
-        self.read_elements(0, &mut bytes[half..])?;
-        for i in 0..half / 2 {
-            let pair = [bytes[half + 2 * i], bytes[half + 2 * i + 1]];
-            bytes[4 * i..4 * i + 4].copy_from_slice(&widen(u16::from_le_bytes(pair)).to_ne_bytes());
+        let first = bytes.len() - N * count;
+        self.read_elements(0, &mut bytes[first..])?;
+        for i in 0..count {
+            let mut element = [0; N];
+            element.copy_from_slice(&bytes[first + N * i..][..N]);
+            bytes[4 * i..4 * i + 4].copy_from_slice(&widen(element).to_ne_bytes());
+        }
+        Ok(())
+    }
+
+    /// Multiplies each row of `out` by the reciprocal of its divisor. The divisors begin at this offset.
+    fn scale_rows(&self, divisors: u64, out: &mut [f32]) -> Result<(), Error> {
+        const BLOCK: usize = 256;
+        let mut bytes = [0; BLOCK * DIVISOR as usize];
+        let mut offset = divisors;
+        let row_len = self.row_len().max(1);
+        for rows in out.chunks_mut(BLOCK * row_len) {
+            let bytes = &mut bytes[..rows.len() / row_len * DIVISOR as usize];
+            self.source.read_at(offset, bytes)?;
+            offset += bytes.len() as u64;
+            let (divisors, _) = bytes.as_chunks::<{ DIVISOR as usize }>();
+            for (row, &divisor) in rows.chunks_mut(row_len).zip(divisors) {
+                let scale = 1.0 / f32::from_le_bytes(divisor);
+                row.iter_mut().for_each(|x| *x *= scale);
+            }
         }
         Ok(())
     }
@@ -189,27 +278,53 @@ impl<'a> TensorView<'a> {
 
     /// Whether both views have the same numbers, shape and dtype, bit for bit. Stops at the first difference.
     pub(super) fn same_content(&self, other: &Self) -> Result<bool, Error> {
-        const BLOCK: usize = 4096;
-        if self.shape != other.shape || self.dtype != other.dtype {
+        let form = |view: &Self| {
+            let divisor = if let Elements::Int16(divisor) = view.elements { divisor } else { 0.0 };
+            (view.dtype(), view.elements.size(), divisor.to_bits(), view.stored_len())
+        };
+        if self.shape != other.shape || form(self) != form(other) {
             return Ok(false);
         }
-        let (mut a, mut b) = ([0; BLOCK], [0; BLOCK]);
-        let same_place = (self.offset, self.strides) == (other.offset, other.strides);
-        if core::ptr::eq(self.source, other.source) && same_place {
+        let place = |view: &Self| (view.offset, view.elements);
+        if core::ptr::eq(self.source, other.source)
+            && place(self) == place(other)
+            && self.strides == other.strides
+        {
             // Two names of one storage.
             return Ok(true);
         }
-        let mut left = self.len() * self.dtype.size();
-        let mut done = 0;
-        while left > 0 {
-            let n = left.min(BLOCK);
-            self.read_elements(done, &mut a[..n])?;
-            other.read_elements(done, &mut b[..n])?;
+        let size = self.elements.size();
+        let read =
+            |view: &Self, begin: usize, out: &mut [u8]| view.read_elements(begin / size, out);
+        if !self.same_bytes(other, size * self.stored_len(), read)? {
+            return Ok(false);
+        }
+        let (Elements::Int8(_), Some(&rows)) = (self.elements, self.shape.first()) else {
+            return Ok(true);
+        };
+        let bytes = rows.min(self.stored_rows) * DIVISOR as usize;
+        self.same_bytes(other, bytes, |view, begin, out| match view.elements {
+            Elements::Int8(divisors) => view.source.read_at(divisors + begin as u64, out),
+            Elements::Float(_) | Elements::Int16(_) => Ok(()),
+        })
+    }
+
+    /// Whether `read` returns the same `len` bytes for both views; it gets the first byte and the output.
+    fn same_bytes(
+        &self,
+        other: &Self,
+        len: usize,
+        read: impl Fn(&Self, usize, &mut [u8]) -> Result<(), Error>,
+    ) -> Result<bool, Error> {
+        const BLOCK: usize = 4096;
+        let (mut a, mut b) = ([0; BLOCK], [0; BLOCK]);
+        for begin in (0..len).step_by(BLOCK) {
+            let n = BLOCK.min(len - begin);
+            read(self, begin, &mut a[..n])?;
+            read(other, begin, &mut b[..n])?;
             if a[..n] != b[..n] {
                 return Ok(false);
             }
-            left -= n;
-            done += n / self.dtype.size();
         }
         Ok(true)
     }
@@ -219,7 +334,7 @@ impl fmt::Debug for TensorView<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("TensorView")
             .field("name", &self.name)
-            .field("dtype", &self.dtype)
+            .field("elements", &self.elements)
             .field("shape", &self.shape)
             .finish_non_exhaustive()
     }

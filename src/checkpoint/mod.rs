@@ -26,6 +26,7 @@
 //! ```
 
 mod byte_source;
+mod ctranslate2;
 mod directory;
 mod faults;
 mod inventory;
@@ -54,9 +55,10 @@ use byte_source::Source;
 pub(crate) use byte_source::read_json;
 pub(crate) use directory::{HEADS, PackedFile, packed_name, read_layer, read_modules};
 use directory::{
-    Opened, Tensors, has_tensors, open_weights, reject_other_formats, transformer_folder,
+    MAX_CONFIG, Opened, Tensors, has_tensors, open_weights, reject_other_formats,
+    set_generation_config, transformer_folder,
 };
-use faults::{nearest_names, no_such_tensor, wrong_dtype};
+use faults::{nearest_names, no_such_tensor};
 use lazy_tensor::Accept;
 pub use lazy_tensor::TensorView;
 pub(crate) use names::Location;
@@ -67,10 +69,6 @@ use unsupported_formats::UnsupportedFormat;
 
 /// What [`Checkpoint::open`] opens.
 const DIRECTORY: &str = "a checkpoint directory";
-
-/// Maximum size of `config.json` and `generation_config.json`: that of a classifier with twenty thousand
-/// labels.
-const MAX_CONFIG: u64 = 2 << 20;
 
 /// Reads an architecture without weights: a `config.json`, and the `generation_config.json` beside it if there is one.
 ///
@@ -98,12 +96,6 @@ pub fn read_config(file: impl AsRef<Path>) -> Result<Config, Error> {
         .map_err(|error| error.in_file(&file.display().to_string()))?;
     set_generation_config(&mut config, &file.with_file_name("generation_config.json"))?;
     Ok(config)
-}
-
-/// Adds the settings of `file`, if it exists.
-fn set_generation_config(config: &mut Config, file: &Path) -> Result<(), Error> {
-    let Some(text) = read_json(file, MAX_CONFIG)? else { return Ok(()) };
-    config.set_generation_config(&text).map_err(|error| error.in_file(&file.display().to_string()))
 }
 
 /// An opened checkpoint: its configuration and the locations of its tensors.
@@ -175,7 +167,13 @@ impl Checkpoint<'static> {
             return Err(UnsupportedFormat::Adapter.error(&adapter.display().to_string(), ""));
         }
         let file = directory.join("config.json");
-        let Some(text) = read_json(&file, MAX_CONFIG)? else {
+        let text = read_json(&file, MAX_CONFIG)?;
+        if ctranslate2::is_directory(directory, text.as_deref()) {
+            let ctranslate2::Opened { config, source, tensors } =
+                ctranslate2::open(directory, text.as_deref())?;
+            return Self::checked(config, vec![source], tensors);
+        }
+        let Some(text) = text else {
             reject_other_formats(directory)?;
             let expected = "the architecture, which a checkpoint directory has there";
             return Err(Error::not_found(file.display().to_string(), expected, "no such file"));
@@ -445,8 +443,12 @@ impl<'c> Checkpoint<'c> {
         let Some(location) = self.locations.get(&role) else { return Ok(None) };
         let mut view = self.named(&location.name)?;
         let rows = location.rows(shape[0]);
-        view.shape = location.stored_shape(shape);
+        let stored = location.stored_shape(shape);
         // A bias `[1, outputs]` is read as `[outputs]`.
+        if view.shape != stored {
+            view.stored_rows = stored[0];
+        }
+        view.shape = stored;
         view.strides = &view.strides[view.strides.len().saturating_sub(view.shape.len())..];
         view.accept =
             if role == TensorId::OutputBias { Accept::MinusInfinity } else { Accept::Finite };
@@ -479,19 +481,7 @@ impl<'c> Checkpoint<'c> {
             let nearest = names::nearest(name, self.tensors.keys().map(String::as_str));
             return Err(no_such_tensor(name, &nearest));
         };
-        let Some(dtype) = entry.dtype.float() else {
-            return Err(wrong_dtype(&**name, &entry.dtype.to_string()));
-        };
-        Ok(TensorView {
-            source: &self.sources[*source],
-            name,
-            dtype,
-            shape: entry.shape.clone(),
-            offset: entry.offset,
-            strides: &entry.strides,
-            skipped: 0,
-            accept: Accept::Anything,
-        })
+        entry.view(&self.sources[*source], name)
     }
 
     /// Whether the directory has packed weights instead of tensors. [`Checkpoint::tensor`] is then an error, and

@@ -17,7 +17,8 @@ use serde_core::de::{
 };
 
 use super::byte_source::{Source, check_format};
-use super::faults::{duplicate_tensor, shared_bytes, too_many_tensors};
+use super::faults::{duplicate_tensor, shared_bytes, too_many_tensors, wrong_dtype};
+use super::lazy_tensor::{Accept, Elements, TensorView};
 use crate::error::{Error, not_utf8};
 use crate::json_object::object;
 use crate::printable_text::sanitized;
@@ -160,8 +161,37 @@ pub(super) struct Entry {
     /// Distances of neighbors in each dimension, in elements. Empty if the elements are side by side in row-major order,
     /// as in every safetensors file.
     pub(super) strides: Vec<usize>,
+    /// The scales of integers, which only files of CTranslate2 have.
+    pub(super) scaled: Option<Elements>,
+    /// Rows of zeros after those that are stored; only in directories of CTranslate2.
+    pub(super) zero_rows: usize,
     #[cfg(feature = "train")]
     pub(super) bytes: u64,
+}
+
+impl Entry {
+    /// The whole tensor as a view; reading it accepts any value.
+    pub(super) fn view<'a>(
+        &'a self,
+        source: &'a Source<'a>,
+        name: &'a str,
+    ) -> Result<TensorView<'a>, Error> {
+        let Some(elements) = self.scaled.or(self.dtype.float().map(Elements::Float)) else {
+            return Err(wrong_dtype(name, &self.dtype.to_string()));
+        };
+        let rows = self.shape.first().copied().unwrap_or(0);
+        Ok(TensorView {
+            source,
+            name,
+            elements,
+            shape: self.shape.clone(),
+            stored_rows: rows.saturating_sub(self.zero_rows),
+            offset: self.offset,
+            strides: &self.strides,
+            skipped: 0,
+            accept: Accept::Anything,
+        })
+    }
 }
 
 pub(super) fn read_header(source: &Source<'_>) -> Result<Vec<Entry>, Error> {
@@ -213,6 +243,8 @@ pub(super) fn read_header(source: &Source<'_>) -> Result<Vec<Entry>, Error> {
         shape: info.shape.0,
         offset: LENGTH + header + info.data_offsets.0 as u64,
         strides: Vec::new(),
+        scaled: None,
+        zero_rows: 0,
         #[cfg(feature = "train")]
         bytes: (info.data_offsets.1 - info.data_offsets.0) as u64,
     };
@@ -257,6 +289,8 @@ pub(super) fn whole(
         shape,
         offset: 0,
         strides: Vec::new(),
+        scaled: None,
+        zero_rows: 0,
         #[cfg(feature = "train")]
         bytes: len,
     })

@@ -10,6 +10,7 @@
 //! [`Config::transformer`]. [`Config::validate`] checks it.
 
 mod arch;
+pub(crate) mod ctranslate2;
 mod encoder_only;
 mod fairseq;
 mod generation;

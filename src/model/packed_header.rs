@@ -1,13 +1,13 @@
 //! The text at the beginning of a file of packed weights.
 
 use super::load_options::{LoadOptions, Reason, select_isa};
-use super::weight_dtypes::WeightDtypes;
+use super::weight_dtypes::{WeightDtype, WeightDtypes};
 use super::weights::{Parameter, Placement, ResolvedDtypes, Weights};
 use crate::checkpoint::{Checkpoint, PackedFile, TensorId};
 use crate::config::{Config, TiedWeights};
 use crate::error::Error;
 use crate::printable_text::quoted;
-use simdformer_kernels::{Dtype, Isa};
+use simdformer_kernels::Isa;
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Read};
@@ -292,9 +292,9 @@ fn table(parameters: &[Parameter]) -> Vec<String> {
 
 /// The dtypes in a line of `role=dtype` pairs. Names that are no role of `config` are skipped; the table then
 /// differs.
-fn stored(config: &Config, line: &str) -> HashMap<TensorId, Dtype> {
+fn stored(config: &Config, line: &str) -> HashMap<TensorId, WeightDtype> {
     let named: HashMap<&str, &str> =
         line.split_whitespace().filter_map(|part| part.split_once('=')).collect();
-    let dtype = |role: &TensorId| Dtype::from_name(named.get(role.to_string().as_str())?);
+    let dtype = |role: &TensorId| named.get(role.to_string().as_str())?.parse().ok();
     TensorId::all(config).filter_map(|role| Some((role, dtype(&role)?))).collect()
 }

@@ -3,6 +3,8 @@
 pub mod compare_texts;
 pub mod counting;
 pub mod cpu_time;
+#[cfg(feature = "model")]
+pub mod ctranslate2;
 pub mod digest;
 #[cfg(feature = "text")]
 pub mod directories;

@@ -339,6 +339,8 @@ fn entry(
         shape,
         offset: bytes.start + tensor.offset * tensor.of.size() as u64,
         strides,
+        scaled: None,
+        zero_rows: 0,
     })
 }
 

@@ -11,7 +11,7 @@ use crate::network::TensorId;
 use crate::network::visitor::{self, AffineTensors, Network, TableTensor, Tensor, TensorVisitor};
 use core::fmt;
 use core::ops::Range;
-use simdformer_kernels::{Dtype, Isa};
+use simdformer_kernels::{Dtype, Isa, Quantization};
 use std::collections::HashMap;
 
 /// A lookup table, `[rows, columns]`.
@@ -58,8 +58,8 @@ pub(crate) struct Output {
 #[derive(Clone, Default)]
 pub(crate) struct ResolvedDtypes {
     pub(crate) requested: WeightDtypes,
-    /// The 16-bit dtypes of the checkpoint.
-    pub(crate) stored: HashMap<TensorId, Dtype>,
+    /// The dtypes of the checkpoint that are not f32.
+    pub(crate) stored: HashMap<TensorId, WeightDtype>,
 }
 
 impl ResolvedDtypes {
@@ -67,16 +67,20 @@ impl ResolvedDtypes {
     pub(crate) fn of(checkpoint: &Checkpoint<'_>, requested: &WeightDtypes) -> Result<Self, Error> {
         let mut stored = HashMap::new();
         for role in TensorId::all(checkpoint.config()) {
-            let dtype = checkpoint.optional(role)?.map(|tensor| tensor.dtype());
-            if let Some(dtype) = dtype.filter(|&dtype| dtype != Dtype::F32) {
-                stored.insert(role, dtype);
+            let Some(tensor) = checkpoint.optional(role)? else { continue };
+            // As by request, int8 weights of the output are f32 if no exception names it.
+            let int8 = tensor.is_int8() && role != TensorId::Output && cfg!(feature = "int8");
+            if int8 {
+                stored.insert(role, Quantization::W8A8.into());
+            } else if tensor.dtype() != Dtype::F32 {
+                stored.insert(role, tensor.dtype().into());
             }
         }
         Ok(Self { requested: requested.clone(), stored })
     }
 
     fn stored(&self, role: TensorId) -> WeightDtype {
-        self.stored.get(&role).copied().unwrap_or(Dtype::F32).into()
+        self.stored.get(&role).copied().unwrap_or(Dtype::F32.into())
     }
 
     fn dtype(&self, role: TensorId) -> WeightDtype {

@@ -1,0 +1,124 @@
+//! Directories of CTranslate2: `model.bin`, its `config.json`, and vocabularies.
+//!
+//! The variables become tensors of [`Family::Plain`](crate::config::Family::Plain): query, key and value are thirds of one
+//! variable, and key and value of cross-attention halves. The architecture follows from the settings in the file and from
+//! shapes. A variable that nothing here reads, and that would change the results, is an error.
+//!
+//! int8 matrices have an f32 for each row, 127 divided by the largest magnitude. CTranslate2 multiplies by its reciprocal.
+//! Such a row, quantized again by the kernels, has the same integers.
+
+mod architecture;
+mod model_file;
+mod tensors;
+mod vocabulary;
+
+use super::byte_source::Source;
+use super::directory::{Tensors, has_tensors, set_generation_config};
+use crate::config::ctranslate2::{CTranslate2Settings, is_transcription_token};
+use crate::config::{Config, Fields, MODEL_TYPE};
+use crate::error::Error;
+use architecture::{Specification, read_architecture, starts_from_zeros};
+use model_file::ModelFile;
+use std::path::Path;
+use tensors::read_tensors;
+use vocabulary::token_ids;
+
+/// The file of the weights.
+const WEIGHTS: &str = "model.bin";
+
+/// A directory of CTranslate2.
+pub(super) struct Opened {
+    pub(super) config: Config,
+    pub(super) source: Source<'static>,
+    pub(super) tensors: Tensors,
+}
+
+/// Whether `directory` is one of CTranslate2: it has a `model.bin`, no safetensors under their usual names, and a
+/// `config.json` without the name of a family, or none. `config`: the text of `config.json`.
+pub(super) fn is_directory(directory: &Path, config: Option<&str>) -> bool {
+    let has_family =
+        |text| Fields::parse(text).is_ok_and(|fields| fields.get(MODEL_TYPE).is_some());
+    directory.join(WEIGHTS).is_file() && !has_tensors(directory) && !config.is_some_and(has_family)
+}
+
+/// Opens a directory of CTranslate2.
+pub(super) fn open(directory: &Path, config: Option<&str>) -> Result<Opened, Error> {
+    let mut file = ModelFile::open(&directory.join(WEIGHTS))?;
+    let specification = Specification::of(&file)?;
+    let mut settings = match config {
+        Some(text) => CTranslate2Settings::read(text)
+            .map_err(|error| error.in_file(&directory.join("config.json").display().to_string()))?,
+        None => CTranslate2Settings::default(),
+    };
+    if file.version < 6 && specification == Specification::Transformer {
+        read_older_settings(&mut file, &mut settings)?;
+    }
+    let mut config = read_architecture(&mut file, specification, &settings)?;
+    let tensors = read_tensors(&mut file, &config)?;
+    set_tokens(directory, &mut file, specification, &settings, &mut config)?;
+    config.validate().map_err(|error| error.in_file(file.name()))?;
+    Ok(Opened { config, source: file.source, tensors })
+}
+
+/// The settings that versions before 6 have in `model.bin`.
+fn read_older_settings(
+    file: &mut ModelFile,
+    settings: &mut CTranslate2Settings,
+) -> Result<(), Error> {
+    file.text("unk_token")?;
+    if let Some(token) = file.text("bos_token")? {
+        settings.bos = token;
+    }
+    if let Some(token) = file.text("eos_token")? {
+        settings.eos = token;
+    }
+    // Tokens of the source, which the caller adds.
+    file.flag("with_source_bos", false)?;
+    file.flag("with_source_eos", false)?;
+    let of_caller = file.flag("user_decoder_start_tokens", false)?;
+    let start = match file.flag("with_target_bos", true)? {
+        true => &settings.bos,
+        false => &settings.eos,
+    };
+    settings.decoder_start = (!of_caller).then(|| start.clone());
+    Ok(())
+}
+
+/// Sets the tokens of `config`, from the vocabulary, and the generation settings beside it.
+fn set_tokens(
+    directory: &Path,
+    file: &mut ModelFile,
+    specification: Specification,
+    settings: &CTranslate2Settings,
+    config: &mut Config,
+) -> Result<(), Error> {
+    let named = |_: u32, token: &str| settings.names_token(token);
+    match specification {
+        Specification::Transformer => {
+            let stems = ["shared_vocabulary", "target_vocabulary"];
+            config.tokens = settings.special_tokens(&token_ids(directory, &stems, &named)?);
+        }
+        Specification::Encoder => {
+            let ids = token_ids(directory, &["vocabulary"], &named)?;
+            config.tokens = settings.special_tokens(&ids);
+            config.tokens.decoder_start = None;
+        }
+        Specification::Whisper => {
+            let keep = |_: u32, token: &str| is_transcription_token(token);
+            let ids = token_ids(directory, &["vocabulary"], &keep)?;
+            settings.set_transcription(&ids, config);
+        }
+    }
+    let zeros = starts_from_zeros(file)?.then_some(config.target_vocab as u32 - 1);
+    if let Some(start) = zeros {
+        (config.tokens.pad, config.tokens.decoder_start) = (Some(start), Some(start));
+    }
+    set_generation_config(config, &directory.join("generation_config.json"))?;
+    if let Some(start) = zeros {
+        // The row of zeros is no token of the vocabulary.
+        config.tokens.banned.push(start);
+        config.tokens.banned.sort_unstable();
+        config.tokens.banned.dedup();
+    }
+    Ok(())
+}
