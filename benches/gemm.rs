@@ -1,7 +1,7 @@
-//! Throughput of GEMM beside other Rust crates on one thread: FLOP/s, or bytes of W per second if a single
-//! row makes reading W the limit.
+//! Throughput of GEMM beside matrixmultiply on one thread: FLOP/s, or bytes of W per second if a single row makes
+//! reading W the limit.
 //!
-//! The bench `roofline` prints the fraction of the machine's limit.
+//! The bench `roofline` prints the fraction of the machine's limit, and `rust_crates` compares with more crates.
 
 use criterion::measurement::WallTime;
 use criterion::{BenchmarkGroup, BenchmarkId, Criterion, Throughput};
@@ -9,13 +9,12 @@ use simdformer_kernels::{Activation, Epilogue, Isa, Parallelism};
 use std::time::Duration;
 use support::matmul::Shape;
 use support::work::Work;
-use support::{buffer, matmul, peers, work};
+use support::{buffer, matmul, work};
 
 mod support {
     pub(crate) mod buffer;
     #[allow(dead_code, reason = "what only a roofline measures")]
     pub(crate) mod matmul;
-    pub(crate) mod peers;
     #[allow(dead_code, reason = "the shapes here know their own work")]
     pub(crate) mod work;
 }
@@ -32,12 +31,6 @@ const DECODER_ROWS: [usize; 7] = [1, 2, 4, 8, 16, 32, 64];
 const DECODER_WEIGHTS: [(usize, usize); 4] = [(512, 512), (2048, 512), (512, 2048), (32000, 512)];
 
 fn main() {
-    // One thread for every library, including rten-gemm.
-    rayon::ThreadPoolBuilder::new()
-        .num_threads(1)
-        .use_current_thread()
-        .build_global()
-        .expect("the only pool");
     let mut criterion = Criterion::default()
         .sample_size(20)
         .warm_up_time(Duration::from_millis(200))
@@ -66,8 +59,6 @@ fn all(group: &mut BenchmarkGroup<'_, WallTime>, shape: Shape) {
     let name = shape.name();
     add(group, "simdformer", &name, || matmul::ours(isa(), shape, Epilogue::default()));
     add(group, "matrixmultiply", &name, || matmul::matrixmultiply(shape));
-    add(group, "gemm", &name, || peers::gemm_crate(shape));
-    add(group, "rten-gemm", &name, || peers::rten(shape));
 }
 
 fn encoder(criterion: &mut Criterion) {
