@@ -1,0 +1,46 @@
+//! The C interface of [`simdformer`]. The functions, the structs and the constants of this crate are those of
+//! `include/simdformer.h`, which cbindgen makes of it; `docs/c.md` is the page for users.
+//!
+//! | file | contents |
+//! |---|---|
+//! | `errors.rs` | error codes, the text of the last error, and [`enter`](errors::enter), which every function begins with |
+//! | `pointers.rs` | references and slices of pointers, each with its checks; structs that begin with their size |
+//! | `library.rs` | versions, errors, instruction sets |
+//! | `model.rs` | models: from a directory, from memory, from tensors |
+//! | `options.rs` | the options of a search, by the names of `generation_config.json` |
+//! | `sources.rs` | sources, events and hypotheses |
+//! | `engine.rs` | many sources at a time, in memory that the library plans |
+//! | `executor.rs`, `cancel.rs` | the caller's threads, and the flag that ends calls |
+//!
+//! # Safety
+//!
+//! Unsafe code is in this crate because pointers cross a border. All its functions have one contract, which is in the
+//! header: a pointer is null or points to as many valid elements as its argument says, an opaque pointer came from this
+//! library and was not closed, and nothing that a call reads is written by another thread during it. What can be checked
+//! is checked, and is an error: null, alignment, sizes that overflow, sizes of structs, handles, ids, UTF-8, and a session
+//! that is in use.
+
+#![allow(non_camel_case_types, reason = "the names of C")]
+#![allow(
+    clippy::missing_safety_doc,
+    reason = "the contract of all functions is in the page of the crate"
+)]
+
+mod cancel;
+mod engine;
+mod errors;
+mod executor;
+mod library;
+mod model;
+mod options;
+mod pointers;
+mod sources;
+
+pub use cancel::*;
+pub use engine::*;
+pub use errors::*;
+pub use executor::*;
+pub use library::*;
+pub use model::*;
+pub use options::*;
+pub use sources::*;
