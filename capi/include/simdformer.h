@@ -153,6 +153,76 @@
 #define SF_ERROR_OTHER 38
 
 /**
+ * 32-bit floats.
+ */
+#define SF_DTYPE_F32 0
+
+/**
+ * The upper half of a 32-bit float.
+ */
+#define SF_DTYPE_BF16 1
+
+/**
+ * IEEE 754 binary16.
+ */
+#define SF_DTYPE_F16 2
+
+/**
+ * The activation of an epilogue: none.
+ */
+#define SF_ACTIVATION_IDENTITY 0
+
+/**
+ * `max(x, 0)`.
+ */
+#define SF_ACTIVATION_RELU 1
+
+/**
+ * GELU by the error function.
+ */
+#define SF_ACTIVATION_GELU 2
+
+/**
+ * GELU by the hyperbolic tangent.
+ */
+#define SF_ACTIVATION_GELU_TANH 3
+
+/**
+ * `x / (1 + e^-x)`.
+ */
+#define SF_ACTIVATION_SILU 4
+
+/**
+ * The hyperbolic tangent.
+ */
+#define SF_ACTIVATION_TANH 5
+
+/**
+ * `1 / (1 + e^-x)`.
+ */
+#define SF_ACTIVATION_SIGMOID 6
+
+/**
+ * The result is stored as it is.
+ */
+#define SF_POST_NONE 0
+
+/**
+ * The previous content of `C` is added.
+ */
+#define SF_POST_ADD_OUTPUT 1
+
+/**
+ * `sf_epilogue.operand` is added.
+ */
+#define SF_POST_ADD 2
+
+/**
+ * The result is multiplied by the previous content of `C`.
+ */
+#define SF_POST_MULTIPLY_OUTPUT 3
+
+/**
  * The version of the interface: it grows when a function, a struct or a constant changes in a way that breaks programs.
  * New functions, constants, and fields at the end of structs do not change it.
  */
@@ -182,6 +252,21 @@
  * NEON, AArch64.
  */
 #define SF_ISA_NEON 4
+
+/**
+ * How keys and values are stored: as it fits the weights.
+ */
+#define SF_CACHE_DEFAULT 0
+
+/**
+ * Keys and values in f32.
+ */
+#define SF_CACHE_F32 1
+
+/**
+ * Keys and values in f16: half the memory.
+ */
+#define SF_CACHE_F16 2
 
 /**
  * An end token came, or beam search could not improve its hypotheses.
@@ -271,6 +356,12 @@ typedef struct sf_options sf_options;
  * The results of a call of an engine.
  */
 typedef struct sf_results sf_results;
+
+/**
+ * A model with the memory for a number of sentences and hypotheses, which is planned once: after `sf_session_new` or
+ * `sf_session_init` no function of a session calls `malloc`. One thread at a time uses it.
+ */
+typedef struct sf_session sf_session;
 
 /**
  * A task of `sf_executor`: runs the part of number `index`.
@@ -502,6 +593,296 @@ typedef int32_t (*sf_on_event)(void *user, const struct sf_event *event);
 typedef int32_t (*sf_on_hidden)(void *user, size_t source, const float *hidden, size_t rows);
 
 /**
+ * What a call of `sf_generate` did.
+ */
+typedef struct sf_stats {
+    /**
+     * `sizeof(sf_stats)`, set by the caller.
+     */
+    size_t struct_size;
+    /**
+     * Steps of the decoder.
+     */
+    size_t steps;
+    /**
+     * Tokens fed in all steps, without prefixes.
+     */
+    size_t rows;
+    /**
+     * Sources that were not finished at `SF_STOP_ALL`.
+     */
+    size_t cancelled;
+} sf_stats;
+
+/**
+ * A matrix that is read: element `(i, j)` is `data[i * row_stride + j * column_stride]`. Strides are in elements and not
+ * negative. What is between the elements is never read.
+ */
+typedef struct sf_matrix {
+    /**
+     * The first element.
+     */
+    const float *data;
+    /**
+     * Rows.
+     */
+    size_t rows;
+    /**
+     * Columns.
+     */
+    size_t columns;
+    /**
+     * Elements from one row to the next.
+     */
+    ptrdiff_t row_stride;
+    /**
+     * Elements from one column to the next.
+     */
+    ptrdiff_t column_stride;
+} sf_matrix;
+
+/**
+ * A packed weight, as `sf_pack` makes it: a view of the caller's buffer.
+ */
+typedef struct sf_packed {
+    /**
+     * `sizeof(sf_packed)`, set by the caller.
+     */
+    size_t struct_size;
+    /**
+     * The buffer.
+     */
+    const float *data;
+    /**
+     * Words of four bytes in it: those of `sf_packed_len`.
+     */
+    size_t len;
+    /**
+     * Rows of the weight: the length of a sum.
+     */
+    size_t depth;
+    /**
+     * Columns of the weight.
+     */
+    size_t columns;
+    /**
+     * The constant `SF_ISA` that it is packed for.
+     */
+    int32_t isa;
+    /**
+     * A constant `SF_DTYPE`.
+     */
+    int32_t dtype;
+} sf_packed;
+
+/**
+ * What follows a product: `C = post_op(activation(scale * sum + bias))`. Zeros are the defaults.
+ */
+typedef struct sf_epilogue {
+    /**
+     * `sizeof(sf_epilogue)`.
+     */
+    size_t struct_size;
+    /**
+     * `[columns]`; null for none.
+     */
+    const float *bias;
+    /**
+     * The operand of `SF_POST_ADD`, of the shape of `C`; else null.
+     */
+    const struct sf_matrix *operand;
+    /**
+     * The factor of the sum; 0 for 1.
+     */
+    float scale;
+    /**
+     * A constant `SF_ACTIVATION`.
+     */
+    int32_t activation;
+    /**
+     * A constant `SF_POST`.
+     */
+    int32_t post_op;
+    /**
+     * 0.
+     */
+    int32_t reserved;
+} sf_epilogue;
+
+/**
+ * A matrix that is written, as `sf_matrix`. No two elements are the same memory, and none is memory of another argument.
+ */
+typedef struct sf_matrix_mut {
+    /**
+     * The first element.
+     */
+    float *data;
+    /**
+     * Rows.
+     */
+    size_t rows;
+    /**
+     * Columns.
+     */
+    size_t columns;
+    /**
+     * Elements from one row to the next.
+     */
+    ptrdiff_t row_stride;
+    /**
+     * Elements from one column to the next.
+     */
+    ptrdiff_t column_stride;
+} sf_matrix_mut;
+
+/**
+ * A sequence of a batch: its rows of queries and of keys. Sequences are in the order of their queries.
+ */
+typedef struct sf_sequence {
+    /**
+     * The first query.
+     */
+    size_t query_start;
+    /**
+     * Queries.
+     */
+    size_t query_len;
+    /**
+     * The first key.
+     */
+    size_t key_start;
+    /**
+     * Keys.
+     */
+    size_t key_len;
+} sf_sequence;
+
+/**
+ * A tensor `[tokens, heads, head_dim]` that is read: element `(t, h, i)` is `data[t * token_stride + h * head_stride + i]`.
+ */
+typedef struct sf_heads {
+    /**
+     * The first element.
+     */
+    const float *data;
+    /**
+     * Tokens of all sequences.
+     */
+    size_t tokens;
+    /**
+     * Heads.
+     */
+    size_t heads;
+    /**
+     * Numbers in a head.
+     */
+    size_t head_dim;
+    /**
+     * Elements from one token to the next.
+     */
+    ptrdiff_t token_stride;
+    /**
+     * Elements from one head to the next.
+     */
+    ptrdiff_t head_stride;
+} sf_heads;
+
+/**
+ * Masks and bias of attention. Zeros are the defaults.
+ */
+typedef struct sf_attention_options {
+    /**
+     * `sizeof(sf_attention_options)`.
+     */
+    size_t struct_size;
+    /**
+     * Added to the scaled scores: that of head `h`, query `t` of all and key `j` of its sequence is
+     * `bias[h * bias_head_stride + t * bias_query_stride + j]`. Null for none.
+     */
+    const float *bias;
+    /**
+     * Numbers in `bias`.
+     */
+    size_t bias_len;
+    /**
+     * Elements from one head to the next; 0 if all have one bias.
+     */
+    size_t bias_head_stride;
+    /**
+     * Elements from one query to the next.
+     */
+    size_t bias_query_stride;
+    /**
+     * The factor of the scores; 0 for `1 / sqrt(head_dim)`.
+     */
+    float scale;
+    /**
+     * 1: query `i` of a sequence sees its keys 0 to `i + key_len - query_len` only.
+     */
+    int32_t causal;
+    /**
+     * The result of a query that sees no key: 0 for zeros, 1 for the mean of the values.
+     */
+    int32_t uniform_if_masked;
+    /**
+     * 0.
+     */
+    int32_t reserved;
+} sf_attention_options;
+
+/**
+ * A tensor that is written, as `sf_heads`. No element is memory of another argument.
+ */
+typedef struct sf_heads_mut {
+    /**
+     * The first element.
+     */
+    float *data;
+    /**
+     * Tokens of all sequences.
+     */
+    size_t tokens;
+    /**
+     * Heads.
+     */
+    size_t heads;
+    /**
+     * Numbers in a head.
+     */
+    size_t head_dim;
+    /**
+     * Elements from one token to the next.
+     */
+    ptrdiff_t token_stride;
+    /**
+     * Elements from one head to the next.
+     */
+    ptrdiff_t head_stride;
+} sf_heads_mut;
+
+/**
+ * What a softmax computes. Zeros are the defaults.
+ */
+typedef struct sf_softmax_options {
+    /**
+     * `sizeof(sf_softmax_options)`.
+     */
+    size_t struct_size;
+    /**
+     * `[rows]`: the number of columns that are valid in each row; null if all are. The others get 0.
+     */
+    const size_t *lengths;
+    /**
+     * 1 for the logarithms of the probabilities.
+     */
+    int32_t logarithm;
+    /**
+     * The result of a row without a valid column: 0 for zeros, 1 for `1 / columns`.
+     */
+    int32_t uniform_if_masked;
+} sf_softmax_options;
+
+/**
  * How a model is loaded. Null stands for the defaults, which are zeros.
  */
 typedef struct sf_load {
@@ -622,6 +1003,87 @@ typedef struct sf_dims {
     int32_t isa;
 } sf_dims;
 
+/**
+ * The largest requests that a session serves. `sf_limits_init` sets the defaults.
+ */
+typedef struct sf_limits {
+    /**
+     * `sizeof(sf_limits)`.
+     */
+    size_t struct_size;
+    /**
+     * Sentences at a time, at least 1.
+     */
+    size_t sentences;
+    /**
+     * Tokens of one source, at least 1; for features its positions, one for two frames.
+     */
+    size_t source_tokens;
+    /**
+     * Source tokens in one call of `sf_encode`; 0 for `sentences * source_tokens`.
+     */
+    size_t batch_tokens;
+    /**
+     * Tokens that can be fed to one hypothesis, with the decoder start; 0 for a model that only encodes.
+     */
+    size_t target_tokens;
+    /**
+     * Hypotheses of one sentence at a time; 0 for 1.
+     */
+    size_t beams;
+    /**
+     * The most end tokens of a search; 0 for 4.
+     */
+    size_t end_tokens;
+    /**
+     * The most sources of one call of `sf_generate`; 0 for `sentences`. Each takes about a hundred bytes.
+     */
+    size_t sources;
+    /**
+     * How keys and values are stored: 0 as it fits the weights, 1 in f32, 2 in f16.
+     */
+    int32_t cache;
+    /**
+     * 0.
+     */
+    int32_t reserved;
+} sf_limits;
+
+/**
+ * An encoded source of one session. A handle of a sentence that was released is an error, never another sentence: until 2^32
+ * later ones were made.
+ */
+typedef struct sf_sentence {
+    /**
+     * The slot.
+     */
+    uint32_t slot;
+    /**
+     * The number that tells it from others in the same slot.
+     */
+    uint32_t ticket;
+} sf_sentence;
+
+/**
+ * A hypothesis about a sentence of one session: the tokens that were fed to it. As `sf_sentence`, a handle is never that of
+ * another hypothesis.
+ */
+typedef struct sf_hypothesis {
+    /**
+     * The slot.
+     */
+    uint32_t slot;
+    /**
+     * The number that tells it from others in the same slot.
+     */
+    uint32_t ticket;
+} sf_hypothesis;
+
+/**
+ * Whether `token` may not be chosen for row `row`: any number but 0 bans it. All threads of the executor call it.
+ */
+typedef int32_t (*sf_banned)(void *user, size_t row, uint32_t token);
+
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
@@ -709,6 +1171,110 @@ int32_t sf_engine_encode(const struct sf_engine *engine,
  * Frees the engine and sets the pointer to null. No call may run on it. A null pointer is closed already.
  */
 int32_t sf_engine_close(struct sf_engine **engine);
+
+/**
+ * Decodes `count` sources under `options` in the planned memory of a session, and calls `on_event` with each event, on the
+ * calling thread. Sources that wait take the slots of those that are finished. Sentences of earlier calls are released.
+ * `stats` may be null. `sf_session_options` makes the options of the checkpoint.
+ *
+ * Errors: invalid options, or options beyond the plan; more sources than planned (`sf_limits.sources`); the first refused
+ * source to which `on_event` does not answer `SF_STOP_SOURCE`; a cancellation.
+ */
+int32_t sf_generate(struct sf_session *session,
+                    const struct sf_source *sources,
+                    size_t count,
+                    const struct sf_options *options,
+                    sf_on_event on_event,
+                    void *user,
+                    struct sf_stats *stats);
+
+/**
+ * Writes the words of four bytes of a packed weight `[depth, columns]` of a constant `SF_DTYPE` to `*len`.
+ */
+int32_t sf_packed_len(int32_t isa, int32_t dtype, size_t depth, size_t columns, size_t *len);
+
+/**
+ * Packs `weight`, `[depth, columns]`, for products into `buffer` of `len` words, and writes the view of it to `*packed`. A
+ * weight that is stored `[out, in]` is a matrix with exchanged strides. A buffer that begins on a multiple of 64 bytes is
+ * fastest.
+ *
+ * Errors: fewer words than `sf_packed_len`; a number that the dtype cannot have.
+ */
+int32_t sf_pack(int32_t isa,
+                int32_t dtype,
+                const struct sf_matrix *weight,
+                float *buffer,
+                size_t len,
+                struct sf_packed *packed);
+
+/**
+ * `C = post_op(activation(scale * A * weight + bias))`: `a` is `[rows, depth]`, `c` is `[rows, columns]`. `epilogue` and
+ * `executor` may be null. The bits of a row do not depend on other rows, on threads or on the instruction set.
+ *
+ * Errors: shapes that do not fit, overlapping elements of `c`, negative strides.
+ */
+int32_t sf_gemm(const struct sf_matrix *a,
+                const struct sf_packed *weight,
+                const struct sf_epilogue *epilogue,
+                const struct sf_matrix_mut *c,
+                const struct sf_executor *executor);
+
+/**
+ * Writes the floats of scratch that `sf_attention` needs for `count` sequences, with `heads` heads of keys, to `*len`.
+ */
+int32_t sf_attention_scratch(int32_t isa,
+                             const struct sf_sequence *sequences,
+                             size_t count,
+                             size_t heads,
+                             size_t head_dim,
+                             size_t *len);
+
+/**
+ * Attention of every sequence: `query` and `context` are `[tokens, heads, head_dim]`, `key` and `value` `[key tokens, kv_heads,
+ * head_dim]`, where `heads` is a multiple of `kv_heads`. `scratch` has `scratch_len` floats, at least those of
+ * `sf_attention_scratch`. `options` and `executor` may be null. Queries in no sequence are not written.
+ *
+ * Errors: shapes, sequences or scratch that do not fit; then nothing is written.
+ */
+int32_t sf_attention(int32_t isa,
+                     const struct sf_heads *query,
+                     const struct sf_heads *key,
+                     const struct sf_heads *value,
+                     const struct sf_sequence *sequences,
+                     size_t count,
+                     const struct sf_attention_options *options,
+                     const struct sf_heads_mut *context,
+                     float *scratch,
+                     size_t scratch_len,
+                     const struct sf_executor *executor);
+
+/**
+ * Layer normalization of each row of `x + residual`, `[rows, columns]` each, into `y`: `(x - mean) / sqrt(variance + eps) *
+ * weight + bias`. A null `x` stands for the content of `y`; `residual` may be null, and then nothing is added. `weight` and
+ * `bias`, which may be null, are `[columns]`. `executor` may be null.
+ *
+ * Errors: shapes that do not fit, rows whose elements are apart, a negative `eps`.
+ */
+int32_t sf_layer_norm(int32_t isa,
+                      const struct sf_matrix *x,
+                      const struct sf_matrix *residual,
+                      const float *weight,
+                      const float *bias,
+                      float eps,
+                      const struct sf_matrix_mut *y,
+                      const struct sf_executor *executor);
+
+/**
+ * Softmax of each row of `scores`, `[rows, columns]`, into `probabilities`. A null `scores` stands for the content of
+ * `probabilities`. `options` and `executor` may be null.
+ *
+ * Errors: shapes that do not fit, rows whose elements are apart, a length beyond the columns.
+ */
+int32_t sf_softmax(int32_t isa,
+                   const struct sf_matrix *scores,
+                   const struct sf_softmax_options *options,
+                   const struct sf_matrix_mut *probabilities,
+                   const struct sf_executor *executor);
 
 /**
  * The [`SF_ABI_VERSION`] of the library that runs. A program compares it with that of its header:
@@ -863,6 +1429,194 @@ int32_t sf_options_get(const struct sf_options *options,
  * Frees the options and sets the pointer to null. A null pointer is closed already.
  */
 int32_t sf_options_close(struct sf_options **options);
+
+/**
+ * Sets `limits`, whatever it contains, to `sentences` sentences of `source_tokens` tokens with one hypothesis of
+ * `target_tokens` each. The caller need not set `struct_size`.
+ */
+int32_t sf_limits_init(struct sf_limits *limits, size_t sentences, size_t source_tokens, size_t target_tokens);
+
+/**
+ * Writes the bytes that `sf_session_init` needs for these limits to `*bytes`. Allocates nothing.
+ *
+ * Errors: a limit is 0 or beyond the positions of the model; the memory does not fit the address space.
+ */
+int32_t sf_session_bytes(const struct sf_model *model, const struct sf_limits *limits, size_t *bytes);
+
+/**
+ * Makes a session in `bytes` bytes of the caller's memory, of any content and alignment, which the session uses alone until
+ * `sf_session_close`. Later calls allocate nothing. The session keeps what it needs of the model.
+ *
+ * Errors: as `sf_session_bytes`; `SF_ERROR_MEMORY_SIZE` if there are fewer bytes than that function says.
+ */
+int32_t sf_session_init(const struct sf_model *model,
+                        const struct sf_limits *limits,
+                        void *memory,
+                        size_t bytes,
+                        struct sf_session **session);
+
+/**
+ * Makes a session in memory of the library. `sf_session_close` frees it. Later calls allocate nothing. The session keeps what
+ * it needs of the model.
+ *
+ * Errors: as `sf_session_bytes`; no memory.
+ */
+int32_t sf_session_new(const struct sf_model *model,
+                       const struct sf_limits *limits,
+                       struct sf_session **session);
+
+/**
+ * Makes the options of the checkpoint as they fit the session: without a maximum length beyond its plan, which then limits
+ * the targets itself. `sf_options_close` frees them.
+ */
+int32_t sf_session_options(struct sf_session *session,
+                           struct sf_options **options);
+
+/**
+ * Computes on the threads of `executor`, or, if that is null, on the calling thread. What it points to is copied; its context
+ * must live as long as the session.
+ */
+int32_t sf_session_set_executor(struct sf_session *session,
+                                const struct sf_executor *executor);
+
+/**
+ * Ends later calls with `SF_ERROR_CANCELLED` when `cancel` is set: every call that computes ends some milliseconds after that
+ * and changes nothing, except that `sf_generate` releases all sentences.
+ */
+int32_t sf_session_set_cancel(struct sf_session *session,
+                              const struct sf_cancel *cancel);
+
+/**
+ * Ends all sentences and hypotheses. After a panic the session can be used again.
+ */
+int32_t sf_session_clear(struct sf_session *session);
+
+/**
+ * Ends a session and sets the pointer to null. The caller's memory is the caller's again. A null pointer is closed already.
+ *
+ * Errors: `SF_ERROR_BUSY` if a call runs, which then goes on.
+ */
+int32_t sf_session_close(struct sf_session **session);
+
+/**
+ * Encodes `count` sources: source `i` is `ids[offsets[i]]` to `ids[offsets[i + 1] - 1]`, with its end token; `offsets` has
+ * `count + 1` numbers. Stores the keys and values of each in a free slot, and writes the handles to `sentences`, `[count]`.
+ *
+ * Errors: an empty or too long source, an id outside the vocabulary (`sf_last_error_source` is its index); more tokens than
+ * planned for one call; more sources than free slots. An error changes nothing.
+ */
+int32_t sf_encode(struct sf_session *session,
+                  const uint32_t *ids,
+                  const size_t *offsets,
+                  size_t count,
+                  struct sf_sentence *sentences);
+
+/**
+ * Encodes one source of features: `[frames, bins]`, row-major, for an encoder that reads them. Writes the handle to
+ * `*sentence`.
+ *
+ * Errors: as `sf_encode`; a number that is not finite.
+ */
+int32_t sf_encode_features(struct sf_session *session,
+                           const float *features,
+                           size_t frames,
+                           size_t bins,
+                           struct sf_sentence *sentence);
+
+/**
+ * The hidden states of the encoder for `count` sources, as in `sf_encode`: `*hidden` points to `[offsets[count] - offsets[0],
+ * d_model]`, row-major, valid until the next call on the session. Takes no slot.
+ *
+ * Errors: as `sf_encode`.
+ */
+int32_t sf_hidden(struct sf_session *session,
+                  const uint32_t *ids,
+                  const size_t *offsets,
+                  size_t count,
+                  const float **hidden);
+
+/**
+ * Starts an empty hypothesis about a sentence, and writes its handle to `*hypothesis`.
+ *
+ * Errors: an unknown sentence, or one with as many hypotheses as planned.
+ */
+int32_t sf_start(struct sf_session *session, struct sf_sentence sentence, struct sf_hypothesis *hypothesis);
+
+/**
+ * Feeds `tokens[i]` to `hypotheses[i]`, for `count` different hypotheses. `*logits` points to the logits of their next tokens,
+ * `[count, target_vocabulary]` row-major, before any softmax. They are valid until the next call on the session; the caller
+ * may change them.
+ *
+ * Errors: an unknown hypothesis, or one named twice, one of the planned length, an id outside the vocabulary. An error changes
+ * nothing.
+ */
+int32_t sf_step(struct sf_session *session,
+                const struct sf_hypothesis *hypotheses,
+                const uint32_t *tokens,
+                size_t count,
+                float **logits);
+
+/**
+ * As `sf_step`, but writes the best next token of each row to `best`, `[count]`: the one with the largest logit that `banned`
+ * does not ban (which may be null), the lowest id among equal ones, `UINT32_MAX` if all are banned. On most machines this takes
+ * a third of the time of the logits.
+ */
+int32_t sf_step_best(struct sf_session *session,
+                     const struct sf_hypothesis *hypotheses,
+                     const uint32_t *tokens,
+                     size_t count,
+                     sf_banned banned,
+                     void *user,
+                     uint32_t *best);
+
+/**
+ * Feeds `count` tokens to one hypothesis, in one pass.
+ *
+ * Errors: an unknown hypothesis, more tokens than planned, an id outside the vocabulary. An error changes nothing.
+ */
+int32_t sf_prefill(struct sf_session *session, struct sf_hypothesis hypothesis, const uint32_t *tokens, size_t count);
+
+/**
+ * Starts a hypothesis with the tokens of `hypothesis`, without copying keys or values, and writes its handle to `*fork`.
+ *
+ * Errors: an unknown hypothesis; its sentence has as many hypotheses as planned.
+ */
+int32_t sf_fork(struct sf_session *session,
+                struct sf_hypothesis hypothesis,
+                struct sf_hypothesis *fork);
+
+/**
+ * Removes the tokens of a hypothesis after the first `len`.
+ *
+ * Errors: an unknown hypothesis, or one with fewer tokens.
+ */
+int32_t sf_rewind(struct sf_session *session, struct sf_hypothesis hypothesis, size_t len);
+
+/**
+ * Ends a hypothesis. Its forks do not change.
+ *
+ * Errors: an unknown hypothesis.
+ */
+int32_t sf_release(struct sf_session *session, struct sf_hypothesis hypothesis);
+
+/**
+ * Ends a sentence and all its hypotheses.
+ *
+ * Errors: an unknown sentence.
+ */
+int32_t sf_release_sentence(struct sf_session *session, struct sf_sentence sentence);
+
+/**
+ * Writes the number of tokens that were fed to a hypothesis, with those before a fork, to `*len`.
+ *
+ * Errors: an unknown hypothesis.
+ */
+int32_t sf_hypothesis_len(struct sf_session *session, struct sf_hypothesis hypothesis, size_t *len);
+
+/**
+ * Writes the number of free sentence slots to `*count`.
+ */
+int32_t sf_free_sentences(struct sf_session *session, size_t *count);
 
 #ifdef __cplusplus
 }  // extern "C"

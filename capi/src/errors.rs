@@ -104,6 +104,8 @@ pub(crate) enum Value {
     AtMost(usize),
     Exactly(usize),
     Below(usize),
+    Planned(usize),
+    Slot(u32),
 }
 
 impl From<Error> for Failure {
@@ -138,6 +140,10 @@ impl fmt::Display for Value {
             Self::AtLeast(number) => write!(f, "at least {number}"),
             Self::AtMost(number) => write!(f, "at most {number}"),
             Self::Below(number) => write!(f, "a number below {number}"),
+            Self::Planned(number) => {
+                write!(f, "at most {number}, with which the session was planned")
+            }
+            Self::Slot(slot) => write!(f, "slot {slot}, which is free or has another by now"),
         }
     }
 }
@@ -172,6 +178,11 @@ impl Failure {
         found: impl Into<Value>,
     ) -> Self {
         Self::own(SF_ERROR_ARGUMENT, operand, expected, found)
+    }
+
+    /// More of `limit` than a session was planned for.
+    pub(crate) fn beyond_limit(limit: &'static str, most: usize, found: usize) -> Self {
+        Self::own(SF_ERROR_BEYOND_LIMIT, limit, Value::Planned(most), found)
     }
 
     fn code(&self) -> i32 {

@@ -10,6 +10,10 @@
 //! | `options.rs` | the options of a search, by the names of `generation_config.json` |
 //! | `sources.rs` | sources, events and hypotheses |
 //! | `engine.rs` | many sources at a time, in memory that the library plans |
+//! | `session.rs`, `session_memory.rs` | sessions: limits, the caller's memory, how a call takes a session |
+//! | `steps.rs` | a session step by step: sentences, hypotheses, logits |
+//! | `generate.rs` | the complete decoding loop on a session |
+//! | `kernels.rs` | products, attention, layer normalization and softmax on strided matrices |
 //! | `executor.rs`, `cancel.rs` | the caller's threads, and the flag that ends calls |
 //!
 //! # Safety
@@ -30,17 +34,31 @@ mod cancel;
 mod engine;
 mod errors;
 mod executor;
+mod generate;
+mod kernels;
 mod library;
 mod model;
 mod options;
 mod pointers;
+mod session;
+mod session_memory;
 mod sources;
+mod steps;
 
 pub use cancel::*;
 pub use engine::*;
 pub use errors::*;
 pub use executor::*;
+pub use generate::*;
+pub use kernels::*;
 pub use library::*;
 pub use model::*;
 pub use options::*;
+pub use session::*;
 pub use sources::*;
+pub use steps::*;
+
+/// The page of the package.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -77,6 +77,20 @@ pub(crate) unsafe fn slice<'a, T>(
     Ok(unsafe { core::slice::from_raw_parts(pointer, len) })
 }
 
+/// `len` elements to write. The pointer may be null if there are none.
+pub(crate) unsafe fn slice_mut<'a, T>(
+    operand: &'static str,
+    pointer: *mut T,
+    len: usize,
+) -> Result<&'a mut [T], Failure> {
+    if len == 0 {
+        return Ok(&mut []);
+    }
+    check(operand, pointer, len)?;
+    // SAFETY: not null, aligned, and the bytes are inside the address space; the caller's contract.
+    Ok(unsafe { core::slice::from_raw_parts_mut(pointer, len) })
+}
+
 /// The place of a result, which is written without being read.
 pub(crate) unsafe fn out<'a, T>(
     operand: &'static str,

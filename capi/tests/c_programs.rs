@@ -79,7 +79,8 @@ fn run_source(source: &Path, expected: Option<&str>) {
         println!("SKIPPED: the programs are linked as on Linux");
         return;
     }
-    let folder = Folder::new("c-programs");
+    let name = source.file_stem().unwrap().to_string_lossy();
+    let folder = Folder::new(&format!("c-{name}"));
     for (i, &build) in BUILDS[..effort::cases(2, 4)].iter().enumerate() {
         let program = folder.path().join(i.to_string());
         if compile(build, source, &program).is_none() {
@@ -155,4 +156,98 @@ fn translate() {
     let text = refused.to_string();
     expected += &format!("refused token: {text} (1)\nrefused token: {text} (1)\n");
     run("translate.c", Some(&expected));
+}
+
+fn ids(name: &str, tokens: &[u32]) -> String {
+    let ids: String = tokens.iter().map(|id| format!(" {id}")).collect();
+    format!("{name}{ids}\n")
+}
+
+#[test]
+fn steps() {
+    let engine = Engine::open(MODEL).unwrap();
+    let sources = [&[6, 11, 0][..], &[9, 14, 32, 0]].map(simdformer::Source::new);
+    let found = engine.generate(&sources).unwrap();
+    let tokens = [0, 1].map(|source: usize| found[source].as_ref().unwrap().tokens().to_vec());
+    let mut expected = ids("stepped 0", &tokens[0]) + &ids("stepped 1", &tokens[1]);
+    // The second sentence may end first.
+    let shorter = usize::from(tokens[1].len() < tokens[0].len());
+    for source in [shorter, 1 - shorter] {
+        expected += &ids(&format!("generated {source}"), &tokens[source]);
+    }
+    run("steps.c", Some(&expected));
+}
+
+#[test]
+fn memory() {
+    let counted = if cfg!(target_env = "gnu") { "counted" } else { "not counted" };
+    run("memory.c", Some(&format!("bytes planned\ncalls of malloc {counted}")));
+}
+
+#[test]
+fn threads() {
+    run("threads.c", None);
+}
+
+#[test]
+fn forked() {
+    run("forked.c", None);
+}
+
+#[test]
+fn panic() {
+    if !cfg!(debug_assertions) {
+        println!("SKIPPED: only builds with debug assertions can be asked to panic");
+        return;
+    }
+    let text = "a panic, which is a bug of the library:";
+    run("panic.c", Some(&format!("{text} the call panics\n{text} task 2 panics")));
+}
+
+#[test]
+fn version() {
+    let version = env!("CARGO_PKG_VERSION");
+    let best = simdformer::kernels::Isa::detect().unwrap().name();
+    run("version.c", Some(&format!("version {version}\nbest {best}")));
+}
+
+#[test]
+fn kernels() {
+    run("kernels.c", None);
+}
+
+#[test]
+fn wrong() {
+    run("wrong.c", None);
+}
+
+/// The program of a page, and the output that the page shows.
+fn program_of(page: &str) -> (String, String) {
+    let text = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(page)).unwrap();
+    let (_, rest) = text.split_once("\n```c\n").unwrap();
+    let (program, rest) = rest.split_once("\n```\n").unwrap();
+    let output =
+        rest.trim_start().strip_prefix("```text\n").and_then(|text| text.split_once("\n```"));
+    let output = match output {
+        Some((output, _)) => output.to_owned(),
+        // "It prints `...`"
+        None => rest.split('`').nth(1).unwrap().to_owned(),
+    };
+    (program.to_owned() + "\n", output)
+}
+
+#[test]
+fn the_programs_of_the_pages_print_what_the_pages_show() {
+    for (page, most_lines) in [("../docs/c.md", 60), ("README.md", 40)] {
+        let (program, output) = program_of(page);
+        let lines = program.lines().count();
+        assert!(lines <= most_lines, "{page}: {lines} lines");
+        let folder = Folder::new(&format!("page-{most_lines}"));
+        let source = folder.path().join("page.c");
+        // The page of the package opens the model by its path in the repository.
+        let program = program
+            .replace("\"models/fr-en\", NULL, &model", &format!("\"{MODEL}\", NULL, &model"));
+        std::fs::write(&source, program).unwrap();
+        run_source(&source, Some(&output));
+    }
 }

@@ -23,3 +23,13 @@ fn the_exported_symbols_are_those_of_the_list() {
     let expected: Vec<&str> = listed.lines().collect();
     assert_eq!(found, expected, "symbols.txt is not what the library exports");
 }
+
+/// `wrong.c` calls every function.
+#[test]
+fn every_function_is_called_with_wrong_arguments() {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let program = std::fs::read_to_string(here.join("tests/c/wrong.c")).unwrap();
+    for name in std::fs::read_to_string(here.join("symbols.txt")).unwrap().lines() {
+        assert!(program.contains(&format!("{name}(")), "{name}");
+    }
+}

@@ -21,6 +21,12 @@ impl SourceId {
     pub const fn slot(self) -> u32 {
         self.slot
     }
+
+    /// The number that tells it from others in the same slot: no two handles of a process have the same one. 0 is that of
+    /// the default.
+    pub const fn generation(self) -> u64 {
+        self.generation
+    }
 }
 
 /// Handle of a hypothesis in one session. The default is no hypothesis. A released handle, or a handle of another
@@ -36,6 +42,12 @@ impl HypothesisId {
     /// Number of the slot, as in [`crate::trace::View::hypothesis`].
     pub const fn slot(self) -> u32 {
         self.slot
+    }
+
+    /// The number that tells it from others in the same slot: no two handles of a process have the same one. 0 is that of
+    /// the default.
+    pub const fn generation(self) -> u64 {
+        self.generation
     }
 }
 
@@ -93,6 +105,12 @@ pub(crate) fn has_generation(generations: &[u32], slot: u32, generation: u64) ->
     generations[2 * slot as usize..][..2] == words_of(generation)
 }
 
+/// The generation number of `slot`.
+pub(crate) fn read_generation(generations: &[u32], slot: u32) -> u64 {
+    let [low, high] = [0, 1].map(|word| generations[2 * slot as usize + word]);
+    u64::from(high) << 32 | u64::from(low)
+}
+
 /// A generation number as two words, the low one first.
 const fn words_of(generation: u64) -> [u32; 2] {
     [generation as u32, (generation >> 32) as u32]
@@ -118,5 +136,8 @@ mod tests {
         assert_eq!(all.len(), allocated);
         assert!(!all.contains(&0));
         assert_eq!(words_of(0x1234_5678_9abc_def0), [0x9abc_def0, 0x1234_5678]);
+        let mut generations = [0; 4];
+        write_generation(&mut generations, 1, 0x1234_5678_9abc_def0);
+        assert_eq!(read_generation(&generations, 1), 0x1234_5678_9abc_def0);
     }
 }

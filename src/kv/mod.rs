@@ -9,5 +9,5 @@ mod cache;
 mod handles;
 
 pub(crate) use cache::{Caches, CachesShape, KvSlots};
-pub(crate) use handles::{HandleGenerations, has_generation, write_generation};
+pub(crate) use handles::{HandleGenerations, has_generation, read_generation, write_generation};
 pub use handles::{HypothesisId, SourceId};

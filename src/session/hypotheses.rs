@@ -6,7 +6,9 @@
 use super::memory_plan::{Limits, SessionBuffers};
 use super::session::Session;
 use crate::error::{Error, ErrorValue};
-use crate::kv::{HypothesisId, KvSlots, SourceId, has_generation, write_generation};
+use crate::kv::{
+    HypothesisId, KvSlots, SourceId, has_generation, read_generation, write_generation,
+};
 use crate::memory::Splitter;
 
 /// The sentence has as many hypotheses as planned.
@@ -29,6 +31,39 @@ impl Session<'_> {
     /// `[sentences]`: the length of each source, 0 for a free slot.
     pub(super) fn source_lens(&self) -> &[u32] {
         self.plan.buffers.source_lens.of(self.buffer.floats())
+    }
+
+    /// The handle of the sentence in `slot`; `None` for a free slot, or if there is no such slot. For an interface whose own
+    /// handles have the slot and a part of the [generation](SourceId::generation).
+    pub fn sentence_in(&self, slot: u32) -> Option<SourceId> {
+        self.source_lens().get(slot as usize).filter(|&&len| len > 0)?;
+        let generations = self.plan.buffers.sentence_generations.of(self.buffer.floats());
+        Some(SourceId { slot, generation: read_generation(generations, slot) })
+    }
+
+    /// The handle of the hypothesis in `slot`, as [`Session::sentence_in`].
+    ///
+    /// ```
+    /// use simdformer::{Limits, Model, Session, SourceId};
+    ///
+    /// # if !std::path::Path::new("models/fr-en").exists() { return Ok(()) } // not in the published package
+    /// let model = Model::open("models/fr-en")?;
+    /// let mut session = Session::new(&model, Limits::new(1, 16, 16))?;
+    /// let mut sentence = [SourceId::default()];
+    /// session.encode(&[&[6, 11, 0]], &mut sentence)?;
+    /// let hypothesis = session.start(sentence[0])?;
+    /// assert_eq!(session.sentence_in(sentence[0].slot()), Some(sentence[0]));
+    /// assert_eq!(session.hypothesis_in(hypothesis.slot()), Some(hypothesis));
+    /// session.release(hypothesis)?;
+    /// assert_eq!(session.hypothesis_in(hypothesis.slot()), None);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn hypothesis_in(&self, slot: u32) -> Option<HypothesisId> {
+        if !self.kv_slots().is_active(slot as usize) {
+            return None;
+        }
+        let generations = self.plan.buffers.hypothesis_generations.of(self.buffer.floats());
+        Some(HypothesisId { slot, generation: read_generation(generations, slot) })
     }
 
     /// Puts a sentence of `len` tokens into the free slot `slot`.
