@@ -11,6 +11,8 @@ mod attention;
 #[cfg(feature = "rayon")]
 mod attention_bitwise;
 mod attention_errors;
+#[cfg(all(feature = "rayon", feature = "int8"))]
+mod attention_int8;
 mod attention_rules;
 mod embedding;
 #[cfg(feature = "std")]

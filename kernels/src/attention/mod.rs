@@ -38,6 +38,7 @@ mod decode;
 mod decode_group;
 mod flash;
 mod head_views;
+mod int8;
 mod kv_f16;
 mod one_head;
 mod online_softmax;
@@ -54,6 +55,7 @@ pub use cache::{Cache, CacheMut, CacheShape};
 pub use cached::{CachedSequence, attention_cached};
 pub use decode::{SlotTable, attention_decode};
 pub use head_views::{Heads, HeadsMut, Qkv};
+pub use int8::{attention_int8, attention_int8_scratch};
 pub use options::{AttentionOptions, AttentionOutput, AttentionWeights, Bias, Sequence};
 pub use tasks::attention_scratch;
 

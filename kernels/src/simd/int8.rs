@@ -6,6 +6,7 @@
 //! multiplies pairs of 16-bit numbers. All sums are exact modulo `2^32`, so all variants return the same results.
 
 use crate::arch::scalar::Scalar;
+use crate::simd::int8_lanes::Int8Lanes;
 use crate::simd::quantize::Round;
 use crate::simd::u8_activations::ActivationEncoding;
 use crate::simd::vector::SimdF32;
@@ -54,7 +55,7 @@ pub(crate) unsafe trait SimdI32: Copy + Send + Sync + 'static {
 /// # Safety
 ///
 /// Loads access exactly the words that they document; `ROWS <= MAX_MR`, `TALL <= MAX_MR`.
-pub(crate) unsafe trait Int8Dot: Copy + Send + Sync + 'static {
+pub(crate) unsafe trait Int8Dot: Int8Lanes<LaneFloats = Self::Floats> {
     /// The largest MR with which the sums of a tile, one panel wide, fit the registers.
     const ROWS: usize;
     /// The largest MR with which the sums of a tile fit the registers, if the tile is as wide as a GEMM tile, which

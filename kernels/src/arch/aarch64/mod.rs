@@ -32,4 +32,5 @@ pub(crate) struct VectorPair<V> {
 
 pub(crate) mod dotprod;
 pub(crate) mod i8mm;
+mod int8_lanes;
 mod neon;

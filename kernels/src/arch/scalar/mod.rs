@@ -42,6 +42,7 @@ macro_rules! scalar_items {
 }
 
 mod int8;
+mod int8_lanes;
 // Unit tests on x86-64 compile it for a token of its own.
 #[cfg(any(test, not(vectors = "x86_64")))]
 mod portable;

@@ -50,6 +50,8 @@ mod detect_hw_prefetcher;
 #[cfg(vectors = "x86_64")]
 pub(crate) mod features;
 #[cfg(vectors = "x86_64")]
+mod int8_lanes;
+#[cfg(vectors = "x86_64")]
 pub(crate) mod int8_madd;
 #[cfg(vectors = "x86_64")]
 mod int8_sums;

@@ -1,0 +1,377 @@
+//! Attention with int8 products: keys, queries, weights and values are quantized to bytes, within one call. The result has
+//! the same bits on every instruction set.
+//!
+//! ```text
+//! center:  k minus the mean of the keys, which the softmax cancels; not under a causal mask
+//! query:   scale_q = amax_q / 127         q' = round(q * (127 / amax_q))
+//! key:     scale_k = amax_k / 127         k' = round(k * (127 / amax_k))
+//! score:   y = f32(q' . k') * scale_k     x = y * (scale_q * scale * log2 e)
+//! block:   64 keys from key 0 on          M = an integer, at least the largest x
+//! weight:  p = 254.6 * 2^(x - M)          p' = round(p)
+//! value:   scale_v of a block and a column, v' = round(v * (127 / amax_v))
+//! sums:    o = o 2^(M0 - M1) + f32(p' . v') 2^(M - M1) scale_v
+//!          t = t 2^(M0 - M1) + f32(sum of p') 2^(M - M1)
+//! result:  o * (1 / t)
+//! ```
+//!
+//! `M0` and `M1` are the largest `M` before and after the block. All of them are integers, so the powers of two are exact, and
+//! a sink in one block does not make the weights of other blocks vanish. The sum has the rounded weights, so that 254.6
+//! cancels and it is never 0.
+//!
+//! Rounding may lose many small weights at once. So the sum of the weights before rounding is computed as well. If both
+//! sums differ by more than 1/128 of all weights so far, the block is computed again for this query, with two bytes for each
+//! weight.
+//!
+//! Under a causal mask, a query that sees only a part of a block multiplies its weights with the values of that block in
+//! f32: a scale of the block would depend on values that it must not see. So the bits of a query never depend on a hidden
+//! key or value.
+//!
+//! Lanes are queries (`simd/int8_lanes.rs`), so no maximum and no sum crosses lanes, and each query has its own chain of
+//! operations. Scores and weights of a tile of queries and a block of keys are on the stack.
+//!
+//! * `layout.rs`: where the quantized operands are in the scratch; `quantize.rs` writes them.
+//! * `tile.rs`: a tile of queries.
+//!
+//! The block against its own maximum and the check of lost weights answer two failures of other kernels: a tail that rounds
+//! to zeros while the sum has it (ROCm/aiter#5535), and weights that underflow after a sink (arXiv 2606.06521).
+
+mod layout;
+mod quantize;
+mod tile;
+
+pub use layout::attention_int8_scratch;
+
+use super::head_views::{HeadPtrs, HeadRows, HeadsMut, Qkv};
+use super::options::{AttentionOptions, Sequence, check_keys, check_query, check_sequences};
+use super::tasks::{MIN_WORK_TO_FORK, chunked, count_tasks};
+use crate::error::{Error, Expected};
+use crate::float_mode::DefaultMode;
+use crate::isa::Isa;
+use crate::parallel::{Exec, Workers};
+use crate::simd::simd_op;
+use crate::softmax::FullyMasked;
+use crate::sync_ptr::SharedMut;
+use core::ops::Range;
+use layout::{KvLayout, QueryLayout, Shape, aligned, head_words};
+use quantize::{QueryTile, quantize_head};
+use tile::{Int8Head, TileRows, TileStack, attend_tile};
+
+/// [`attention`](super::attention()) with int8 products, for encoders, prefills and cross-attention: several times faster on
+/// CPUs with int8 instructions, and less exact. Operands, sequences, masks and the output are those of
+/// [`attention`](super::attention()); a bias is not supported, and there are no weights to read. `scratch` needs
+/// [`attention_int8_scratch`] floats.
+///
+/// The bits of an output row depend on its own query, on the keys and values of its sequence (under a causal mask, on those
+/// that the query sees), and on the options. They do not depend on the rest of the batch, on threads, or on the
+/// instruction set.
+///
+/// Error, for finite operands: let `d = 0.51 / 127`, and for each visible key `j`, less the center,
+/// `shift = scale d (max|k_j| sum|q| + max|q| sum|k_j| + d head_dim max|q| max|k_j|)`, of which `g = exp(the largest) - 1`.
+/// Let `r` be the sum over blocks of `64 / 254 (1 + g)` times the largest weight of the block, where the weights of all keys
+/// add up to 1. Each output is within `2 (g + 0.001 + r) max|v| + d max|v|` of the exact value. This is a bound for the worst
+/// signs of all roundings. For Gaussian queries, keys and values, the error is 1.3 % of the output (root mean square).
+///
+/// A query, key or value that is not finite makes every output NaN that depends on it: a query its row, a key the rows that
+/// see it, a value its column in the rows that see it. If the largest score of a query in a block is beyond 2.9 million, its
+/// row is NaN.
+///
+/// A call uses at most 48 KiB of the stack of each participating thread, in an optimized build.
+///
+/// # Errors
+/// Shapes, ranges or buffers that do not fit, a bias, or a head size above 131,072; then nothing is written. The build has no
+/// feature `int8`.
+///
+/// ```
+/// use simdformer_kernels::{
+///     AttentionOptions, Exec, HeadsMut, Isa, Qkv, Sequence, attention_int8, attention_int8_scratch,
+/// };
+///
+/// let isa = Isa::detect()?;
+/// let (tokens, heads, head_dim) = (3, 2, 4);
+/// let fused = [0.25; 3 * 3 * 8]; // [tokens, (query, key, value), heads, head_dim]
+/// let sequences = [Sequence::packed(0, tokens)];
+/// let floats = attention_int8_scratch(isa, &sequences, heads, heads, head_dim)?;
+/// let (mut scratch, mut out) = (vec![0.0; floats], [0.0; 3 * 8]);
+/// attention_int8(
+///     Exec::serial(isa),
+///     Qkv::fused(&fused, [tokens, heads, head_dim])?,
+///     &sequences,
+///     &AttentionOptions::new(head_dim),
+///     HeadsMut::new(&mut out, [tokens, heads, head_dim])?,
+///     &mut scratch,
+/// )?;
+/// assert!(out.iter().all(|x| (x - 0.25).abs() < 1e-6));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn attention_int8(
+    exec: Exec<'_>,
+    qkv: Qkv<'_>,
+    sequences: &[Sequence],
+    options: &AttentionOptions<'_>,
+    mut context: HeadsMut<'_>,
+    scratch: &mut [f32],
+) -> Result<(), Error> {
+    if !cfg!(feature = "int8") {
+        return Err(Error::NO_INT8);
+    }
+    let Exec { isa, threads } = exec;
+    let Qkv { query, key, value } = qkv;
+    let (kv_heads, head_dim) = (key.heads(), key.head_dim());
+    value.check_shape("value", key.shape())?;
+    if options.bias.is_some() {
+        let (operand, expected) = ("options.bias", "no bias in int8");
+        return Err(Error::Unsupported { operand, expected, found: "a bias" });
+    }
+    check_query(&query, ("context", &context), kv_heads, head_dim)?;
+    Error::check_size("head size", "query", Expected::AtMost(MAX_HEAD_DIM), head_dim)?;
+    let queries = sequences.iter().map(|s| (s.query_start, s.query_len, s.key_len));
+    let reach = check_sequences(queries, &query, &[context.read()])?;
+    check_keys(sequences, &key, &[value])?;
+    let expected = attention_int8_scratch(isa, sequences, query.heads(), kv_heads, head_dim)?;
+    Error::check_min_len("scratch", expected, scratch)?;
+    count_tasks(sequences.len(), query.heads(), reach.longest[0])?;
+    if query.tokens() == 0 || query.heads() == 0 || head_dim == 0 {
+        return Ok(());
+    }
+    let workers = threads.workers();
+    let call = Call {
+        isa,
+        shape: Shape::of(isa),
+        qkv,
+        sequences,
+        options,
+        scale: options.scale * core::f32::consts::LOG2_E,
+        out: context.shared(),
+        scratch: SharedMut::new(scratch),
+    };
+    call.run(reach.longest[0], reach.work, workers);
+    Ok(())
+}
+
+/// The largest head size: the sum of as many products of bytes fits 32 bits.
+const MAX_HEAD_DIM: usize = 1 << 17;
+
+/// Key-value heads per thread from which heads are not split into blocks of queries.
+const HEADS_PER_THREAD: usize = 4;
+
+/// Queries of a task where there are few heads: whole tiles on every set.
+const QUERIES_PER_TASK: usize = 64;
+
+/// A checked call; no tensor is empty.
+struct Call<'a> {
+    isa: Isa,
+    shape: Shape,
+    qkv: Qkv<'a>,
+    sequences: &'a [Sequence],
+    options: &'a AttentionOptions<'a>,
+    scale: f32,
+    out: HeadPtrs<'a>,
+    scratch: SharedMut<'a>,
+}
+
+impl Call<'_> {
+    fn run(&self, longest: usize, work: usize, workers: Workers<'_>) {
+        // This does not overflow: `count_tasks` checked a larger count, with at least one task per query head.
+        let tasks = self.sequences.len() * self.kv_heads();
+        if workers.threads() == 1 || tasks / workers.threads() >= HEADS_PER_THREAD {
+            // One head after the other in the same scratch, so that its keys and values stay in the cache. The scratch of
+            // a range is at least as large as that of each of its heads.
+            chunked(tasks, work, workers, &|range| {
+                let at = self.place(range.start);
+                for task in range {
+                    self.quantize(task, at);
+                    let (sequence, _) = self.split(task);
+                    for member in 0..self.group() {
+                        self.attend(task, at, member, 0..sequence.query_len);
+                    }
+                }
+            });
+            return;
+        }
+        let quantizing = if work < MIN_WORK_TO_FORK { Workers::SERIAL } else { workers };
+        quantizing.for_each(tasks, &|task| self.quantize(task, self.place(task)));
+        let blocks = longest.div_ceil(QUERIES_PER_TASK);
+        let per_head = blocks * self.group();
+        chunked(tasks * per_head, work, workers, &|range| {
+            for index in range {
+                let (task, part) = (index / per_head, index % per_head);
+                let first = part % blocks * QUERIES_PER_TASK;
+                let end = self.split(task).0.query_len.min(first + QUERIES_PER_TASK);
+                self.attend(task, self.place(task), part / blocks, first..end);
+            }
+        });
+    }
+
+    fn kv_heads(&self) -> usize {
+        self.qkv.key.heads()
+    }
+
+    /// Query heads that read one key-value head.
+    fn group(&self) -> usize {
+        self.qkv.query.heads() / self.kv_heads()
+    }
+
+    /// The sequence and the key-value head of a task.
+    fn split(&self, task: usize) -> (Sequence, usize) {
+        (self.sequences[task / self.kv_heads()], task % self.kv_heads())
+    }
+
+    /// Words of the scratch of a task. They are within the checked scratch.
+    fn words(&self, sequence: &Sequence) -> usize {
+        head_words(self.shape, sequence, self.group(), self.qkv.key.head_dim()).unwrap_or(0)
+    }
+
+    /// The scratch of a task.
+    fn place(&self, task: usize) -> *mut f32 {
+        let (index, head) = (task / self.kv_heads(), task % self.kv_heads());
+        let before: usize =
+            self.sequences[..index].iter().map(|s| self.kv_heads() * self.words(s)).sum();
+        let own = head * self.words(&self.sequences[index]);
+        aligned(self.scratch.as_ptr()).wrapping_add(before + own)
+    }
+
+    fn layout(&self, sequence: &Sequence) -> KvLayout {
+        let layout = KvLayout::new(self.shape, sequence.key_len, self.qkv.key.head_dim());
+        layout.expect("a size that `attention_int8_scratch` has computed")
+    }
+
+    /// Quantizes the keys and values of a task into the scratch at `at`.
+    fn quantize(&self, task: usize, at: *mut f32) {
+        let (sequence, head) = self.split(task);
+        let Qkv { key, value, .. } = self.qkv;
+        let (key, value) =
+            (key.rows(sequence.key_start, head), value.rows(sequence.key_start, head));
+        let (layout, keys) = (self.layout(&sequence), sequence.key_len);
+        let head_dim = self.qkv.key.head_dim();
+        // SAFETY: `check_keys` checked that the keys and values exist; the scratch at `at` belongs to this task.
+        self.isa.dispatch_bytes(unsafe {
+            quantize_head(layout, key, value, keys, head_dim, !self.options.causal, at)
+        });
+    }
+
+    /// Computes some queries of query head `member` of the group of a task, whose scratch is at `at`.
+    fn attend(&self, task: usize, at: *mut f32, member: usize, queries: Range<usize>) {
+        let (sequence, kv_head) = self.split(task);
+        let Sequence { query_len, key_len, .. } = sequence;
+        let head = kv_head * self.group() + member;
+        if queries.is_empty() {
+            return;
+        }
+        // Visible keys of query 0, and how many more each further query sees.
+        let (first_limit, limit_step) = match self.options.causal {
+            true => (key_len as isize - query_len as isize + 1, 1),
+            false => (key_len as isize, 0),
+        };
+        let unseen = match self.options.causal {
+            true => (query_len - query_len.min(key_len)).clamp(queries.start, queries.end),
+            false if key_len == 0 => queries.end,
+            false => queries.start,
+        };
+        if unseen < queries.end {
+            self.attend_seen(task, at, member, unseen..queries.end, (first_limit, limit_step));
+        }
+        // After the first tile, which may have written some of them.
+        self.fill_fully_masked(&sequence, kv_head, head, queries.start..unseen);
+    }
+
+    /// [`Call::attend`] for queries that see a key, and the queries before them in a tile.
+    fn attend_seen(
+        &self,
+        task: usize,
+        at: *mut f32,
+        member: usize,
+        queries: Range<usize>,
+        (first_limit, limit_step): (isize, isize),
+    ) {
+        let (sequence, kv_head) = self.split(task);
+        let Sequence { query_start, query_len, key_len, .. } = sequence;
+        let head = kv_head * self.group() + member;
+        let (layout, head_dim) = (self.layout(&sequence), self.qkv.key.head_dim());
+        let query = QueryLayout::new(self.shape, query_len, head_dim);
+        let query = query.expect("a size that `attention_int8_scratch` has computed");
+        let words = at.wrapping_add(layout.len + member * query.len);
+        let head_of = Int8Head {
+            layout,
+            kv: at,
+            head_dim,
+            keys: key_len,
+            scale: self.scale,
+            value: self.qkv.value.rows(sequence.key_start, kv_head),
+        };
+        let tiles = queries.start / self.shape.tile..queries.end.div_ceil(self.shape.tile);
+        let rows = |tile: usize| {
+            let first = tile * self.shape.tile;
+            let token = query_start + first;
+            let words = words.wrapping_add(tile * query.tile);
+            let next = self.qkv.query.rows(token, head);
+            let next = HeadRows { at: next.at.wrapping_add(self.shape.tile * next.stride), ..next };
+            TileRows {
+                query: self.qkv.query.rows(token, head),
+                count: (query_len - first).min(self.shape.tile),
+                first_limit: first_limit + limit_step * first as isize,
+                limit_step,
+                keys: key_len,
+                words: QueryTile {
+                    words: words.cast(),
+                    starts: words.wrapping_add(query.starts).cast(),
+                    factors: words.wrapping_add(query.factors),
+                },
+                out: self.out.at(token, head),
+                out_row: self.out.token_stride(),
+                next: (next.at, next.stride),
+            }
+        };
+        // SAFETY: `check_sequences` checked that the queries and outputs exist. Only this task writes these rows and the
+        // words of these tiles. The keys and values have been quantized.
+        self.isa.dispatch_bytes(unsafe { attend_tiles(&head_of, tiles, &rows) });
+    }
+
+    /// The outputs of queries that see no key.
+    fn fill_fully_masked(
+        &self,
+        sequence: &Sequence,
+        kv_head: usize,
+        head: usize,
+        queries: Range<usize>,
+    ) {
+        if queries.is_empty() {
+            return;
+        }
+        let _mode = DefaultMode::enter();
+        let (value, padded) = (self.qkv.value, sequence.padded_len);
+        for token in queries.map(|query| sequence.query_start + query) {
+            for column in 0..value.head_dim() {
+                let mut x = 0.0;
+                if self.options.fully_masked == FullyMasked::Uniform {
+                    for key in 0..padded {
+                        let row = value.at(sequence.key_start + key, kv_head);
+                        // SAFETY: `check_keys` checked that the padded keys exist.
+                        x += unsafe { *row.add(column) };
+                    }
+                    x /= padded.max(1) as f32;
+                }
+                // SAFETY: `check_sequences` checked that the output exists; only this task writes it.
+                unsafe { *self.out.at(token, head).add(column) = x };
+            }
+        }
+    }
+}
+
+simd_op!(
+    /// Computes the tiles that `rows` describes.
+    ///
+    /// # Safety
+    /// That of [`attend_tile`] for each of them.
+    unsafe fn attend_tiles<B: Int8Dot, const NV: usize, const TV: usize>(
+        b: B,
+        head: &Int8Head,
+        tiles: Range<usize>,
+        rows: &dyn Fn(usize) -> TileRows,
+    ) {
+        let mut stack = TileStack::new();
+        for tile in tiles {
+            // SAFETY: the contract of this function.
+            b.call_noinline(unsafe { attend_tile(head, rows(tile), &mut stack) });
+        }
+    }
+);
