@@ -153,6 +153,37 @@ fn blocks_of_rows_are_equal() {
     }
 }
 
+/// Depths around the blocks of weights that are converted for several tiles, and numbers of rows around one and several
+/// tiles and around the tiles that share a block.
+#[test]
+fn blocks_of_the_depth_are_equal() {
+    const ROWS: usize = 130;
+    const COLUMNS: usize = 49;
+    for (seed, depth) in [509, 512, 513, 517, 1024, 1027, 2050].into_iter().enumerate() {
+        if brief() && ![512, 517].contains(&depth) {
+            continue;
+        }
+        let mut random = Random::new(seed as u64);
+        let x = random.values(ROWS * depth);
+        let w = random.values(depth * COLUMNS);
+        for precision in PRECISIONS {
+            let all = expected(&x, &w, (ROWS, depth, COLUMNS), precision);
+            for isa in sets() {
+                let weight = Quantized::new(isa, view_matrix(&w, depth, COLUMNS));
+                for rows in [4, 5, 6, 7, 12, 13, 17, 59, 60, 61, 66, 121, ROWS] {
+                    if brief() && ![5, 7, 13, 61].contains(&rows) {
+                        continue;
+                    }
+                    let c = plain((isa, precision), &x[..rows * depth], rows, &weight, SERIAL);
+                    assert_same(&c, &all[..rows * COLUMNS], || {
+                        format!("{isa}, {precision:?}, {rows} x {COLUMNS} x {depth}")
+                    });
+                }
+            }
+        }
+    }
+}
+
 /// The largest sums of both signs, up to the largest depth whose sums fit in 32 bits.
 #[test]
 fn extremes_are_exact() {

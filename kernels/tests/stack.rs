@@ -21,6 +21,7 @@ use simdformer_kernels::{
 
 /// The limits in the documentation of the crate.
 const GEMM: usize = 64 * KIB;
+const GEMM_INT8: usize = 32 * KIB;
 const PRUNED_ARGMAX: usize = 32 * KIB;
 
 #[test]
@@ -98,7 +99,7 @@ fn products() {
                         let epilogue = Epilogue { activation, ..Epilogue::default() };
                         let c = &mut c[..rows * columns];
                         // The heap holds the quantized rows.
-                        check(isa, "a product of bytes", OTHERS, || {
+                        check(isa, "a product of bytes", GEMM_INT8, || {
                             let (set, c) = ((isa, precision), view_rows(c, rows));
                             multiply_int8(set, a_rows(rows), &weight, &epilogue, c, SERIAL)
                                 .expect("a fit");

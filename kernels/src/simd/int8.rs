@@ -90,6 +90,23 @@ pub(crate) unsafe trait Int8Dot: Int8Lanes<LaneFloats = Self::Floats> {
     unsafe fn row(self, from: *const i32) -> Self::I8x4;
     /// `sum + a0 b0 + a1 b1 + a2 b2 + a3 b3` in each lane, modulo `2^32`; `a` from `row`, `b` from `load`.
     fn dot(self, sum: Self::I32, a: Self::I8x4, b: Self::I8x4) -> Self::I32;
+
+    /// The two pairs of 16-bit numbers in each lane, in the order of [`ActivationEncoding::Pairs`]. Only sets with that encoding have this
+    /// function and the next two.
+    fn pairs(self, _of: Self::I8x4) -> [Self::I32; 2] {
+        unreachable!("a set that multiplies bytes")
+    }
+    /// The word at `from`, one pair of a row, in all lanes.
+    ///
+    /// # Safety
+    /// `from` is valid for reads of one word.
+    unsafe fn row_pair(self, _from: *const i32) -> Self::I32 {
+        unreachable!("a set that multiplies bytes")
+    }
+    /// `sum + a0 b0 + a1 b1` in each lane, modulo `2^32`; `a` from `row_pair`, `b` from `pairs`.
+    fn dot_pair(self, _sum: Self::I32, _a: Self::I32, _b: Self::I32) -> Self::I32 {
+        unreachable!("a set that multiplies bytes")
+    }
 }
 
 /// Work with int8 products. Implementations are `#[inline(always)]`.

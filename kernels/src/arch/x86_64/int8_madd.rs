@@ -62,16 +62,27 @@ macro_rules! madd {
             }
             #[inline(always)]
             fn dot(self, sum: $Ints, a: BytePairs<$Ints>, b: BytePairs<$Ints>) -> $Ints {
+                let sum = self.dot_pair(sum, a.first_and_third, b.first_and_third);
+                self.dot_pair(sum, a.second_and_fourth, b.second_and_fourth)
+            }
+            #[inline(always)]
+            fn pairs(self, of: BytePairs<$Ints>) -> [$Ints; 2] {
+                [of.first_and_third, of.second_and_fourth]
+            }
+            #[inline(always)]
+            unsafe fn row_pair(self, from: *const i32) -> $Ints {
+                // SAFETY: the caller's contract; `self` proves that the CPU has the instruction set.
+                unsafe { $set1(*from) }
+            }
+            #[inline(always)]
+            fn dot_pair(self, sum: $Ints, a: $Ints, b: $Ints) -> $Ints {
                 // SAFETY: `self` proves that the CPU has the instructions.
-                unsafe {
-                    let sum = self.sums().add(sum, $madd(a.first_and_third, b.first_and_third));
-                    self.sums().add(sum, $madd(a.second_and_fourth, b.second_and_fourth))
-                }
+                self.sums().add(sum, unsafe { $madd(a, b) })
             }
         }
     };
 }
-madd!(Madd256: V3, __m256i, 2, 4,
+madd!(Madd256: V3, __m256i, 2, 6,
     _mm256_set1_epi32, _mm256_slli_epi16, _mm256_srai_epi16, _mm256_madd_epi16,
     compiled_for_v3, <4, 2>);
 madd!(Madd512: V4, __m512i, 6, 6,

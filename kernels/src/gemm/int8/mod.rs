@@ -30,7 +30,8 @@
 //!   [`pruned_argmax`](crate::pruned_argmax) shares.
 //! * `quantized_activations.rs`: the activations; `pack_activations.rs`: their layout and quantization, one row at a time,
 //!   or one tile at a time (`quantize_tile.rs`).
-//! * `tile_operand.rs`: the operands of a tile; `product.rs`: the tiles, and the loops around them.
+//! * `tile_operand.rs`: the operands of a tile; `product.rs`: the tiles, and the loops around them; `widened.rs`: the tiles
+//!   of more than four rows on AVX2 without VNNI.
 //! * `amx.rs`: many rows on CPUs with AMX, with tile registers. Tests on other CPUs run an emulator of the blocks of
 //!   `amx_tile.rs`.
 //! * `i8mm.rs`: many rows on AArch64 CPUs with I8MM, two rows and two columns at a time.
@@ -48,6 +49,7 @@ mod quantized_activations;
 mod tests;
 mod tile_operand;
 mod weights;
+mod widened;
 
 pub use quantization::Quantization;
 pub use quantized_activations::QuantizedActivations;
@@ -80,7 +82,7 @@ use crate::parallel::Parallelism;
 /// `2^-150` where the value is subnormal. If `f32(S) * column scale` exceeds the largest f32, the result is infinite,
 /// also where `row scale` would make it finite.
 ///
-/// Stack: less than 16 KiB of each participating thread.
+/// Stack: less than 32 KiB of each participating thread.
 ///
 /// # Errors
 /// The shapes do not match. Nothing is written then.

@@ -3,7 +3,9 @@
 //! With AVX-512 and VNNI a tile is twelve rows and a whole panel, which takes 24 vectors of sums: a step of four `k`
 //! loads two vectors of weights, broadcasts twelve words and does 24 multiplications. With 16 registers a tile is half
 //! a panel and as many rows as fit; one or two rows use a whole panel, so that they read memory in order. With
-//! [`Quantization::W8A16`] a row takes the registers of two rows on instruction sets that multiply 8-bit values.
+//! [`Quantization::W8A16`] a row takes the registers of two rows on instruction sets that multiply 8-bit values. AVX2
+//! without VNNI converts the weights to 16 bits before it multiplies them: once for each tile of up to four rows, and
+//! for more rows once for several tiles (`widened.rs`).
 //!
 //! * One tile of rows: each panel is read once, and prefetched one or two KiB ahead, also across the end of a panel,
 //!   where the hardware prefetcher stops. One or two rows use several sums per element, for more independent chains of
@@ -24,6 +26,7 @@ use super::quantization::Quantization;
 use super::quantized_activations::QuantizedActivations;
 use super::tile_operand::{Digits, Int8Range, Integers, Single};
 use super::weights::{PANEL, QuantizedMatrix};
+use super::widened;
 use crate::gemm::blocking;
 use crate::gemm::epilogue::Epilogue;
 use crate::gemm::epilogue::OutputRange;
@@ -48,6 +51,9 @@ const BLOCK_WORDS: usize = 64 << 10;
 
 /// Streams in which the next panel is prefetched on a CPU with a strong hardware prefetcher.
 const STREAMS: usize = 8;
+
+/// Rows of the tallest tile that converts the weights it multiplies, on instruction sets that convert them.
+const DIRECT_ROWS: usize = 4;
 
 /// Floats between the prefetch of weights and their use in a single tile: 2 KiB.
 const PREFETCH_FAR: usize = 16 * PANEL;
@@ -99,9 +105,14 @@ simd_op!(
         let Int8Range { rows, weight, tiles, panels, .. } = range.clone();
         let all = rows.tiles();
         let rows_of = |tile: usize| share(rows.rows(), all, tile);
-        if tiles.len() == 1 {
+        if tiles.len() == 1
+            && (!const { Single::<B>::WIDENS } || rows_of(tiles.start).len() <= DIRECT_ROWS)
+        {
             let rows = rows_of(tiles.start);
             return TilePanels { range: &range, rows, panels, next: None }.run(b);
+        }
+        if const { Single::<B>::WIDENS } {
+            return widened::multiply_blocks::<B, NV, TV>(b, &range);
         }
         let steps = weight.depth().div_ceil(4).max(1);
         let tallest = rows.words(rows_of(tiles.start)).len().max(1);
@@ -156,7 +167,7 @@ impl TilePanels<'_> {
                 b.call_noinline(multiply_tile::<MR, true>(self))
             });
         } else {
-            tile_heights!(self.rows.len(), [1 2 3 4 5 6 7 8 9 10 11 12], MR if MR <= B::TALL => {
+            tile_heights!(self.rows.len(), [1 2 3 4 5 6 7 8 9 10 11 12], MR if MR <= if Single::<B>::WIDENS { DIRECT_ROWS } else { B::TALL } => {
                 b.call_noinline(multiply_tile::<MR, false>(self))
             });
         }
@@ -258,7 +269,8 @@ impl TilePanels<'_> {
         unsafe {
             match *next {
                 // Tiles are balanced: if there are several, each has at least half of the rows of the tallest.
-                Some(NextPanel { at, step, streams }) if const { PHASES == 1 && 2 * MR >= F::TALL } =>
+                Some(NextPanel { at, step, streams })
+                    if const { PHASES == 1 && 2 * MR >= F::TALL && !F::WIDENS } =>
                 {
                     store.prefetch_l2(s, OutputRange { columns: NV * lanes, ..block });
                     let streams = (streams, steps / streams * step);
@@ -328,13 +340,28 @@ fn scaled<F: Integers, const PHASES: usize, const MR: usize, const NV: usize>(
     row_scale: f32,
 ) -> [Vector<F>; NV] {
     let s = operand.lanes();
-    let mut line = [s.splat(row_scale); NV];
+    let mut line = [s.splat(0.0); NV];
     for v in 0..NV {
         let mut sum = phases[0][0][i][v];
         for [phase] in &phases[1..] {
             sum = operand.add(sum, phase[i][v]);
         }
-        line[v] = s.mul(s.mul(operand.to_f32(sum), column_scales[v]), line[v]);
+        line[v] = operand.to_f32(sum);
+    }
+    scale_line(s, line, column_scales, row_scale)
+}
+
+/// A row of sums, as f32, with its scales.
+#[inline(always)]
+pub(super) fn scale_line<S: SimdF32, const NV: usize>(
+    s: S,
+    mut line: [S::F32; NV],
+    column_scales: &[S::F32; NV],
+    row_scale: f32,
+) -> [S::F32; NV] {
+    let row_scale = s.splat(row_scale);
+    for (x, &column_scale) in line.iter_mut().zip(column_scales) {
+        *x = s.mul(s.mul(*x, column_scale), row_scale);
     }
     line
 }

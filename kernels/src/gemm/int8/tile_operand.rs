@@ -27,6 +27,8 @@ pub(crate) trait Integers: TileOperand<Element = i32, Weight = i32> {
     const SUMS: usize;
     /// Whether the latency of an accumulation is so long that few rows need several sums per element.
     const LATENCY_BOUND: bool;
+    /// Whether weights are converted before they are multiplied by several tiles (`widened.rs`).
+    const WIDENS: bool = false;
     /// Rows of the tallest tile.
     const TALL: usize;
     /// Rows of the tallest tile that covers a whole panel.
@@ -82,6 +84,8 @@ impl<B: Int8Dot> Integers for Single<B> {
     const SUMS: usize = B::SUMS;
     // With `Pairs` the addition is a separate instruction with a latency of one cycle.
     const LATENCY_BOUND: bool = !matches!(B::STORED, ActivationEncoding::Pairs);
+    // With enough registers a tile of all rows covers a whole panel, and is as tall as if the weights were converted before.
+    const WIDENS: bool = matches!(B::STORED, ActivationEncoding::Pairs) && B::ROWS < B::TALL;
     const TALL: usize = B::TALL;
     const WHOLE_PANEL_ROWS: usize = B::ROWS;
 
