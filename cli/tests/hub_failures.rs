@@ -444,7 +444,7 @@ fn models_without_weights_that_are_read_are_an_error() {
     files.remove("pytorch_model.bin");
     let place = Place::of(files, Box::new(nothing));
     let output = place.get(&[]);
-    let part = "expected weights in model.safetensors or pytorch_model.bin, found tf_model.h5; a pull request";
+    let part = "expected weights in model.safetensors, pytorch_model.bin or model.bin, found tf_model.h5; a pull request";
     assert!(err(&output).contains(part), "{}", err(&output));
     assert!(place.hub.bodies("source.spm").is_empty());
 }

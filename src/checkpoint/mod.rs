@@ -1,4 +1,5 @@
-//! From files to named tensors: safetensors or files of `torch.save` and `config.json`, or tensors in the caller's memory.
+//! From files to named tensors: safetensors, files of `torch.save` or directories of CTranslate2, or tensors in the caller's
+//! memory.
 //!
 //! A checkpoint is untrusted input: every length, offset, shape and name is checked when it is opened.
 //! [`Checkpoint::open`] succeeds only if each tensor that the configuration needs exists with the right shape.
@@ -126,6 +127,9 @@ impl Checkpoint<'static> {
     /// `*.safetensors`. If there is none of these, the cargo feature `torch` reads `pytorch_model.bin`, or shards with
     /// `pytorch_model.bin.index.json`, without executing anything. [`Checkpoint::files`] returns the files used.
     ///
+    /// A directory without these whose `model.bin` is one of CTranslate2 has the tensors of
+    /// [`Family::Plain`](crate::config::Family::Plain), with the architecture that this file states.
+    ///
     /// A directory without these that has files of packed weights with the names of
     /// [`Model::packed_name`](crate::Model::packed_name), as
     /// `simdformer pack` writes it, is a checkpoint whose tensors cannot be read. [`Model::load`](crate::Model::load) reads it.
@@ -168,7 +172,7 @@ impl Checkpoint<'static> {
         }
         let file = directory.join("config.json");
         let text = read_json(&file, MAX_CONFIG)?;
-        if ctranslate2::is_directory(directory, text.as_deref()) {
+        if ctranslate2::is_directory(directory, text.as_deref())? {
             let ctranslate2::Opened { config, source, tensors } =
                 ctranslate2::open(directory, text.as_deref())?;
             return Self::checked(config, vec![source], tensors);

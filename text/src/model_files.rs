@@ -7,7 +7,14 @@ use std::path::{Path, PathBuf};
 /// Endings of the files that a model is read from.
 const ENDINGS: [&str; 8] = ["bin", "jinja", "json", "model", "packed", "pt", "safetensors", "spm"];
 /// Files of the ending `txt` that are vocabularies; others may be anything.
-const VOCABULARIES: [&str; 2] = ["merges.txt", "vocab.txt"];
+const VOCABULARIES: [&str; 6] = [
+    "merges.txt",
+    "shared_vocabulary.txt",
+    "source_vocabulary.txt",
+    "target_vocabulary.txt",
+    "vocab.txt",
+    "vocabulary.txt",
+];
 /// Files of weights have these endings.
 const WEIGHTS: [&str; 4] = ["bin", "packed", "pt", "safetensors"];
 /// Folders in folders that are looked at: those of the modules of sentence-transformers.

@@ -31,7 +31,7 @@
 //! was copied to another machine. A damaged weight gives wrong numbers, but no undefined behavior.
 
 use crate::error::{Error, path_text};
-use serde_json::Value;
+use serde_json::{Map, Value};
 use simdformer::atomic_file;
 use simdformer::checkpoint::Checkpoint;
 use simdformer::kernels::Isa;
@@ -39,7 +39,7 @@ use simdformer::task_heads::Classifier;
 use simdformer::{LoadOptions, Model, WeightDtypes};
 use simdformer_tokenize::tokenizer_folder;
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Write};
 use std::path::{Component, Path, PathBuf};
 
 /// Endings of the files that are copied beside the weights: settings and tokenizers.
@@ -137,12 +137,39 @@ pub fn pack(
         let module = folder != transformer && !folder.as_os_str().is_empty();
         copy_files(&directory.join(&folder), &out.join(&folder), module)?;
     }
-    for name in [transformer.join(CONFIG), PathBuf::from(CONFIG)] {
-        copy_file(&directory.join(&name), &out.join(&name))?;
+    if !transformer.as_os_str().is_empty() {
+        copy_file(&directory.join(CONFIG), &out.join(CONFIG))?;
     }
+    write_config(&checkpoint, &directory.join(&transformer), &weights)?;
     let fingerprint = identity.ok_or_else(|| not_empty(out))?;
     begun.keep();
     Ok(Packed { fingerprint, parts })
+}
+
+/// Writes the `config.json` of the packed weights: that of `from`, or, if it is one of CTranslate2, the architecture, and
+/// the settings of the tokenizer from there.
+fn write_config(checkpoint: &Checkpoint<'_>, from: &Path, to: &Path) -> Result<(), Error> {
+    let (from, to) = (from.join(CONFIG), to.join(CONFIG));
+    let text = match fs::read_to_string(&from) {
+        Ok(text) => text,
+        // Early versions of CTranslate2 have no such file.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => "{}".to_owned(),
+        Err(error) => return Err(unreadable(&from)(error)),
+    };
+    let parse = |text: &str| -> Result<Map<String, Value>, Error> {
+        serde_json::from_str(text).map_err(|error| unreadable(&from)(error.into()))
+    };
+    let settings = parse(&text)?;
+    let family = checkpoint.config().family.model_type();
+    if settings.get("model_type").and_then(Value::as_str) == Some(family) {
+        return copy_file(&from, &to);
+    }
+    let mut config = parse(&checkpoint.config().to_json()?)?;
+    for (key, value) in settings {
+        config.entry(key).or_insert(value);
+    }
+    let text = format!("{:#}\n", Value::Object(config));
+    atomic_file::replace(&to, |file| file.write_all(text.as_bytes())).map_err(unwritable(&to))
 }
 
 fn not_empty(out: &Path) -> Error {

@@ -9,6 +9,7 @@ use simdformer_testing::effort;
 mod batcher;
 #[cfg(feature = "json")]
 mod cancel;
+mod ctranslate2;
 #[cfg(feature = "json")]
 mod embedder;
 mod failed_sentences;

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 /// Files that are needed if the model has them, in its directory and in the folders of its modules; also the first that
 /// exists of [`SETTINGS_FILES`].
-const NEEDED: [&str; 16] = [
+const NEEDED: [&str; 25] = [
     "config.json",
     "generation_config.json",
     // Tokenizers.
@@ -22,6 +22,16 @@ const NEEDED: [&str; 16] = [
     "tokenizer_config.json",
     "vocab.json",
     "vocab.txt",
+    // Tokenizers of CTranslate2.
+    "sentencepiece.model",
+    "shared_vocabulary.json",
+    "shared_vocabulary.txt",
+    "source_vocabulary.json",
+    "source_vocabulary.txt",
+    "target_vocabulary.json",
+    "target_vocabulary.txt",
+    "vocabulary.json",
+    "vocabulary.txt",
     // Audio features.
     "preprocessor_config.json",
     "processor_config.json",
@@ -32,9 +42,11 @@ const NEEDED: [&str; 16] = [
 const MODULES: &str = "modules.json";
 
 /// Weights in one file or in shards with an index, the preferred format first.
-const WEIGHTS: [(&str, &str); 2] = [
+const WEIGHTS: [(&str, &str); 3] = [
     ("model.safetensors", "model.safetensors.index.json"),
     ("pytorch_model.bin", "pytorch_model.bin.index.json"),
+    // CTranslate2, which has no shards.
+    ("model.bin", "model.bin.index.json"),
 ];
 /// What weights in formats that are not read are called.
 const OTHER_WEIGHTS: [&str; 10] =
@@ -88,7 +100,7 @@ pub(crate) fn select(
             files.iter().filter(is_other).take(LISTED).map(|file| &file[..]).collect();
         let found = if found.is_empty() { "none".to_owned() } else { found.join(", ") };
         return Err(wrong(format!(
-            "expected weights in model.safetensors or pytorch_model.bin, found {found}; a pull request may have them: \
+            "expected weights in model.safetensors, pytorch_model.bin or model.bin, found {found}; a pull request may have them: \
              {}@refs/pr/NUMBER",
             name.repository()
         )));

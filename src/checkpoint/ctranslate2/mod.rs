@@ -18,7 +18,7 @@ use crate::config::ctranslate2::{CTranslate2Settings, is_transcription_token};
 use crate::config::{Config, Fields, MODEL_TYPE};
 use crate::error::Error;
 use architecture::{Specification, read_architecture, starts_from_zeros};
-use model_file::ModelFile;
+use model_file::{ModelFile, is_model_file};
 use std::path::Path;
 use tensors::read_tensors;
 use vocabulary::token_ids;
@@ -33,12 +33,24 @@ pub(super) struct Opened {
     pub(super) tensors: Tensors,
 }
 
-/// Whether `directory` is one of CTranslate2: it has a `model.bin`, no safetensors under their usual names, and a
-/// `config.json` without the name of a family, or none. `config`: the text of `config.json`.
-pub(super) fn is_directory(directory: &Path, config: Option<&str>) -> bool {
+/// Whether `directory` is one of CTranslate2: it has a `model.bin`, and no weights under the names of other libraries. If
+/// its `config.json`, whose text is `config`, names a family, `model.bin` must also begin like one of CTranslate2: early
+/// versions had no `config.json`, and publishers put that of transformers there.
+pub(super) fn is_directory(directory: &Path, config: Option<&str>) -> Result<bool, Error> {
+    let file = directory.join(WEIGHTS);
+    if !file.is_file() || has_tensors(directory) || directory.join("pytorch_model.bin").exists() {
+        return Ok(false);
+    }
     let has_family =
         |text| Fields::parse(text).is_ok_and(|fields| fields.get(MODEL_TYPE).is_some());
-    directory.join(WEIGHTS).is_file() && !has_tensors(directory) && !config.is_some_and(has_family)
+    if !config.is_some_and(has_family) {
+        return Ok(true);
+    }
+    let source = Source::open(&file)?;
+    let mut begin = [0; 64];
+    let begin = &mut begin[..source.len().min(64) as usize];
+    source.read_at(0, begin)?;
+    Ok(is_model_file(begin))
 }
 
 /// Opens a directory of CTranslate2.

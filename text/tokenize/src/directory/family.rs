@@ -31,6 +31,8 @@ pub enum Family {
     ByteLevel,
     /// Whisper: byte-level BPE, a prompt with language and task.
     Whisper,
+    /// A directory of CTranslate2 with a SentencePiece file: OpenNMT, Argos. The vocabularies have the ids.
+    OpenNmt,
 }
 
 /// The known families, with their `model_type`s and the prefixes of their `tokenizer_class`es.
@@ -76,6 +78,11 @@ impl Family {
         let complete = ["PreTrainedTokenizer", "TokenizersBackend"];
         if let Some(found) = class.filter(|class| !complete.iter().any(|c| class.starts_with(c))) {
             return Err(Self::unknown(found));
+        }
+        if class.is_none()
+            && let Some(family) = directory.converted_family()?
+        {
+            return Ok(family);
         }
         let by_type =
             KNOWN.iter().find(|(_, types, _)| model_type.is_some_and(|t| types.contains(&t)));

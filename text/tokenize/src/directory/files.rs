@@ -9,6 +9,9 @@ use serde_json::Value;
 use std::collections::HashMap;
 use std::path::{Component, Path, PathBuf};
 
+/// The vocabulary of the source, or of both languages.
+const VOCABULARY: &str = "vocab.json";
+
 /// A directory and its settings.
 pub(crate) struct Directory {
     path: PathBuf,
@@ -54,8 +57,19 @@ impl Directory {
         parse(&bytes, most).map_err(|error| error.inside(self.path(name).display()))
     }
 
-    /// Reads a vocabulary: an object from texts to ids, whose ids are dense or almost dense.
+    /// Whether there is a vocabulary of the source, `vocab.json` or that of CTranslate2.
+    pub(crate) fn has_vocabulary(&self) -> bool {
+        self.has(VOCABULARY) || self.has_converted_vocabulary()
+    }
+
+    /// Reads a vocabulary: an object from texts to ids, whose ids are dense or almost dense. A directory of CTranslate2
+    /// has a list in place of it.
     pub(crate) fn vocabulary(&self, name: &str) -> Result<HashMap<String, u32>, Error> {
+        if !self.has(name)
+            && let Some(found) = self.converted_vocabulary(name != VOCABULARY)?
+        {
+            return Ok(found);
+        }
         let entries = match self.json(name, limits::VOCABULARY)? {
             Value::Object(entries) => entries,
             found => return Err(self.wrong(name, "an object of texts to ids", short(&found))),

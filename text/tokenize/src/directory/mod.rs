@@ -1,5 +1,6 @@
 //! A checkpoint directory: its files, its settings, and its family.
 
+mod converted;
 mod files;
 mod read_file;
 mod settings;

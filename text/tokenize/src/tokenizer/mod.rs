@@ -61,6 +61,7 @@ impl Tokenizer {
             Family::Camembert if directory.has("sentencepiece.bpe.model") => {
                 vocabulary::camembert(&directory)?
             }
+            Family::OpenNmt => vocabulary::opennmt(&directory)?,
             Family::T5 if directory.has("spiece.model") => vocabulary::t5(&directory)?,
             Family::Pegasus if directory.has("spiece.model") => vocabulary::pegasus(&directory)?,
             _ => vocabulary::json(&directory, family)?,
@@ -264,8 +265,8 @@ impl Tokenizer {
     /// A decoder for ids that arrive one at a time.
     #[must_use]
     pub fn stream(&self) -> DecodeStream<'_> {
-        // transformers strips spaces for these families only.
-        let trims = matches!(self.parts.family, Family::Marian | Family::M2m100);
+        // transformers strips spaces for the first two only, Argos and OpenNMT for theirs.
+        let trims = matches!(self.parts.family, Family::Marian | Family::M2m100 | Family::OpenNmt);
         DecodeStream::new(&self.parts.engine, trims)
     }
 }

@@ -53,7 +53,7 @@ fn add(specials: &mut Vec<Special>, added: Vec<(u32, String, bool)>) {
 /// OPUS-MT: pieces of `source.spm` and `target.spm`, ids of `vocab.json`.
 pub(crate) fn marian(directory: &Directory) -> Result<Parts, Error> {
     let files = ["source.spm", "target.spm", "vocab.json"];
-    if !files.iter().all(|file| directory.has(file)) {
+    if !files[..2].iter().all(|file| directory.has(file)) || !directory.has_vocabulary() {
         return Err(directory.missing(&["source.spm, target.spm and vocab.json"]));
     }
     let models = vec![read_model(directory, files[0])?, read_model(directory, files[1])?];
@@ -77,7 +77,8 @@ pub(crate) fn marian(directory: &Directory) -> Result<Parts, Error> {
     let codes = vocabulary.keys().filter(is_code);
     let languages =
         codes.map(|text| Language::new(&text[2..text.len() - 2], vocabulary[text])).collect();
-    let separate = directory.tokenizer.flag("separate_vocabs", false)?;
+    let separate = directory.tokenizer.flag("separate_vocabs", false)?
+        || !directory.has(files[2]) && directory.separates_vocabularies();
     let (of_target, target_unknown) = if separate {
         let of_target = directory.vocabulary("target_vocab.json")?;
         let unknown = of_target.get(&names[1]).copied().unwrap_or(unknown);
@@ -96,7 +97,7 @@ pub(crate) fn marian(directory: &Directory) -> Result<Parts, Error> {
 /// M2M100: pieces of a SentencePiece file, ids of `vocab.json`, languages after them.
 pub(crate) fn m2m100(directory: &Directory) -> Result<Parts, Error> {
     const FILES: [&str; 2] = ["sentencepiece.bpe.model", "vocab.json"];
-    if !FILES.iter().all(|file| directory.has(file)) {
+    if !directory.has(FILES[0]) || !directory.has_vocabulary() {
         return Err(directory.missing(&["sentencepiece.bpe.model and vocab.json"]));
     }
     let model = read_model(directory, FILES[0])?;
@@ -129,9 +130,12 @@ pub(crate) fn m2m100(directory: &Directory) -> Result<Parts, Error> {
             Some(Special { id: id(name)?, text: name.clone(), left: false, control: true })
         })
         .collect();
+    // The vocabulary of CTranslate2 has the languages, too, and tokens that fill it up.
     let first = vocabulary.len() as u32;
-    let languages: Vec<Language> =
-        (first..).zip(codes.split_whitespace()).map(|(id, code)| Language::new(code, id)).collect();
+    let languages: Vec<Language> = (first..)
+        .zip(codes.split_whitespace())
+        .map(|(next, code)| Language::new(code, id(&format!("__{code}__")).unwrap_or(next)))
+        .collect();
     specials.extend(languages.iter().map(|language| Special {
         text: format!("__{}__", language.code()),
         id: language.id(),
@@ -142,6 +146,45 @@ pub(crate) fn m2m100(directory: &Directory) -> Result<Parts, Error> {
     let pieces = Pieces::new(vec![model], side, None, false, specials, false);
     let mut parts = Parts::new(Family::M2m100, Engine::Pieces(Box::new(pieces)));
     (parts.end, parts.languages) = (end, languages);
+    Ok(parts)
+}
+
+/// OpenNMT and Argos, in a directory of CTranslate2: pieces of a SentencePiece file, ids of its vocabularies.
+pub(crate) fn opennmt(directory: &Directory) -> Result<Parts, Error> {
+    let Some(file) = directory.sentencepiece() else {
+        return Err(directory.missing(&["sentencepiece.model"]));
+    };
+    let model = read_model(directory, file)?;
+    const VOCABULARY: &str = "vocab.json";
+    let vocabulary = directory.vocabulary(VOCABULARY)?;
+    let config = &directory.config;
+    let [begin, end, unknown] =
+        [("bos_token", "<s>"), ("eos_token", "</s>"), ("unk_token", "<unk>")]
+            .map(|(key, default)| config.token(key, default));
+    let (begin, end, unknown) = (begin?, end?, unknown?);
+    let id = |name: &str| vocabulary.get(name).copied();
+    // CTranslate2 appends the unknown token to a vocabulary that has none.
+    let unknown_id = id(&unknown).unwrap_or(vocabulary.len() as u32);
+    let names = [&begin, &end, &unknown];
+    let mut specials = Vec::new();
+    for text in names {
+        let id = if *text == unknown { Some(unknown_id) } else { id(text) };
+        let special = |id| Special { text: text.clone(), id, left: false, control: true };
+        specials.extend(id.map(special));
+    }
+    let of_source =
+        |key, token: &str| Ok::<_, Error>(if config.flag(key, false)? { id(token) } else { None });
+    let before = of_source("add_source_bos", &begin)?;
+    let after = of_source("add_source_eos", &end)?;
+    let separate = directory.separates_vocabularies();
+    let of_target =
+        if separate { directory.vocabulary("target_vocab.json")? } else { vocabulary.clone() };
+    let target_unknown = of_target.get(&unknown).copied().unwrap_or(of_target.len() as u32);
+    let target = Side::of_vocabulary(0, &model, of_target, target_unknown);
+    let source = Side::of_vocabulary(0, &model, vocabulary, unknown_id);
+    let pieces = Pieces::new(vec![model], source, Some(target), separate, specials, false);
+    let mut parts = Parts::new(Family::OpenNmt, Engine::Pieces(Box::new(pieces)));
+    (parts.begin, parts.end) = (before, after);
     Ok(parts)
 }
 

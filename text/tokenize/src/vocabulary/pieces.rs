@@ -78,7 +78,7 @@ impl Side {
 }
 
 impl Pieces {
-    /// A shared vocabulary decodes with the source's model, `separate` vocabularies with the target's.
+    /// A shared vocabulary decodes with the first model, `separate` vocabularies with the target's.
     pub(crate) fn new(
         models: Vec<SentencePiece>,
         source: Side,
@@ -87,7 +87,7 @@ impl Pieces {
         specials: Vec<Special>,
         codes: bool,
     ) -> Self {
-        let decodes = usize::from(separate);
+        let decodes = target.as_ref().filter(|_| separate).map_or(0, |target| target.model);
         let specials = Specials::new(specials);
         let mut tokens = Vec::new();
         let mut set = |id: u32, out: Out| {

@@ -1,0 +1,138 @@
+//! Directories of CTranslate2 translate as the checkpoints that they were made of, with the tokenizers that their users
+//! have: two SentencePiece files, one, and vocabularies as JSON or text; also after packing.
+
+use crate::directories::Temporary;
+use serde_json::{Value, json};
+use simdformer::checkpoint::Checkpoint;
+use simdformer::{Model, WeightDtypes};
+use simdformer_testing::ctranslate2::{Directory, Stored};
+use simdformer_text::packed::{self, PackOptions};
+use simdformer_text::{Family, Tokenizer, translator::Translator};
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+const TEXTS: [&str; 3] =
+    ["je suis étudiant", "où est la gare ?", "elle a acheté une voiture rouge ."];
+
+fn demo() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/fr-en")
+}
+
+/// The demo model in `folder`, with its vocabulary under `name`.
+fn convert(folder: &Path, stored: Stored, names: &[&'static str]) {
+    let checkpoint = Checkpoint::open(demo()).unwrap();
+    let mut directory = Directory::of(&checkpoint, stored);
+    let text = fs::read_to_string(demo().join("vocab.json")).unwrap();
+    let ids: BTreeMap<String, usize> = serde_json::from_str(&text).unwrap();
+    let mut tokens: Vec<String> =
+        (0..checkpoint.config().target_vocab).map(|id| format!("t{id}")).collect();
+    for (token, id) in ids {
+        tokens[id] = token;
+    }
+    directory.vocabularies = names.iter().map(|&name| (name, tokens.clone())).collect();
+    let config = directory.config.as_mut().unwrap();
+    for (key, token) in
+        [("eos_token", "</s>"), ("unk_token", "<unk>"), ("decoder_start_token", "<pad>")]
+    {
+        config[key] = token.into();
+    }
+    directory.write(folder);
+    // The converter copies it if it is asked to.
+    fs::copy(demo().join("generation_config.json"), folder.join("generation_config.json")).unwrap();
+}
+
+fn copy(folder: &Path, from: &str, to: &str) {
+    fs::copy(demo().join(from), folder.join(to)).unwrap();
+}
+
+fn set(folder: &Path, key: &str, value: Value) {
+    let file = folder.join("config.json");
+    let mut config: Value = serde_json::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
+    config[key] = value;
+    fs::write(file, config.to_string()).unwrap();
+}
+
+fn translations(folder: &Path) -> Vec<String> {
+    let translator = Translator::open(folder).unwrap();
+    TEXTS.iter().map(|text| translator.translate(text).unwrap()).collect()
+}
+
+/// Every tokenizer gives the ids and the texts of the checkpoint.
+#[test]
+fn directories_translate_with_the_tokenizers_of_their_users() {
+    let expected = translations(&demo());
+    let source = Tokenizer::from_dir(demo()).unwrap();
+    let place = Temporary::new("ctranslate2-tokenizers");
+    for (vocabularies, text) in [
+        (&["shared_vocabulary"][..], false),
+        (&["shared_vocabulary"], true),
+        (&["source_vocabulary", "target_vocabulary"], true),
+    ] {
+        for one in [false, true] {
+            let folder = place.0.join(format!("{}{text}{one}", vocabularies.len()));
+            convert(&folder, Stored::F32, vocabularies);
+            if text {
+                for name in vocabularies {
+                    let list = folder.join(format!("{name}.json"));
+                    let tokens: Vec<String> =
+                        serde_json::from_str(&fs::read_to_string(&list).unwrap()).unwrap();
+                    fs::write(folder.join(format!("{name}.txt")), tokens.join("\n") + "\n")
+                        .unwrap();
+                    fs::remove_file(list).unwrap();
+                }
+            }
+            if one {
+                copy(&folder, "source.spm", "sentencepiece.model");
+                set(&folder, "add_source_eos", json!(true));
+            } else {
+                copy(&folder, "source.spm", "source.spm");
+                copy(&folder, "target.spm", "target.spm");
+            }
+            let tokenizer = Tokenizer::from_dir(&folder).unwrap();
+            let family = if one { Family::OpenNmt } else { Family::Marian };
+            assert_eq!(tokenizer.family(), family);
+            for text in TEXTS {
+                let direction = Default::default();
+                let ids = |of: &Tokenizer| of.encode(text, &direction).unwrap().ids;
+                assert_eq!(ids(&tokenizer), ids(&source), "{text}");
+            }
+            assert_eq!(translations(&folder), expected, "{vocabularies:?} {text} {one}");
+        }
+    }
+}
+
+/// Packed weights of such a directory have its results, and the tokenizer finds its settings.
+#[test]
+fn a_packed_directory_is_the_same_model() {
+    let place = Temporary::new("ctranslate2-packed");
+    let (folder, packed) = (place.0.join("directory"), place.0.join("packed"));
+    convert(&folder, Stored::Int8, &["shared_vocabulary"]);
+    copy(&folder, "source.spm", "sentencepiece.model");
+    set(&folder, "add_source_eos", json!(true));
+    let options = PackOptions { dtypes: WeightDtypes::as_stored(), ..PackOptions::default() };
+    let written = packed::pack(&folder, &packed, &options).unwrap();
+    assert_eq!(written.fingerprint, Model::open(&folder).unwrap().fingerprint());
+    assert_eq!(written.fingerprint, Model::open(&packed).unwrap().fingerprint());
+    assert!(!packed.join("model.bin").exists());
+    assert_eq!(translations(&packed), translations(&folder));
+}
+
+/// A directory without settings of a tokenizer: its tokens tell the family, and an error says what is missing.
+#[test]
+fn tokens_tell_the_family() {
+    let place = Temporary::new("ctranslate2-families");
+    for (token, missing) in [
+        ("eng_Latn", "sentencepiece.bpe.model"),
+        ("__en__", "sentencepiece.bpe.model and vocab.json"),
+        ("<extra_id_0>", "tokenizer.json"),
+        ("[CLS]", "tokenizer.json"),
+    ] {
+        let folder = place.0.join(token.replace(|c: char| !c.is_ascii_alphanumeric(), "_"));
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join("model.bin"), "").unwrap();
+        fs::write(folder.join("shared_vocabulary.json"), json!(["a", token]).to_string()).unwrap();
+        let error = Tokenizer::from_dir(&folder).unwrap_err().to_string();
+        assert!(error.contains(missing) || error.contains("tokenizer.json"), "{token}: {error}");
+    }
+}
