@@ -1,58 +1,22 @@
-"""Derives the coefficients in src/math/mod.rs. Needs numpy and mpmath.
+"""Derives the coefficients in src/math/mod.rs, src/simd/vector.rs and src/activation/gelu.rs. Needs numpy and mpmath.
 
-exp(t) = 1 + t + t^2 q(t)        on |t| <= ln(2)/2, relative error
-erf(x) = x P(x^2) / Q(x^2)       on |x| <= LIMIT, Q(0) = 1, error times max(1, x): GELU multiplies it by its argument
-tanh(x) = x P(x^2)               on |x| <= 1/4, relative error
+exp(t) = 1 + t (1 + t q(t))       on |t| <= ln(2)/16, relative error
+2^(j/8)                           the bits of f32
+-(1 - F(z)), F of GELU            on the intervals around the multiples of STEP, error times z: GELU multiplies it by z
+tanh(x) = x P(x^2)                on |x| <= 1/4, relative error
 
-All by Lawson's iteration: weighted linear least squares (for erf of P - f Q = 0) on Chebyshev nodes, with weights that
-grow where the error is largest, until the error levels out.
+All by Lawson's iteration: weighted linear least squares on Chebyshev nodes, with weights that grow where the error is
+largest, until the error levels out.
 """
 import mpmath as mp
 import numpy as np
 
-LIMIT = 3.93
+STEP, END, DEGREE = 0.75, 5.5, 5
 
 
-def lawson(x, f, weight, p_degree, q_degree, rounds=400):
-    """P and Q in powers of x^2 with weight * |x P / Q - f| levelled."""
-    u = x * x
-    scale = u.max()
-    v = u / scale
-    numerator = x[:, None] * v[:, None] ** np.arange(p_degree + 1)
-    denominator = f[:, None] * v[:, None] ** np.arange(1, q_degree + 1)
-    a = np.hstack([numerator, -denominator])
-    lawson_weight = np.ones_like(x) / len(x)
-    q_values = np.ones_like(x)
-    best = (np.inf, None)
-    for _ in range(rounds):
-        w = np.sqrt(lawson_weight) * weight / q_values
-        c, *_ = np.linalg.lstsq(a * w[:, None], f * w, rcond=None)
-        p, q = c[: p_degree + 1], np.concatenate([[1.0], c[p_degree + 1 :]])
-        q_values = (v[:, None] ** np.arange(q_degree + 1)) @ q
-        error = weight * np.abs(numerator @ p / q_values - f)
-        if error.max() < best[0]:
-            best = (error.max(), (p / scale ** np.arange(p_degree + 1), q / scale ** np.arange(q_degree + 1)))
-        lawson_weight *= error / error.max() + 1e-3
-        lawson_weight /= lawson_weight.sum()
-    return best
-
-
-def erf_f32(x, p, q):
-    """The f32 evaluation of src/math/mod.rs, without FMA."""
-    x = np.clip(x.astype(np.float32), -np.float32(LIMIT), np.float32(LIMIT))
-    u = x * x
-    top, bottom = np.float32(p[-1]), np.float32(q[-1])
-    for c in p[-2::-1]:
-        top = top * u + np.float32(c)
-    for c in q[-2::-1]:
-        bottom = bottom * u + np.float32(c)
-    return np.clip(x * top / bottom, np.float32(-1), np.float32(1))
-
-
-def polynomial(x, f, weight, degree, rounds=400):
-    """Coefficients c with weight * |sum c_k x^k - f| levelled."""
-    a = x[:, None] ** np.arange(degree + 1)
-    lawson_weight = np.ones_like(x) / len(x)
+def levelled(a, f, weight, rounds=400):
+    """Coefficients c with weight * |a c - f| levelled."""
+    lawson_weight = np.ones_like(f) / len(f)
     best = (np.inf, None)
     for _ in range(rounds):
         w = np.sqrt(lawson_weight) * weight
@@ -65,8 +29,58 @@ def polynomial(x, f, weight, degree, rounds=400):
     return best
 
 
-def nodes(low, high, count=2000):
+def powers(x, exponents):
+    return np.stack([x**k for k in exponents], 1)
+
+
+def nodes(low, high, count=600):
     return low + (high - low) * 0.5 * (1 - np.cos(np.pi * (np.arange(count) + 0.5) / count))
+
+
+def fma(a, b, c):
+    """a * b + c in f32."""
+    return np.float32(np.float64(a) * np.float64(b) + np.float64(c))
+
+
+def normal_tail(z):
+    return mp.erfc(mp.mpf(z) / mp.sqrt(2)) / 2
+
+
+def tanh_tail(z):
+    z = mp.mpf(z)
+    return 1 / (1 + mp.exp(2 * mp.sqrt(2 / mp.pi) * (z + mp.mpf("0.044715") * z**3)))
+
+
+def tail_coefficients(tail):
+    """For each center the coefficients in f32, the constant first, and the largest error of z times the tail."""
+    rows, largest = [], 0.0
+    for number in range(8):
+        center = number * STEP
+        z = nodes(max(0.0, center - STEP / 2), min(center + STEP / 2, END))
+        t, f = z - center, np.array([-float(tail(v)) for v in z])
+        weight = np.maximum(z, 1e-3)
+        if number == 0:
+            # -1/2 at 0, so that the relative error of GELU is small there.
+            level, c = levelled(powers(t, range(1, DEGREE + 1)), f + 0.5, weight)
+            c = np.concatenate([[-0.5], c])
+        elif number == 7:
+            # 0 at END.
+            last = END - center
+            level, c = levelled((t - last)[:, None] * powers(t, range(DEGREE)), f, weight)
+            c = np.convolve(c, [-last, 1.0])
+        else:
+            level, c = levelled(powers(t, range(DEGREE + 1)), f, weight)
+        c = c.astype(np.float32)
+        if number == 7:
+            # END is a power of two away from its center, so the last product is exact, and the sum can be exactly 0.
+            q = c[DEGREE]
+            for k in range(DEGREE - 1, 0, -1):
+                q = fma(q, last, c[k])
+            c[0] = -np.float32(q * np.float32(last))
+            assert fma(q, last, c[0]) == 0
+        rows.append(c)
+        largest = max(largest, level)
+    return np.array(rows), largest
 
 
 def show(name, coefficients):
@@ -74,27 +88,25 @@ def show(name, coefficients):
 
 
 def main():
-    half = float(mp.log(2) / 2) * 1.0001
+    half = float(mp.log(2) / 16) * 1.0005
     t = nodes(-half, half)
-    q = np.array([float((mp.exp(mp.mpf(v)) - 1 - mp.mpf(v)) / mp.mpf(v) ** 2) for v in t])
-    level, c = polynomial(t, q, t**2 / np.exp(t), 4)
+    f = np.array([float(mp.expm1(mp.mpf(v)) - mp.mpf(v)) for v in t])
+    level, c = levelled(powers(t, [2, 3]), f, 1 / np.exp(t))
     print("exp, relative", level)
     show("  q", c)
+    print("  powers", ", ".join(hex(np.float32(float(mp.mpf(2) ** (mp.mpf(j) / 8))).view(np.uint32)) for j in range(8)))
 
-    x = nodes(0, LIMIT)
-    f = np.array([float(mp.erf(v)) for v in x])
-    level, (p, q) = lawson(x, f, np.maximum(1.0, x), 5, 5)
-    dense = np.linspace(0, 4.5, 20001).astype(np.float32)
-    exact = np.array([float(mp.erf(float(v))) for v in dense])
-    print("erf, weighted", level, "in f32", np.abs(erf_f32(dense, p, q) - exact).max())
-    show("  P", p)
-    show("  Q", q)
+    for name, tail in [("normal", normal_tail), ("tanh", tanh_tail)]:
+        rows, largest = tail_coefficients(tail)
+        print("GELU,", name, largest)
+        for k in range(DEGREE, -1, -1):
+            show(f"  t^{k}", rows[:, k])
 
     x = nodes(0, 0.25)
     f = np.array([float(mp.tanh(v)) for v in x])
-    level, (p, _) = lawson(x, f, 1 / np.maximum(x, 1e-9), 3, 0)
+    level, c = levelled(powers(x, [1, 3, 5, 7]), f, 1 / np.maximum(x, 1e-9))
     print("tanh, relative", level)
-    show("  P", p)
+    show("  P", c)
 
 
 main()

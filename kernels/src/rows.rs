@@ -66,7 +66,13 @@ impl RowVector {
     /// `v`, with zeros in the lanes after the end of the row.
     #[inline(always)]
     pub(crate) fn zero_rest<S: SimdF32>(self, s: S, v: S::F32) -> S::F32 {
-        if self.whole { v } else { s.select(s.first(self.count), v, s.splat(0.0)) }
+        self.with_rest(s, v, 0.0)
+    }
+
+    /// `v`, with `rest` in the lanes after the end of the row.
+    #[inline(always)]
+    pub(crate) fn with_rest<S: SimdF32>(self, s: S, v: S::F32, rest: f32) -> S::F32 {
+        if self.whole { v } else { s.select(s.first(self.count), v, s.splat(rest)) }
     }
 }
 
@@ -124,8 +130,46 @@ pub(crate) unsafe fn map_slice<S: SimdF32>(
     map: impl Fn(S::F32) -> S::F32,
 ) {
     // SAFETY: the caller's contract.
+    unsafe { map_steps::<S, UNROLL>(s, from, to, len, map) }
+}
+
+/// As [`map_slice`], for a `map` of many operations, of which several at a time need more than 16 registers.
+///
+/// # Safety
+/// As [`map_slice`].
+#[inline(always)]
+pub(crate) unsafe fn map_slice_by_registers<S: SimdF32>(
+    s: S,
+    from: *const f32,
+    to: *mut f32,
+    len: usize,
+    map: impl Fn(S::F32) -> S::F32,
+) {
+    // SAFETY: the caller's contract.
     unsafe {
-        map_row::<S, 1, UNROLL>(
+        if const { S::REGISTERS < 32 } {
+            map_steps::<S, 1>(s, from, to, len, map);
+        } else {
+            map_steps::<S, UNROLL>(s, from, to, len, map);
+        }
+    }
+}
+
+/// [`map_slice`], `STEP` vectors at a time.
+///
+/// # Safety
+/// As [`map_slice`].
+#[inline(always)]
+unsafe fn map_steps<S: SimdF32, const STEP: usize>(
+    s: S,
+    from: *const f32,
+    to: *mut f32,
+    len: usize,
+    map: impl Fn(S::F32) -> S::F32,
+) {
+    // SAFETY: the caller's contract.
+    unsafe {
+        map_row::<S, 1, STEP>(
             s,
             len,
             [to],
@@ -146,7 +190,7 @@ fn fold_steps<S: SimdF32, const R: usize, const SUMS: usize, const WIDTH: usize,
     prefetch: &[[PrefetchRow; R]],
     [vector, part, width]: [usize; 3],
     totals: &mut [[[[S::F32; SUMS]; J]; WIDTH]; R],
-    add: &impl Fn(usize, RowVector, &mut [S::F32; SUMS]),
+    add: &mut impl FnMut(usize, RowVector, &mut [S::F32; SUMS]),
 ) -> usize {
     let mut i = 0;
     while i + STEP <= len {
@@ -179,7 +223,7 @@ pub(crate) fn fold_parts<S: SimdF32, const R: usize, const SUMS: usize, const WI
     s: S,
     len: usize,
     prefetch: &[[PrefetchRow; R]],
-    add: impl Fn(usize, RowVector, &mut [S::F32; SUMS]),
+    mut add: impl FnMut(usize, RowVector, &mut [S::F32; SUMS]),
 ) -> [[f32; R]; SUMS] {
     let zero = s.splat(0.0);
     let width = WIDTH.min(MAX_LANES / S::LANES);
@@ -187,7 +231,7 @@ pub(crate) fn fold_parts<S: SimdF32, const R: usize, const SUMS: usize, const WI
     let mut first = 0;
     while first < MAX_LANES / S::LANES {
         let mut totals = [[[[zero; SUMS]; UNROLL]; WIDTH]; R];
-        let mut i = fold_steps(s, len, prefetch, [0, first, width], &mut totals, &add);
+        let mut i = fold_steps(s, len, prefetch, [0, first, width], &mut totals, &mut add);
         while i < len {
             for part in 0..width {
                 // A part after the end has no elements.
@@ -228,7 +272,7 @@ pub(crate) fn fold_lanes<
     s: S,
     len: usize,
     prefetch: &[[PrefetchRow; R]],
-    add: impl Fn(usize, RowVector, &mut [S::F32; SUMS]),
+    mut add: impl FnMut(usize, RowVector, &mut [S::F32; SUMS]),
 ) -> [[f32; R]; SUMS] {
     const { assert!(VIRTUAL == STEP && UNROLL.is_multiple_of(J)) };
     let zero = s.splat(0.0);
@@ -237,7 +281,7 @@ pub(crate) fn fold_lanes<
     for vector in (0..UNROLL).step_by(J) {
         for first in (0..MAX_LANES / S::LANES).step_by(width) {
             let mut totals = [[[[zero; SUMS]; J]; WIDTH]; R];
-            let done = fold_steps(s, len, prefetch, [vector, first, width], &mut totals, &add);
+            let done = fold_steps(s, len, prefetch, [vector, first, width], &mut totals, &mut add);
             for j in 0..J {
                 for part in 0..width {
                     let lane = (vector + j) * MAX_LANES + (first + part) * S::LANES;

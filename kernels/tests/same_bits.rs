@@ -105,7 +105,7 @@ fn products() {
             c
         });
     }
-    all.everywhere(0x577c_aada_142a_efa5);
+    all.everywhere(0x78e0_0f42_c1df_f676);
 }
 
 #[test]
@@ -173,7 +173,7 @@ fn softmaxes_of_every_width() {
             [p, log, sums].concat()
         });
     }
-    all.everywhere(0x7d0b_93e0_12b3_6654);
+    all.everywhere(0x51b5_e20e_a50e_7ba8);
 }
 
 #[test]
@@ -183,7 +183,7 @@ fn activations_and_exponentials() {
     let mut x: Vec<f32> = random.values(60_001).iter().map(|x| 20.0 * x).collect();
     x.extend((0..200_000).map(|_| f32::from_bits(random.bits() as u32)));
     // Where exp underflows to 0, and where it overflows.
-    x.extend((0..4000).flat_map(|i| [-87.3 - i as f32 * 1e-5, 88.7 + i as f32 * 1e-5]));
+    x.extend((0..4000).flat_map(|i| [-87.27 - i as f32 * 1e-5, 88.7 + i as f32 * 1e-5]));
     for activation in Activation::ALL {
         all.same("an activation", |isa| {
             let mut y = x.clone();
@@ -202,7 +202,7 @@ fn activations_and_exponentials() {
         math::exp_in_place(isa, &mut y);
         y
     });
-    all.everywhere(0x0d58_7020_da29_1af0);
+    all.everywhere(0xf705_02e0_805d_69e6);
 }
 
 /// If 0 and -0 are both the largest, the result must not depend on how they are compared.
@@ -238,7 +238,7 @@ fn zeros_of_both_signs() {
             });
         }
     }
-    all.everywhere(0x518b_c164_81e7_06d6);
+    all.everywhere(0x9890_8ede_065d_39b2);
 }
 
 #[test]
@@ -321,5 +321,5 @@ fn attentions() {
             }
         }
     }
-    all.everywhere(0xc521_96a6_b2c9_15a1);
+    all.everywhere(0xb13f_7c87_ecf8_5d30);
 }

@@ -26,7 +26,7 @@ fn check_row(isa: Isa, row: &[f32], length: usize, masked: FullyMasked, p: &[f32
         // `x - max` is rounded once, which changes its exponential by |x - max| u.
         let distance =
             if column < length { f64::from((max - row[column]).min(90.0)).max(0.0) } else { 0.0 };
-        let bound = exact * (d + 8.0 + distance) * U + f64::from(f32::MIN_POSITIVE);
+        let bound = exact * (d + 8.0 + distance) * U + 2.0 * f64::from(f32::MIN_POSITIVE);
         assert_close(
             p[column],
             exact,

@@ -10,7 +10,7 @@ use crate::math;
 use crate::matrix::MatrixMut;
 use crate::parallel::Exec;
 use crate::row_tasks::{RowPtrs, for_rows};
-use crate::rows::map_slice;
+use crate::rows::map_slice_by_registers;
 use crate::simd::{SimdF32, simd_op};
 use core::ops::Range;
 
@@ -20,6 +20,7 @@ pub(crate) mod backward;
 pub(crate) mod derivative;
 #[cfg(feature = "train")]
 pub(crate) mod gate;
+mod gelu;
 
 /// An elementwise function. The bounds are absolute errors against the exact function, over every f32 input.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -31,16 +32,16 @@ pub enum Activation {
     /// `max(x, 0)`, exact; NaN gives NaN.
     Relu,
     /// `x (1 + erf(x / sqrt 2)) / 2` (Hendrycks and Gimpel, "Gaussian Error Linear Units"):
-    /// within `1e-6 + 1.2e-7 |gelu(x)|`, exactly 0 below -5.56.
+    /// within `2.2e-7 + 1.2e-7 |gelu(x)|`, exactly 0 up to -5.5.
     Gelu,
     /// `x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) / 2`, the tanh form of the same paper:
-    /// within `2e-7 + 3e-7 |gelu(x)|`.
+    /// within `2.2e-7 + 1.2e-7 |gelu(x)|`, exactly 0 up to -5.5.
     GeluTanh,
-    /// `x / (1 + e^-x)`, also called swish: within `1e-35 + 3e-7 |silu(x)|`.
+    /// `x / (1 + e^-x)`, also called swish: within `2e-36 + 5e-7 |silu(x)|`.
     Silu,
     /// The hyperbolic tangent: within 5 units in the last place.
     Tanh,
-    /// `1 / (1 + e^-x)`: within `1.2e-38 + 3e-7 sigmoid(x)`.
+    /// `1 / (1 + e^-x)`: within `1.3e-38 + 5e-7 sigmoid(x)`.
     Sigmoid,
 }
 
@@ -63,21 +64,9 @@ impl Activation {
             Self::Identity => x,
             // If one argument is NaN, `max` returns the second.
             Self::Relu => s.max(s.splat(0.0), x),
-            Self::Gelu => {
-                let half = s.splat(0.5);
-                let erf = math::erf(s, s.mul(x, s.splat(core::f32::consts::FRAC_1_SQRT_2)));
-                // Below -5.56 the second factor is exactly 0. The first factor must be finite, or the product would be NaN.
-                s.mul(s.max(s.splat(-8.0), x), s.mul_add(erf, half, half))
-            }
-            Self::GeluTanh => {
-                // (1 + tanh u) / 2 = sigmoid(2u), with 2u = x (c + 0.044715 c x^2), c = 2 sqrt(2/pi).
-                const C: f32 = 1.595_769_2;
-                let factor = s.mul_add(s.mul(x, x), s.splat(C * 0.044_715), s.splat(C));
-                // The sigmoid is exactly 0 for x <= -10.1.
-                math::times_sigmoid(s, s.max(s.splat(-12.0), x), s.mul(x, factor))
-            }
-            // The sigmoid is exactly 0 for x <= -87.4.
-            Self::Silu => math::times_sigmoid(s, s.max(s.splat(-90.0), x), x),
+            Self::Gelu => gelu::gelu(s, &gelu::NORMAL, x),
+            Self::GeluTanh => gelu::gelu(s, &gelu::TANH, x),
+            Self::Silu => math::silu(s, x),
             Self::Tanh => math::tanh(s, x),
             Self::Sigmoid => math::sigmoid(s, x),
         }
@@ -116,7 +105,7 @@ simd_op!(
     ) {
         // SAFETY: the contract of this function.
         unsafe {
-            with_activation!(activation, F => map_slice(
+            with_activation!(activation, F => map_slice_by_registers(
                 s,
                 from,
                 to,

@@ -1,7 +1,7 @@
 //! The two passes over a row of logits: its sums, and the gradient that overwrites it.
 
 use super::smoothing::{IGNORED, RowLoss, TargetProbs};
-use crate::math::{EXP_LOWEST, exp_from, exp_shift};
+use crate::math::{EXP_ZERO, exp_from, exp_nonpositive, exp_shift};
 use crate::row_tasks::RowPtrs;
 use crate::rows::{fold_lanes, map_slice};
 use crate::simd::{SimdF32, simd_op};
@@ -31,7 +31,7 @@ struct LogitSums {
 #[inline(always)]
 unsafe fn block_sums<S: SimdF32>(s: S, from: *const f32, len: usize, max: f32) -> LogitSums {
     let (zero, one) = (s.splat(0.0), s.splat(1.0));
-    let (shift, lowest) = (s.splat(max), s.splat(EXP_LOWEST));
+    let shift = s.splat(max);
     // One vector of virtual lanes at a time: all of them would not fit the registers.
     let sums = fold_lanes::<S, 1, 3, 1, 1>(
         s,
@@ -44,7 +44,7 @@ unsafe fn block_sums<S: SimdF32>(s: S, from: *const f32, len: usize, max: f32) -
             // NaN is not less either: it counts as a tie whose exponential is not 1.
             let tie = s.select(s.less(x, zero), zero, one);
             *ties = s.add(*ties, at.zero_rest(s, tie));
-            let e = s.sub(exp_from(s, x, lowest), tie);
+            let e = s.sub(exp_nonpositive(s, x), tie);
             *tail = s.add(*tail, at.zero_rest(s, e));
             *distance = s.sub(*distance, at.zero_rest(s, x));
         },
@@ -199,7 +199,7 @@ fn gradient(sums: &LogitSums, z: f32, target_probs: TargetProbs, scale: f64) -> 
     // Products below the smallest normal number become 0, also if `factor` is NaN.
     let smallest = libm::log(f64::from(f32::MIN_POSITIVE) / factor.abs()) as f32;
     // If one argument of `f32::max` is NaN, the result is the other.
-    let lowest = smallest.max(EXP_LOWEST);
+    let lowest = smallest.max(EXP_ZERO);
     let map = Gradient {
         shift: max,
         lowest,

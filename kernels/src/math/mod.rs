@@ -1,60 +1,59 @@
-//! Elementary functions on vectors: exp, erf, sigmoid and tanh. All instruction sets use the same source.
+//! Elementary functions on vectors: exp, sigmoid and tanh. All instruction sets use the same source.
 //!
 //! The coefficients come from `derive/coefficients.py`. Error bounds are in units in the last place (ULP) of the exact
 //! result. They were measured on every instruction set over every f32 of the range in which the
-//! function is not linear or constant: exp is within 0.90, sigmoid within 2.5, tanh within 3, erf within 3.7e-7
-//! absolute. No result triggers the CPU's slow path for subnormal numbers: results below the smallest normal f32 are
-//! replaced by zero before they are computed.
+//! function is not linear or constant. No result triggers the CPU's slow path for subnormal numbers: results below
+//! 2^-125.9375, which is a little above the smallest normal f32, are replaced by zero before they are computed.
 
 use crate::isa::Isa;
 use crate::rows::map_slice;
+pub(crate) use crate::simd::EXP_ZERO;
 use crate::simd::{SimdF32, simd_op};
 
-/// ln(2^-126), rounded towards zero: the exp of smaller values is below the smallest normal f32.
-pub(crate) const EXP_LOWEST: f32 = -87.336_54;
-/// 1.5 * 2^23. Adding it shifts the fraction out of the mantissa: round to nearest even.
-const MAGIC: f32 = 12_582_912.0;
-/// ln 2 in two parts. The first part has 15 significant bits, so its product with an exponent is exact.
-const LN2_HIGH: f32 = 0.693_145_75;
-const LN2_LOW: f32 = 1.428_606_8e-6;
+/// 1.5 * 2^20 + 126. Adding it shifts the fraction after three binary digits out of the mantissa: round to the nearest
+/// eighth, ties to even. The lowest 12 bits of the sum are the number of eighths plus 1008.
+const MAGIC: f32 = 1_572_990.0;
 
-/// exp(x) as `p * 2^n` with integral `n` and `p` in about [0.7, 1.42]. Where `x` is not in the range of exp, the pair
-/// is unspecified, but NaN gives a NaN `p`.
+/// The numbers from which [`SimdF32::exp_result`] makes e^x: the sum that has the eighths of `x log2 e`, and e^f - 1 of
+/// the rest.
+///
+/// e^x is `2^(k / 8) e^f` with the `k` eighths that are nearest to `x log2 e`. A table has the powers of the lowest
+/// three bits of `k`, the others are added to the exponent, and `f` is so small, at most ln(2) / 16, that a polynomial
+/// of degree three is enough. As an f32, ln 2 is off by only 2.8e-9 of it.
 #[inline(always)]
 fn exp_parts<S: SimdF32>(s: S, x: S::F32) -> (S::F32, S::F32) {
     let magic = s.splat(MAGIC);
-    let n = s.sub(s.mul_add(x, s.splat(core::f32::consts::LOG2_E), magic), magic);
-    let t = s.mul_add(n, s.splat(-LN2_HIGH), x);
-    let t = s.mul_add(n, s.splat(-LN2_LOW), t);
-    let q = s.mul_add(s.splat(0.001_381_459_9), t, s.splat(0.008_368_717));
-    let q = s.mul_add(q, t, s.splat(0.041_668_39));
-    let q = s.mul_add(q, t, s.splat(0.166_665_21));
-    let q = s.mul_add(q, t, s.splat(0.499_999_94));
-    let one = s.splat(1.0);
-    // 1 + t + q t^2
-    let p = s.mul_add(s.mul_add(q, t, one), t, one);
-    (p, n)
+    let t = s.mul_add(x, s.splat(core::f32::consts::LOG2_E), magic);
+    let f = s.mul_add(s.sub(t, magic), s.splat(-core::f32::consts::LN_2), x);
+    let q = s.mul_add(s.splat(0.166_668_58), f, s.splat(0.500_064_55));
+    (t, s.mul(f, s.mul_add(q, f, s.splat(1.0))))
 }
 
-/// e^x for every x: at most 1 ULP off; 0 below -87.33654, where the result would be subnormal;
-/// infinity above 88.72284; NaN for NaN.
+/// e^x for every x: at most `1.3 + |x| / 20` ULP off; 0 up to -87.29323; infinity above 88.72284; NaN for NaN.
 #[inline(always)]
 pub(crate) fn exp<S: SimdF32>(s: S, x: S::F32) -> S::F32 {
-    // The bounds limit the exponent to 128 and are outside the range at both ends. `min` and `max` return their second
-    // argument for NaN.
-    let bound = 88.9;
-    let (p, n) = exp_parts(s, s.max(s.splat(-bound), s.min(s.splat(bound), x)));
-    let most = s.min(n, s.splat(127.0));
-    let y = s.ldexp_masked(s.not_less(x, s.splat(EXP_LOWEST)), p, most);
-    // n - most is 1 for the last half binade, and 0 before.
-    s.mul_add(y, s.sub(n, most), y)
+    // `min` returns its second argument for NaN.
+    let x = s.exp_argument(s.min(s.splat(88.9), x));
+    let (t, p) = exp_parts(s, x);
+    // For positive numbers half of the result is computed, which is always finite.
+    let (zero, one) = (s.splat(0.0), s.splat(1.0));
+    let halved = s.select(s.less(zero, x), one, zero);
+    let y = s.exp_result(x, s.sub(t, halved), p);
+    s.mul_add(y, halved, y)
 }
 
-/// e^x for `x <= 0`, as softmax needs it: at most 1 ULP off; exactly 0 below -87.33654, so for
-/// `f32::MIN` and negative infinity too; NaN for NaN. Also right for `x` up to 88.
+/// e^x for `x <= 0`, as softmax needs it: at most `1.3 + |x| / 20` ULP off; exactly 0 up to -87.29323, so for
+/// `f32::MIN` and negative infinity too; exactly 1 for 0; NaN for NaN. Also right for `x` up to 88.
 #[inline(always)]
 pub(crate) fn exp_nonpositive<S: SimdF32>(s: S, x: S::F32) -> S::F32 {
-    exp_from(s, x, s.splat(EXP_LOWEST))
+    exp_bounded(s, s.exp_argument(x))
+}
+
+/// [`exp_nonpositive`] of numbers that are not below [`EXP_ZERO`].
+#[inline(always)]
+fn exp_bounded<S: SimdF32>(s: S, x: S::F32) -> S::F32 {
+    let (t, p) = exp_parts(s, x);
+    s.exp_result(x, t, p)
 }
 
 /// The value that is subtracted from numbers with this maximum before [`exp_nonpositive`]: the maximum itself, except
@@ -64,52 +63,39 @@ pub(crate) fn exp_shift(max: f32) -> f32 {
     if max == f32::NEG_INFINITY { 0.0 } else { max }
 }
 
-/// As [`exp_nonpositive`], and exactly 0 below `lowest`, which must be at least [`EXP_LOWEST`].
+/// As [`exp_nonpositive`], and exactly 0 below `lowest`.
+#[cfg(feature = "train")]
 #[inline(always)]
 pub(crate) fn exp_from<S: SimdF32>(s: S, x: S::F32, lowest: S::F32) -> S::F32 {
-    let keep = s.not_less(x, lowest);
-    let (p, n) = exp_parts(s, x);
-    s.ldexp_masked(keep, p, n)
+    s.select(s.not_less(x, lowest), exp_nonpositive(s, x), s.splat(0.0))
 }
 
-/// The error function: at most 4.8e-7 off in absolute terms; exactly 1 or -1 from 3.93 on; NaN
+/// `-|x|`, at least [`EXP_ZERO`]; NaN for NaN.
+#[inline(always)]
+fn minus_magnitude<S: SimdF32>(s: S, x: S::F32) -> S::F32 {
+    s.max(s.splat(EXP_ZERO), s.copy_sign(x, s.splat(-0.0)))
+}
+
+/// `1 / (1 + e^-x)`: exactly 0 up to -87.29323 and exactly 1 above 87.29323, at most `2.5 + |x| / 20` ULP off between; NaN
 /// for NaN.
-///
-/// A rational function `x P(x^2) / Q(x^2)` with positive coefficients, so there is no cancellation.
-#[inline(always)]
-pub(crate) fn erf<S: SimdF32>(s: S, x: S::F32) -> S::F32 {
-    let x = s.max(s.splat(-3.93), s.min(s.splat(3.93), x));
-    let u = s.mul(x, x);
-    let p = s.mul_add(s.splat(1.985_770_5e-6), u, s.splat(0.000_292_962_6));
-    let p = s.mul_add(p, u, s.splat(0.004_120_159));
-    let p = s.mul_add(p, u, s.splat(0.053_829_06));
-    let p = s.mul_add(p, u, s.splat(0.198_658_59));
-    let p = s.mul_add(p, u, s.splat(1.128_378_9));
-    let q = s.mul_add(s.splat(3.785_298_4e-5), u, s.splat(0.001_249_024_3));
-    let q = s.mul_add(q, u, s.splat(0.015_673_688));
-    let q = s.mul_add(q, u, s.splat(0.117_512_53));
-    let q = s.mul_add(q, u, s.splat(0.509_386_3));
-    let q = s.mul_add(q, u, s.splat(1.0));
-    let y = s.div(s.mul(x, p), q);
-    s.max(s.splat(-1.0), s.min(s.splat(1.0), y))
-}
-
-/// `numerator * sigmoid(x)` with one division; `sigmoid(x)` is exactly 0 below -87.33654 and
-/// exactly 1 above, at most 3 ULP off between; NaN for NaN.
-#[inline(always)]
-pub(crate) fn times_sigmoid<S: SimdF32>(s: S, numerator: S::F32, x: S::F32) -> S::F32 {
-    let zero = s.splat(0.0);
-    let one = s.splat(1.0);
-    // exp of the negative magnitude never overflows: e^x / (1 + e^x) or 1 / (1 + e^-x).
-    let e = exp_nonpositive(s, s.sub(zero, s.abs(x)));
-    let top = s.select(s.less(x, zero), e, one);
-    s.div(s.mul(numerator, top), s.add(one, e))
-}
-
-/// `1 / (1 + e^-x)`; see [`times_sigmoid`].
 #[inline(always)]
 pub(crate) fn sigmoid<S: SimdF32>(s: S, x: S::F32) -> S::F32 {
-    times_sigmoid(s, s.splat(1.0), x)
+    let one = s.splat(1.0);
+    // exp of the negative magnitude never overflows: e^x / (1 + e^x) or 1 / (1 + e^-x).
+    let e = exp_bounded(s, minus_magnitude(s, x));
+    let top = s.select(s.less(x, s.splat(0.0)), e, one);
+    s.div(top, s.add(one, e))
+}
+
+/// `x / (1 + e^-x)`: at most `3.5 + |x| / 20` ULP off, and 0 up to -87.29323; `x` from 87.29323 on; NaN for NaN.
+#[inline(always)]
+pub(crate) fn silu<S: SimdF32>(s: S, x: S::F32) -> S::F32 {
+    // x sigmoid(x) = max(x, 0) - |x| sigmoid(-|x|)
+    let minus = minus_magnitude(s, x);
+    let e = exp_bounded(s, minus);
+    let below = s.div(s.mul(minus, e), s.add(s.splat(1.0), e));
+    // If one argument of `max` is NaN, the result is the second.
+    s.add(s.max(s.splat(0.0), x), below)
 }
 
 /// The hyperbolic tangent: at most 5 ULP off; exactly 1 or -1 in the tails; NaN for NaN.
@@ -144,8 +130,9 @@ simd_op!(
     }
 );
 
-/// `x = e^x` for each element, for example to convert log-probabilities to probabilities. Error: at most 1 ULP. The
-/// result is 0 below -87.33654, where it would be subnormal; infinity above 88.72284; NaN for NaN.
+/// `x = e^x` for each element, for example to convert log-probabilities to probabilities. Error: at most `1.3 + |x| / 20`
+/// units in the last place. The result is 0 up to -87.29323, where it would be subnormal or nearly; infinity above
+/// 88.72284; NaN for NaN.
 ///
 /// ```
 /// use simdformer_kernels::{Isa, math};

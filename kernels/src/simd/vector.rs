@@ -3,6 +3,32 @@
 /// The number of f32 lanes in the widest vector of any instruction set; an array of this length holds any vector.
 pub(crate) const MAX_LANES: usize = 16;
 
+/// The largest number whose exponential is 0: at the next float it is 2^-125.9375, a little above the smallest normal
+/// f32.
+pub(crate) const EXP_ZERO: f32 = f32::from_bits(0xc2ae_9622);
+
+/// `2^(j / 8)` in the bits of f32, minus 1008 eighths of an exponent.
+pub(crate) static POWERS: Table = {
+    let eighths: [u32; 8] = [
+        0x3f80_0000,
+        0x3f8b_95c2,
+        0x3f98_37f0,
+        0x3fa5_fed7,
+        0x3fb5_04f3,
+        0x3fc5_672a,
+        0x3fd7_44fd,
+        0x3fea_c0c7,
+    ];
+    let mut powers = [0.0; 8];
+    let mut j = 0;
+    while j < 8 {
+        // `t` has `j` in its lowest bits, which are added again at the place of the exponent's fraction.
+        powers[j] = f32::from_bits(eighths[j].wrapping_sub((1008 + j as u32) << 20));
+        j += 1;
+    }
+    Table::new(powers)
+};
+
 /// Floats in a cache line.
 pub(crate) const CACHE_LINE_F32: usize = 16;
 
@@ -11,6 +37,28 @@ pub(crate) const MAX_MR: usize = 6;
 
 /// The largest number of columns in a packed panel of any instruction set.
 pub(crate) const MAX_PANEL: usize = 64;
+
+/// Eight floats for [`SimdF32::lookup`]. The widest vectors permute sixteen, so the eight are stored twice.
+#[repr(align(64))]
+pub(crate) struct Table([f32; 16]);
+
+impl Table {
+    pub(crate) const fn new(eight: [f32; 8]) -> Self {
+        let mut twice = [0.0; 16];
+        let mut i = 0;
+        while i < 16 {
+            twice[i] = eight[i % 8];
+            i += 1;
+        }
+        Self(twice)
+    }
+
+    /// Where the sixteen floats begin.
+    #[inline(always)]
+    pub(crate) fn as_ptr(&self) -> *const f32 {
+        self.0.as_ptr()
+    }
+}
 
 /// Vectors of f32 of one instruction set.
 ///
@@ -129,11 +177,17 @@ pub(crate) unsafe trait SimdF32: Copy + Send + Sync + 'static {
     fn abs(self, a: Self::F32) -> Self::F32;
     /// The magnitude of `magnitude` with the sign bit of `sign`.
     fn copy_sign(self, magnitude: Self::F32, sign: Self::F32) -> Self::F32;
-    /// `a * 2^n` for integral `n` in `-126..=127`.
-    fn scale(self, a: Self::F32, n: Self::F32) -> Self::F32;
-    /// `mask ? a * 2^n : 0` for integral `n` in `-126..=127` where the mask is true and any `n`
-    /// elsewhere. Lanes that become zero never take the CPU's slow path for subnormal results.
-    fn ldexp_masked(self, mask: Self::Mask, a: Self::F32, n: Self::F32) -> Self::F32;
+    /// The element of `table` whose number is the lowest three bits of `index`.
+    fn lookup(self, table: &'static Table, index: Self::F32) -> Self::F32;
+    /// The first step of the exponential: `x`, at least [`EXP_ZERO`] unless [`SimdF32::exp_result`] needs no bound.
+    #[inline(always)]
+    fn exp_argument(self, x: Self::F32) -> Self::F32 {
+        self.max(self.splat(EXP_ZERO), x)
+    }
+    /// The last step: `power + power * p`, rounded once, where `power` is `2^(k / 8)` and the lowest 12 bits of `t` are
+    /// `k + 1008`; 0 where `x <= EXP_ZERO`, without the CPU's slow path for subnormal numbers. `x` is the result of
+    /// [`SimdF32::exp_argument`]; there `k` is -1008 for `EXP_ZERO` and in -1007..=1016 above.
+    fn exp_result(self, x: Self::F32, t: Self::F32, p: Self::F32) -> Self::F32;
 
     /// `a < b`, false when either is NaN.
     fn less(self, a: Self::F32, b: Self::F32) -> Self::Mask;

@@ -36,7 +36,7 @@ fn check_lengths(lengths: Option<&[usize]>, rows: usize, columns: usize) -> Resu
 
 /// Softmax of each row of `scores` `[rows, columns]`, or its logarithm, into `out` of the same shape.
 ///
-/// Error: the probability `p` of a score `x` in a row with maximum `m` is within `p (d + 12 + |x - m|) 2^-24 + 2^-126`
+/// Error: the probability `p` of a score `x` in a row with maximum `m` is within `p (d + 12 + |x - m|) 2^-24 + 2^-125`
 /// of the exact softmax of the given scores, where `d = min(columns, 4096) / 64` is the number of additions in one
 /// lane. A logarithm is within `(d + 8 + |x - m| + 2 |result|) 2^-24`.
 ///

@@ -1,7 +1,7 @@
 //! NEON: 4 lanes, 32 registers.
 
-use crate::simd::vector::{SimdF32, SimdOp};
-use core::arch::aarch64::{float32x4_t, uint32x4_t};
+use crate::simd::vector::{EXP_ZERO, POWERS, SimdF32, SimdOp, Table};
+use core::arch::aarch64::{float32x4_t, uint8x16x2_t, uint32x4_t};
 use core::arch::asm;
 use pulp::aarch64::Neon;
 
@@ -89,11 +89,28 @@ unsafe impl SimdF32 for Neon {
         abs(s, a) = s.neon.vabsq_f32(a);
         copy_sign(s, magnitude, sign) =
             s.neon.vbslq_f32(s.neon.vdupq_n_u32(1 << 31), sign, magnitude);
-        scale(s, a, n) = {
-            let biased = s.neon.vaddq_s32(s.neon.vcvtq_s32_f32(n), s.neon.vdupq_n_s32(127));
-            s.mul(a, s.neon.vreinterpretq_f32_s32(s.neon.vshlq_n_s32::<23>(biased)))
+        lookup(s, table: &'static Table, index) = {
+            let n = s.neon;
+            let index = n.vandq_u32(n.vreinterpretq_u32_f32(index), n.vdupq_n_u32(7));
+            // The four bytes of a float, in the order of memory.
+            let bytes = if cfg!(target_endian = "little") { 0x0302_0100 } else { 0x0001_0203 };
+            let index = n.vmlaq_u32(n.vdupq_n_u32(bytes), index, n.vdupq_n_u32(0x0404_0404));
+            // SAFETY: a table has sixteen floats.
+            let (low, high) = unsafe { (s.load(table.as_ptr()), s.load(table.as_ptr().add(4))) };
+            let table = uint8x16x2_t(n.vreinterpretq_u8_f32(low), n.vreinterpretq_u8_f32(high));
+            n.vreinterpretq_f32_u8(n.vqtbl2q_u8(table, n.vreinterpretq_u8_u32(index)))
         };
-        ldexp_masked(s, mask: uint32x4_t, a, n) = s.select(mask, s.scale(a, n), s.splat(0.0));
+        // `fmax` gives NaN for NaN.
+        exp_argument(s, x) = s.neon.vmaxq_f32(s.splat(EXP_ZERO), x);
+        exp_result(s, _x, t, p) = {
+            let n = s.neon;
+            let exponent = n.vshlq_n_u32::<20>(n.vreinterpretq_u32_f32(t));
+            let power = n.vaddq_u32(n.vreinterpretq_u32_f32(s.lookup(&POWERS, t)), exponent);
+            // 0 where the exponent is 0; it is never negative.
+            let power = n.vandq_u32(power, n.vtstq_u32(exponent, exponent));
+            let power = n.vreinterpretq_f32_u32(power);
+            s.mul_add(power, p, power)
+        };
 
         less(s, a, b) -> uint32x4_t = s.neon.vcltq_f32(a, b);
         not_less(s, a, b) -> uint32x4_t = s.neon.vmvnq_u32(s.less(a, b));

@@ -36,10 +36,18 @@ macro_rules! scalar_items {
         }
         lanewise! {
             mul_add(_s, a, b, c) = from_array(mul_add(to_array(a), to_array(b), to_array(c)));
-            ldexp_masked(s, mask: Mask8, a, n) = s.select(mask, s.scale(a, n), s.splat(0.0));
+            lookup(_s, table: &'static Table, index) =
+                from_array(crate::arch::scalar::lookup(table, &to_array(index)));
+            exp_result(s, _x, t, p) = {
+                let power = from_array(crate::arch::scalar::power(&to_array(t)));
+                s.mul_add(power, p, power)
+            };
         }
     };
 }
+
+use crate::simd::Table;
+use crate::simd::vector::POWERS;
 
 mod int8;
 mod int8_lanes;
@@ -86,6 +94,27 @@ unsafe fn store_prefix(to: *mut f32, v: &[f32; 8], count: usize) {
         // SAFETY: `i < count`, and the caller's contract covers `count` floats.
         unsafe { to.add(i).write_unaligned(*lane) };
     }
+}
+
+/// [`SimdF32::lookup`](crate::simd::SimdF32::lookup) in each lane.
+#[inline(never)]
+fn lookup(table: &Table, index: &[f32; 8]) -> [f32; 8] {
+    // SAFETY: a table has sixteen floats.
+    let eight = unsafe { table.as_ptr().cast::<[f32; 8]>().read() };
+    index.map(|index| eight[index.to_bits() as usize % 8])
+}
+
+/// The power of [`SimdF32::exp_result`](crate::simd::SimdF32::exp_result) in each lane.
+#[inline(never)]
+fn power(t: &[f32; 8]) -> [f32; 8] {
+    let mut power = lookup(&POWERS, t);
+    for (power, t) in power.iter_mut().zip(t) {
+        let exponent = t.to_bits() << 20;
+        let bits = power.to_bits().wrapping_add(exponent);
+        // 0 where the exponent is 0; it is never negative.
+        *power = f32::from_bits(if exponent == 0 { 0 } else { bits });
+    }
+    power
 }
 
 /// [`SimdF32::transpose`](crate::simd::SimdF32::transpose) of eight rows.

@@ -6,7 +6,7 @@
 use crate::arch::scalar::Portable;
 use crate::arch::scalar::soft_fma::mul_add;
 use crate::simd::half::{widen_bf16, widen_f16};
-use crate::simd::vector::{SimdF32, SimdOp};
+use crate::simd::vector::{SimdF32, SimdOp, Table};
 
 #[derive(Clone, Copy)]
 pub(crate) struct F32x8([f32; 8]);
@@ -75,8 +75,6 @@ unsafe impl SimdF32 for Portable {
         min(_s, a, b) = each(|i| if a.0[i] < b.0[i] { a.0[i] } else { b.0[i] });
         abs(_s, a) = each(|i| a.0[i].abs());
         copy_sign(_s, magnitude, sign) = each(|i| magnitude.0[i].copysign(sign.0[i]));
-        scale(_s, a, n) =
-            each(|i| a.0[i] * f32::from_bits(((n.0[i] as i32).wrapping_add(127) as u32) << 23));
 
         less(_s, a, b) -> Mask8 = Mask8(lanes(|i| a.0[i] < b.0[i]));
         not_less(s, a, b) -> Mask8 = {

@@ -8,7 +8,7 @@
 use crate::arch::scalar::Scalar;
 use crate::arch::scalar::soft_fma::mul_add;
 use crate::simd::half::widen_f16;
-use crate::simd::vector::{SimdF32, SimdOp};
+use crate::simd::vector::{SimdF32, SimdOp, Table};
 use core::arch::x86_64::*;
 
 /// Lanes 0 to 3, and 4 to 7.
@@ -100,10 +100,6 @@ unsafe impl SimdF32 for Scalar {
         copy_sign(_s, magnitude, sign) = F32x8(halves!(|magnitude, sign| {
             let bit = _mm_set1_ps(-0.0);
             _mm_or_ps(_mm_andnot_ps(bit, magnitude), _mm_and_ps(bit, sign))
-        }));
-        scale(_s, a, n) = F32x8(halves!(|a, n| {
-            let exponent = _mm_add_epi32(_mm_cvttps_epi32(n), _mm_set1_epi32(127));
-            _mm_mul_ps(a, _mm_castsi128_ps(_mm_slli_epi32::<23>(exponent)))
         }));
 
         less(_s, a, b) -> Mask8 = Mask8(halves!(|a, b| _mm_cmplt_ps(a, b)));

@@ -2,7 +2,7 @@
 
 use crate::arch::x86_64::features::compiled_for_v3;
 use crate::arch::x86_64::widths::avx2::transpose_in_parts;
-use crate::simd::vector::{SimdF32, SimdOp};
+use crate::simd::vector::{POWERS, SimdF32, SimdOp, Table};
 use core::arch::x86_64::{__m256, __m256i, _CMP_LT_OQ, _CMP_NLT_UQ};
 use pulp::x86::V3;
 
@@ -101,12 +101,20 @@ unsafe impl SimdF32 for V3 {
             let negative = s.avx._mm256_or_ps(magnitude, s.splat(-0.0));
             s.avx._mm256_blendv_ps(s.abs(magnitude), negative, sign)
         };
-        scale(s, a, n) = {
-            let (integer, bias) = (s.avx._mm256_cvtps_epi32(n), s.avx._mm256_set1_epi32(127));
-            let exponent = s.avx2._mm256_slli_epi32::<23>(s.avx2._mm256_add_epi32(integer, bias));
-            s.mul(a, s.avx._mm256_castsi256_ps(exponent))
+        lookup(s, table: &'static Table, index) = {
+            // SAFETY: a table has sixteen floats.
+            let table = unsafe { s.load(table.as_ptr()) };
+            s.avx2._mm256_permutevar8x32_ps(table, s.avx._mm256_castps_si256(index))
         };
-        ldexp_masked(s, mask: __m256, a, n) = s.avx._mm256_and_ps(mask, s.scale(a, n));
+        exp_result(s, _x, t, p) = {
+            let fraction = s.avx._mm256_castps_si256(s.lookup(&POWERS, t));
+            let exponent = s.avx2._mm256_slli_epi32::<20>(s.avx._mm256_castps_si256(t));
+            let power = s.avx2._mm256_add_epi32(fraction, exponent);
+            // 0 where the exponent is 0; it is never negative.
+            let power = s.avx2._mm256_sign_epi32(power, exponent);
+            let power = s.avx._mm256_castsi256_ps(power);
+            s.mul_add(power, p, power)
+        };
 
         less(s, a, b) -> __m256 = s.avx._mm256_cmp_ps::<_CMP_LT_OQ>(a, b);
         not_less(s, a, b) -> __m256 = s.avx._mm256_cmp_ps::<_CMP_NLT_UQ>(a, b);

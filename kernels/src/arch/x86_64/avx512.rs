@@ -2,8 +2,10 @@
 
 use crate::arch::x86_64::features::compiled_for_v4;
 use crate::arch::x86_64::widths::avx512::transpose_in_parts;
-use crate::simd::vector::{SimdF32, SimdOp};
-use core::arch::x86_64::{__m256, __m512, __m512i, __mmask16, _CMP_LT_OQ, _CMP_NLT_UQ};
+use crate::simd::vector::{EXP_ZERO, POWERS, SimdF32, SimdOp, Table};
+use core::arch::x86_64::{
+    __m256, __m512, __m512i, __mmask16, _CMP_LT_OQ, _CMP_NLE_UQ, _CMP_NLT_UQ,
+};
 use pulp::x86::{V3, V4};
 
 #[inline(always)]
@@ -85,8 +87,21 @@ unsafe impl SimdF32 for V4 {
             let (dq, bit) = (s.avx512dq, s.splat(-0.0));
             dq._mm512_or_ps(dq._mm512_andnot_ps(bit, magnitude), dq._mm512_and_ps(bit, sign))
         };
-        scale(s, a, n) = s.avx512f._mm512_scalef_ps(a, n);
-        ldexp_masked(s, mask: __mmask16, a, n) = s.avx512f._mm512_maskz_scalef_ps(mask, a, n);
+        lookup(s, table: &'static Table, index) = {
+            // SAFETY: a table has sixteen floats.
+            let table = unsafe { s.load(table.as_ptr()) };
+            s.avx512f._mm512_permutexvar_ps(s.avx512f._mm512_castps_si512(index), table)
+        };
+        // Masked lanes take no slow path, whatever their operands are.
+        exp_argument(_s, x) = x;
+        exp_result(s, x, t, p) = {
+            let f = s.avx512f;
+            let fraction = f._mm512_castps_si512(s.lookup(&POWERS, t));
+            let exponent = f._mm512_slli_epi32::<20>(f._mm512_castps_si512(t));
+            let power = f._mm512_castsi512_ps(f._mm512_add_epi32(fraction, exponent));
+            let keep = f._mm512_cmp_ps_mask::<_CMP_NLE_UQ>(x, s.splat(EXP_ZERO));
+            f._mm512_maskz_fmadd_ps(keep, power, p, power)
+        };
 
         less(s, a, b) -> __mmask16 = s.avx512f._mm512_cmp_ps_mask::<_CMP_LT_OQ>(a, b);
         not_less(s, a, b) -> __mmask16 = s.avx512f._mm512_cmp_ps_mask::<_CMP_NLT_UQ>(a, b);
