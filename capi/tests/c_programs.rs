@@ -4,7 +4,7 @@
 use crate::effort;
 use simdformer::search::{BeamOptions, Strategy};
 use simdformer::{Engine, Generation, Request};
-use simdformer_testing::temporary_folder::Folder;
+use simdformer_testing::temporary_folder::TemporaryFolder;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -80,7 +80,7 @@ fn run_source(source: &Path, expected: Option<&str>) {
         return;
     }
     let name = source.file_stem().unwrap().to_string_lossy();
-    let folder = Folder::new(&format!("c-{name}"));
+    let folder = TemporaryFolder::new(&format!("c-{name}"));
     for (i, &build) in BUILDS[..effort::cases(2, 4)].iter().enumerate() {
         let program = folder.path().join(i.to_string());
         if compile(build, source, &program).is_none() {
@@ -242,7 +242,7 @@ fn the_programs_of_the_pages_print_what_the_pages_show() {
         let (program, output) = program_of(page);
         let lines = program.lines().count();
         assert!(lines <= most_lines, "{page}: {lines} lines");
-        let folder = Folder::new(&format!("page-{most_lines}"));
+        let folder = TemporaryFolder::new(&format!("page-{most_lines}"));
         let source = folder.path().join("page.c");
         // The page of the package opens the model by its path in the repository.
         let program = program

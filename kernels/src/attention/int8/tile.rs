@@ -262,7 +262,9 @@ impl<B: Int8Dot, const K: usize, const QV: usize> TileRun<B, K, QV> {
     #[inline(always)]
     fn power(self, n: <B::Floats as SimdF32>::F32) -> <B::Floats as SimdF32>::F32 {
         let s = self.0.lane_floats();
-        s.scale(s.splat(1.0), s.max(n, s.splat(-126.0)))
+        let exponent = s.add(s.max(n, s.splat(-126.0)), s.splat(127.0));
+        // The exponent's place is that of a multiple of 2^23.
+        self.0.float_of_bits(s.mul(exponent, s.splat(BYTE)))[0]
     }
 
     #[inline(always)]
