@@ -1,7 +1,7 @@
 //! Directories of CTranslate2 translate as the checkpoints that they were made of, with the tokenizers that their users
 //! have: two SentencePiece files, one, and vocabularies as JSON or text; also after packing.
 
-use crate::directories::Temporary;
+use simdformer_testing::temporary_folder::TemporaryFolder;
 use serde_json::{Value, json};
 use simdformer::checkpoint::Checkpoint;
 use simdformer::{Model, WeightDtypes};
@@ -63,7 +63,7 @@ fn translations(folder: &Path) -> Vec<String> {
 fn directories_translate_with_the_tokenizers_of_their_users() {
     let expected = translations(&demo());
     let source = Tokenizer::from_dir(demo()).unwrap();
-    let place = Temporary::new("ctranslate2-tokenizers");
+    let place = TemporaryFolder::new("ctranslate2-tokenizers");
     for (vocabularies, text) in [
         (&["shared_vocabulary"][..], false),
         (&["shared_vocabulary"], true),
@@ -105,7 +105,7 @@ fn directories_translate_with_the_tokenizers_of_their_users() {
 /// Packed weights of such a directory have its results, and the tokenizer finds its settings.
 #[test]
 fn a_packed_directory_is_the_same_model() {
-    let place = Temporary::new("ctranslate2-packed");
+    let place = TemporaryFolder::new("ctranslate2-packed");
     let (folder, packed) = (place.0.join("directory"), place.0.join("packed"));
     convert(&folder, Stored::Int8, &["shared_vocabulary"]);
     copy(&folder, "source.spm", "sentencepiece.model");
@@ -121,7 +121,7 @@ fn a_packed_directory_is_the_same_model() {
 /// A directory without settings of a tokenizer: its tokens tell the family, and an error says what is missing.
 #[test]
 fn tokens_tell_the_family() {
-    let place = Temporary::new("ctranslate2-families");
+    let place = TemporaryFolder::new("ctranslate2-families");
     for (token, missing) in [
         ("eng_Latn", "sentencepiece.bpe.model"),
         ("__en__", "sentencepiece.bpe.model and vocab.json"),
