@@ -248,10 +248,37 @@ def test_scripts_of_ctranslate2_print_what_they_print_there(
     theirs = pytest.importorskip("ctranslate2")
     from simdformer.compat import ctranslate2
 
-    same(
-        printed(CTRANSLATE2[name], ct2_names(ctranslate2, opus_model)),
-        printed(CTRANSLATE2[name], ct2_names(theirs, converted)),
+    expected = printed(CTRANSLATE2[name], ct2_names(theirs, converted))
+    # The checkpoint, and the directory of CTranslate2 itself.
+    for folder in (opus_model, converted):
+        same(printed(CTRANSLATE2[name], ct2_names(ctranslate2, folder)), expected)
+
+
+GOLDEN = Path(__file__).resolve().parents[2] / "tests" / "golden"
+
+
+@pytest.mark.parametrize(
+    "name,sources", [("marian-f32", "search/marian_a"), ("bart-int16", "search/bart_a")]
+)
+def test_directories_of_ctranslate2_open(name: str, sources: str) -> None:
+    safetensors = pytest.importorskip("safetensors.numpy")
+    from simdformer.compat import ctranslate2
+
+    folder = GOLDEN / "ctranslate2" / name
+    assert ctranslate2.contains_model(folder)
+    tokens = json.loads((folder / "shared_vocabulary.json").read_text("utf-8"))
+    rows = json.loads((GOLDEN / sources / "sources.json").read_text("utf-8"))
+    expected = safetensors.load_file(folder / "expected.safetensors")
+    translator = ctranslate2.Translator(folder)
+    texts = [[tokens[index] for index in row] for row in rows]
+    found = translator.translate_batch(
+        texts, beam_size=1, max_decoding_length=14, min_decoding_length=0
     )
+    for index, (text, result) in enumerate(zip(texts, found, strict=True)):
+        # CTranslate2 does not run a source of special tokens alone.
+        if any(token.startswith("t") for token in text):
+            greedy = [tokens[id] for id in expected[f"greedy.{index}"].tolist()]
+            assert result.hypotheses[0] == greedy
 
 
 @pytest.mark.peers

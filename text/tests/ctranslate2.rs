@@ -118,21 +118,29 @@ fn a_packed_directory_is_the_same_model() {
     assert_eq!(translations(&packed), translations(&folder));
 }
 
-/// A directory without settings of a tokenizer: its tokens tell the family, and an error says what is missing.
+/// A directory without settings of a tokenizer: its files and its tokens tell the family. With a vocabulary alone only
+/// tokens are known, and a text is an error that says so.
 #[test]
-fn tokens_tell_the_family() {
+fn files_and_tokens_tell_the_family() {
     let place = TemporaryFolder::new("ctranslate2-families");
-    for (token, missing) in [
-        ("eng_Latn", "sentencepiece.bpe.model"),
-        ("__en__", "sentencepiece.bpe.model and vocab.json"),
-        ("<extra_id_0>", "tokenizer.json"),
-        ("[CLS]", "tokenizer.json"),
+    for (token, file, family) in [
+        ("eng_Latn", "sentencepiece.bpe.model", Family::Nllb),
+        ("__en__", "sentencepiece.bpe.model", Family::M2m100),
+        ("<mask_1>", "spiece.model", Family::Pegasus),
+        ("<extra_id_0>", "spiece.model", Family::T5),
+        ("other", "sentencepiece.model", Family::OpenNmt),
     ] {
         let folder = place.0.join(token.replace(|c: char| !c.is_ascii_alphanumeric(), "_"));
         fs::create_dir_all(&folder).unwrap();
         fs::write(folder.join("model.bin"), "").unwrap();
-        fs::write(folder.join("shared_vocabulary.json"), json!(["a", token]).to_string()).unwrap();
-        let error = Tokenizer::from_dir(&folder).unwrap_err().to_string();
-        assert!(error.contains(missing) || error.contains("tokenizer.json"), "{token}: {error}");
+        let tokens = ["<unk>", "</s>", token];
+        fs::write(folder.join("shared_vocabulary.json"), json!(tokens).to_string()).unwrap();
+        let alone = Tokenizer::from_dir(&folder).unwrap();
+        assert_eq!(alone.family(), Family::OpenNmt);
+        assert_eq!(alone.token(2).as_deref(), Some(token));
+        let error = alone.encode("text", &Default::default()).unwrap_err().to_string();
+        assert!(error.contains("SentencePiece file or tokenizer.json"), "{error}");
+        copy(&folder, "source.spm", file);
+        assert_eq!(Tokenizer::from_dir(&folder).unwrap().family(), family, "{token}");
     }
 }

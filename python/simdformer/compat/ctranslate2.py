@@ -1,4 +1,4 @@
-"""The names of CTranslate2's Python package over models of the Hugging Face hub, without a conversion::
+"""The names of CTranslate2's Python package over its own directories and models of the Hugging Face hub, without a conversion::
 
     from simdformer.compat import ctranslate2
 
@@ -135,7 +135,10 @@ class AsyncScoringResult(_AsyncResult):
 
 
 class Translator:
-    """CTranslate2's ``Translator`` over a directory of transformers."""
+    """CTranslate2's ``Translator`` over one of its directories, or one of transformers.
+
+    A directory needs no tokenizer: sources and targets are tokens.
+    """
 
     def __init__(
         self,
@@ -171,12 +174,28 @@ class Translator:
         self._translator = _Translator(model_path, threads=threads, dtype=_DTYPES[compute_type])
         self._workers = ThreadPoolExecutor(inter_threads, thread_name_prefix="simdformer-ctranslate2")
         self._pending: set[Future[Any]] = set()
-        config = json.loads((Path(self._translator.path) / "config.json").read_text("utf-8"))
-        size = max(config.get("decoder_vocab_size") or 0, config["vocab_size"])
-        self._tokens = self._translator.tokens(range(size))
-        self._ids = {token: index for index, token in reversed([*enumerate(self._tokens)]) if token}
-        self._unknown = self._ids.get("<unk>")
-        ends: Any = config.get("eos_token_id")
+        folder = Path(self._translator.path)
+        file = folder / "config.json"
+        config = json.loads(file.read_text("utf-8")) if file.is_file() else {}
+        source, target = _vocabularies(folder)
+        self._around: tuple[list[str], list[str]] = ([], [])
+        if target is None:
+            size = max(config.get("decoder_vocab_size") or 0, config["vocab_size"])
+            target = self._translator.tokens(range(size))
+            ends: Any = config.get("eos_token_id")
+            unknown = "<unk>"
+        else:
+            # The settings of CTranslate2 are tokens.
+            begin, end, unknown = (config.get(f"{name}_token") or text for name, text in _SPECIAL)
+            ends = [index for index, token in enumerate(target) if token == end]
+            if config.get("add_source_bos"):
+                self._around[0].append(begin)
+            if config.get("add_source_eos"):
+                self._around[1].append(end)
+        self._tokens = target
+        self._ids = _first_ids(target)
+        self._source_ids = self._ids if source is None else _first_ids(source)
+        self._unknowns = (self._source_ids.get(unknown), self._ids.get(unknown))
         self._ends: set[Any] = {*([ends] if type(ends) is not list else ends)}
 
     def translate_batch(
@@ -474,7 +493,8 @@ class Translator:
 
     def _sources(self, source: list[list[str]], longest: int) -> list[list[int]]:
         """The ids of the sources, of which the first `longest` remain. An end token at the end stays."""
-        rows = [self._row(row) for row in source]
+        begin, end_tokens = self._around
+        rows = [self._row([*begin, *self._checked(row), *end_tokens], source=True) for row in source]
         cut = [index for index, row in enumerate(rows) if 0 < longest < len(row)]
         for index in cut:
             row = rows[index]
@@ -483,13 +503,17 @@ class Translator:
         warn_of_cut_sources(cut, len(rows), "source", longest)
         return rows
 
-    def _row(self, tokens: Tokens) -> list[int]:
+    def _checked(self, tokens: Tokens) -> Tokens:
         if isinstance(tokens, str):
             raise TypeError("expected a list of tokens, found a string")
-        return [self._id(token) for token in tokens]
+        return tokens
 
-    def _id(self, token: str) -> int:
-        found = self._ids.get(token, self._unknown)
+    def _row(self, tokens: Tokens, source: bool = False) -> list[int]:
+        return [self._id(token, source) for token in self._checked(tokens)]
+
+    def _id(self, token: str, source: bool) -> int:
+        ids = self._source_ids if source else self._ids
+        found = ids.get(token, self._unknowns[0 if source else 1])
         if found is None:
             raise TokenError(f"expected a token of the vocabulary, found {token!r}", found=token)
         return found
@@ -499,6 +523,31 @@ class Translator:
         self._pending.add(batch)
         batch.add_done_callback(self._pending.discard)
         return [kind(batch, index) for index in range(count)]
+
+
+_SPECIAL = (("bos", "<s>"), ("eos", "</s>"), ("unk", "<unk>"))
+"""The settings of special tokens, and what they are without a setting."""
+
+
+def _first_ids(tokens: Sequence[str]) -> dict[str, int]:
+    """The ids of tokens; the first of equal ones."""
+    return {token: index for index, token in reversed([*enumerate(tokens)]) if token}
+
+
+def _vocabularies(folder: Path) -> tuple[list[str] | None, list[str] | None]:
+    """The vocabularies of source and target in a directory of CTranslate2."""
+    found: dict[str, list[str]] = {}
+    for name in ("shared", "source", "target"):
+        stem = folder / f"{name}_vocabulary"
+        if (file := stem.with_suffix(".json")).is_file():
+            found[name] = json.loads(file.read_text("utf-8"))
+        elif (file := stem.with_suffix(".txt")).is_file():
+            lines = file.read_bytes().decode("utf-8").removesuffix("\n").split("\n")
+            # A carriage return belongs to a token, unless each line has one.
+            windows = all(line.endswith("\r") for line in lines)
+            found[name] = [line[:-1] for line in lines] if windows else lines
+    shared = found.get("shared")
+    return found.get("source", shared), found.get("target", shared)
 
 
 def _unsupported(option: str, value: object) -> None:
@@ -515,6 +564,8 @@ def _only(used: dict[str, bool]) -> None:
 def contains_model(path: str | os.PathLike[str]) -> bool:
     """Whether a directory has a model that can be loaded."""
     folder = Path(path)
+    if (folder / "model.bin").is_file():
+        return True
     return (folder / "config.json").is_file() and any(
         [*folder.glob("*.safetensors"), *folder.glob("pytorch_model*.bin")]
     )

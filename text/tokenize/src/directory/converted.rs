@@ -100,6 +100,9 @@ impl Directory {
             return Ok(Some(Family::Marian));
         }
         let Some(tokens) = self.converted_vocabulary(false)? else { return Ok(None) };
+        if self.sentencepiece().is_none() && !self.has("tokenizer.json") {
+            return Ok(Some(Family::OpenNmt));
+        }
         const MARKS: [(&str, Family); 7] = [
             ("eng_Latn", Family::Nllb),
             ("en_XX", Family::Mbart50),

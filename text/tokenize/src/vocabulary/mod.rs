@@ -149,12 +149,12 @@ pub(crate) fn m2m100(directory: &Directory) -> Result<Parts, Error> {
     Ok(parts)
 }
 
-/// OpenNMT and Argos, in a directory of CTranslate2: pieces of a SentencePiece file, ids of its vocabularies.
+/// OpenNMT and Argos, in a directory of CTranslate2: pieces of a SentencePiece file, ids of its vocabularies. Without such a
+/// file there are only tokens and ids.
 pub(crate) fn opennmt(directory: &Directory) -> Result<Parts, Error> {
-    let Some(file) = directory.sentencepiece() else {
-        return Err(directory.missing(&["sentencepiece.model"]));
-    };
-    let model = read_model(directory, file)?;
+    let file = directory.sentencepiece();
+    let models: Vec<_> =
+        file.map(|file| read_model(directory, file)).transpose()?.into_iter().collect();
     const VOCABULARY: &str = "vocab.json";
     let vocabulary = directory.vocabulary(VOCABULARY)?;
     let config = &directory.config;
@@ -180,9 +180,12 @@ pub(crate) fn opennmt(directory: &Directory) -> Result<Parts, Error> {
     let of_target =
         if separate { directory.vocabulary("target_vocab.json")? } else { vocabulary.clone() };
     let target_unknown = of_target.get(&unknown).copied().unwrap_or(of_target.len() as u32);
-    let target = Side::of_vocabulary(0, &model, of_target, target_unknown);
-    let source = Side::of_vocabulary(0, &model, vocabulary, unknown_id);
-    let pieces = Pieces::new(vec![model], source, Some(target), separate, specials, false);
+    let side = |vocabulary, unknown| match models.first() {
+        Some(model) => Side::of_vocabulary(0, model, vocabulary, unknown),
+        None => Side::of_vocabulary_alone(vocabulary, unknown),
+    };
+    let (target, source) = (side(of_target, target_unknown), side(vocabulary, unknown_id));
+    let pieces = Pieces::new(models, source, Some(target), separate, specials, false);
     let mut parts = Parts::new(Family::OpenNmt, Engine::Pieces(Box::new(pieces)));
     (parts.begin, parts.end) = (before, after);
     Ok(parts)

@@ -71,6 +71,11 @@ impl Side {
         Self { model, ids, by_text: vocabulary, unknown }
     }
 
+    /// Ids from a vocabulary without a SentencePiece file: no text can be encoded.
+    pub(crate) fn of_vocabulary_alone(vocabulary: HashMap<String, u32>, unknown: u32) -> Self {
+        Self { model: 0, ids: Vec::new(), by_text: vocabulary, unknown }
+    }
+
     /// Ids that are shifted piece ids: `ids[i]` is the id of piece `i`.
     pub(crate) fn of_ids(ids: Vec<u32>, unknown: u32) -> Self {
         Self { model: 0, ids, by_text: HashMap::new(), unknown }
@@ -97,20 +102,14 @@ impl Pieces {
             tokens[id as usize] = out;
         };
         let side = if separate { target.as_ref().unwrap_or(&source) } else { &source };
-        if let Some(spm) = models.get(decodes) {
-            for (text, &id) in &side.by_text {
-                let piece = spm.id(text);
-                set(
-                    id,
-                    piece.map_or_else(
-                        || Out::Foreign(text.replace('\u{2581}', " ").into()),
-                        Out::Piece,
-                    ),
-                );
-            }
-            if side.by_text.is_empty() {
-                (0u32..).zip(&side.ids).for_each(|(piece, &id)| set(id, Out::Piece(piece)));
-            }
+        let spm = models.get(decodes);
+        for (text, &id) in &side.by_text {
+            let foreign = || Out::Foreign(text.replace('\u{2581}', " ").into());
+            let piece = spm.and_then(|spm| spm.id(text));
+            set(id, piece.map_or_else(foreign, Out::Piece));
+        }
+        if side.by_text.is_empty() {
+            (0u32..).zip(&side.ids).for_each(|(piece, &id)| set(id, Out::Piece(piece)));
         }
         // Special tokens by id, and by text if the target has its own ids for them.
         let by_text = specials.texts().filter_map(|text| side.by_text.get(text).copied());
@@ -144,7 +143,16 @@ impl Pieces {
         mut spans: Option<&mut Vec<Range<usize>>>,
     ) -> Result<(), Error> {
         let side = if target { &self.target } else { &self.source };
-        let Some(model) = self.models.get(side.model) else { return Ok(()) };
+        let Some(model) = self.models.get(side.model) else {
+            let expected =
+                "a SentencePiece file or tokenizer.json beside the model, to encode text";
+            let found = "a vocabulary alone, with which only tokens and ids are translated";
+            return if text.is_empty() {
+                Ok(())
+            } else {
+                Err(Error::invalid_input("the tokenizer", expected, found))
+            };
+        };
         self.specials.split(text, plain, |place, part| {
             let lowered: String;
             let first = spans.as_deref().map_or(0, Vec::len);
