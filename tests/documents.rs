@@ -12,8 +12,9 @@ fn read(path: &Path) -> String {
 }
 
 /// The packages beside the root package that have a page of their own.
-const PACKAGES: [&str; 9] = [
+const PACKAGES: [&str; 10] = [
     "atomic_file",
+    "capi",
     "cli",
     "kernels",
     "python",
@@ -197,7 +198,7 @@ fn sources(folder: &Path) -> String {
 #[test]
 fn the_commands_on_the_pages_exist() {
     let folders =
-        ["benches", "cli", "examples", "kernels", "models", "python/simdformer", "speech"];
+        ["benches", "capi", "cli", "examples", "kernels", "models", "python/simdformer", "speech"];
     let folders = folders.iter().chain(&["tests", "text", "train"]);
     let folders = folders.map(|folder| root().join(folder)).filter(|path| path.exists());
     let programs: String = folders.map(|folder| sources(&folder)).collect();
@@ -332,7 +333,7 @@ fn check_tests(list: &str, mut file: Option<PathBuf>) -> usize {
     let mut named = 0;
     for word in code_words(list) {
         if word.ends_with(".rs") {
-            let in_root = ["examples/", "tests/", "train/tests/"];
+            let in_root = ["capi/tests/", "examples/", "tests/", "train/tests/"];
             let folders: &[&str] = if in_root.iter().any(|folder| word.starts_with(folder)) {
                 &[""]
             } else if word.starts_with("src/") {

@@ -490,7 +490,7 @@ typedef struct sf_hypothesis_tokens {
      */
     size_t tokens_len;
     /**
-     * The natural logarithm of its probability, with beams divided by a power of its length; 0 in greedy search without
+     * The natural logarithm of its probability, with beams divided by a power of its length; NaN in greedy search without
      * scores.
      */
     float score;

@@ -1,7 +1,7 @@
 //! The flag that ends calls from another thread.
 
-use crate::errors::{Failure, enter};
-use crate::pointers::{out, reference, reference_mut};
+use crate::errors::enter;
+use crate::pointers::{close_box, out, reference};
 use simdformer::Cancel;
 
 /// A flag that ends the calls of the sessions and engines that it was given to. Any thread may use it at any time.
@@ -47,19 +47,4 @@ pub unsafe extern "C" fn sf_cancel_reset(cancel: *const sf_cancel) -> i32 {
 pub unsafe extern "C" fn sf_cancel_close(cancel: *mut *mut sf_cancel) -> i32 {
     // SAFETY: the contract of the interface.
     enter(|| unsafe { close_box("cancel", cancel) })
-}
-
-/// Drops the box behind the caller's pointer, and sets the pointer to null.
-pub(crate) unsafe fn close_box<T>(
-    operand: &'static str,
-    pointer: *mut *mut T,
-) -> Result<(), Failure> {
-    // SAFETY: the caller's contract.
-    let pointer = unsafe { reference_mut(operand, pointer) }?;
-    let boxed = core::mem::replace(pointer, core::ptr::null_mut());
-    if !boxed.is_null() {
-        // SAFETY: it came from `Box::into_raw`, and is closed once, by the caller's contract.
-        drop(unsafe { Box::from_raw(boxed) });
-    }
-    Ok(())
 }

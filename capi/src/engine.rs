@@ -1,11 +1,13 @@
 //! Many sources at a time, in memory that the library plans.
 
-use crate::cancel::{close_box, sf_cancel};
-use crate::errors::{Failure, SF_OK, enter};
+use crate::cancel::sf_cancel;
+use crate::errors::{Failure, SF_OK, Value, code_of, enter};
 use crate::executor::{caller_threads, sf_executor};
 use crate::model::sf_model;
 use crate::options::sf_options;
-use crate::pointers::{optional, optional_struct, out, reference, sized_struct, write_struct};
+use crate::pointers::{
+    close_box, optional, optional_struct, out, reference, sized_struct, write_struct,
+};
 use crate::sources::{OnEvent, finish_code, sf_hypothesis_tokens, sf_on_event, sf_source, sources};
 use core::ffi::{c_char, c_void};
 use core::ops::ControlFlow;
@@ -138,7 +140,7 @@ impl OneResult {
     fn new(found: Result<Generation, Error>) -> Self {
         let found = found.map_err(|error| {
             let text = error.to_string().replace('\0', "");
-            (crate::errors::code_of(&error), CString::new(text).unwrap_or_default())
+            (code_of(&error), CString::new(text).unwrap_or_default())
         });
         // The vectors of tokens stay where they are.
         let hypotheses = found.iter().flat_map(|found| &found.hypotheses);
@@ -187,7 +189,7 @@ pub unsafe extern "C" fn sf_results_get(
         // SAFETY: the contract of the interface.
         let results = &unsafe { reference("results", results) }?.results;
         let one = results.get(source).ok_or_else(|| {
-            let below = crate::errors::Value::Below(results.len());
+            let below = Value::Below(results.len());
             Failure::argument("source", below, source)
         })?;
         let (hypotheses, hypotheses_len) = (one.hypotheses.as_ptr(), one.hypotheses.len());

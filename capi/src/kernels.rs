@@ -7,7 +7,7 @@ use crate::pointers::{
     optional, optional_struct, out, read_struct, reference, sized_struct, slice, slice_mut,
     write_struct,
 };
-use core::mem::{align_of, size_of};
+use core::mem::align_of;
 use simdformer::Dtype;
 use simdformer::kernels::norm::{LayerNorm, Norm, NormInput, norm};
 use simdformer::kernels::softmax::softmax;
@@ -606,10 +606,3 @@ pub unsafe extern "C" fn sf_softmax(
         }
     })
 }
-
-/// Without padding, as `SizedStruct` asks.
-const _: () = assert!(
-    size_of::<sf_epilogue>() == 3 * size_of::<usize>() + 16
-        && size_of::<sf_attention_options>() == 5 * size_of::<usize>() + 16
-        && size_of::<sf_packed>() == 5 * size_of::<usize>() + 8
-);

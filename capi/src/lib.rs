@@ -58,6 +58,17 @@ pub use session::*;
 pub use sources::*;
 pub use steps::*;
 
+/// What the header says about threads.
+const _: () = {
+    const fn used_by_any_threads<T: Send + Sync>() {}
+    used_by_any_threads::<sf_model>();
+    used_by_any_threads::<sf_engine>();
+    used_by_any_threads::<sf_options>();
+    used_by_any_threads::<sf_cancel>();
+    const fn used_by_one_thread_at_a_time<T: Send>() {}
+    used_by_one_thread_at_a_time::<simdformer::Session<'static>>();
+};
+
 /// The page of the package.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

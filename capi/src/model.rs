@@ -1,11 +1,10 @@
 //! Models: opened from a directory, from bytes or from tensors in memory.
 
-use crate::cancel::close_box;
 use crate::errors::{Failure, enter};
 use crate::library::{SF_ISA_DEFAULT, constant_of, isa_of};
 use crate::pointers::{
-    optional_struct, optional_text, out, reference, sized_struct, slice, structs, text, text_of,
-    write_struct, write_text,
+    close_box, optional_struct, optional_text, out, reference, sized_struct, slice, structs, text,
+    text_of, write_struct, write_whole,
 };
 use core::ffi::{c_char, c_void};
 use core::ops::ControlFlow;
@@ -265,22 +264,6 @@ pub unsafe extern "C" fn sf_model_describe(
         // SAFETY: the contract of the interface.
         unsafe { write_whole(&text, buffer, len, text_len) }
     })
-}
-
-/// Copies `text` into the caller's buffer, and writes its length.
-pub(crate) unsafe fn write_whole(
-    text: &str,
-    buffer: *mut c_char,
-    len: usize,
-    text_len: *mut usize,
-) -> Result<(), Failure> {
-    // SAFETY: the caller's contract.
-    let whole = unsafe { write_text(text.as_bytes(), buffer, len) };
-    if !text_len.is_null() {
-        // SAFETY: the caller's contract.
-        unsafe { out("text_len", text_len) }?.write(whole);
-    }
-    Ok(())
 }
 
 /// Frees the model when no session and no engine uses it any more, and sets the pointer to null. A null pointer is closed

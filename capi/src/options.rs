@@ -1,9 +1,8 @@
 //! The options of a search, by the names of `generation_config.json`.
 
-use crate::cancel::close_box;
-use crate::errors::{Failure, enter};
-use crate::model::{sf_model, write_whole};
-use crate::pointers::{out, reference, reference_mut, slice, text};
+use crate::errors::enter;
+use crate::model::sf_model;
+use crate::pointers::{close_box, lists, out, reference, reference_mut, text, write_whole};
 use core::ffi::c_char;
 use serde_json::{Value, json};
 use simdformer::Error;
@@ -159,8 +158,8 @@ fn setting(name: &str) -> Result<&'static Setting, Error> {
     let found = Setting::all().find(|setting| name_of(setting) == name);
     found.ok_or_else(|| {
         let names = Setting::all().map(name_of).chain(Special::ALL.map(|known| known.0));
-        let likeness = |known: &&str| (1e6 * strsim::jaro_winkler(name, known)) as u32;
-        let nearest = names.max_by_key(likeness).unwrap_or_default();
+        let distance = |known: &&str| strsim::damerau_levenshtein(name, known);
+        let nearest = names.min_by_key(distance).unwrap_or_default();
         invalid(
             name,
             format!("a name of generation_config.json, for example {nearest}"),
@@ -257,30 +256,6 @@ pub unsafe extern "C" fn sf_options_set_ids(
     })
 }
 
-/// Lists of ids that lie end to end: list `i` is `ids[offsets[i]..offsets[i + 1]]`.
-pub(crate) unsafe fn lists<'a>(
-    ids: *const u32,
-    offsets: *const usize,
-    count: usize,
-) -> Result<impl ExactSizeIterator<Item = &'a [u32]>, Failure> {
-    let mut all: &[u32] = &[];
-    let mut places: &[usize] = &[];
-    if count > 0 {
-        let length = count.checked_add(1).ok_or_else(|| {
-            Failure::argument("offsets", "a number of lists that memory can have", count)
-        })?;
-        // SAFETY: the caller's contract.
-        places = unsafe { slice("offsets", offsets, length) }?;
-        if let Some(at) = places.windows(2).position(|pair| pair[0] > pair[1]) {
-            let expected = crate::errors::Value::AtLeast(places[at]);
-            return Err(Failure::argument("offsets", expected, places[at + 1]));
-        }
-        // SAFETY: the caller's contract: the ids reach to the last offset.
-        all = unsafe { slice("ids", ids, places[count]) }?;
-    }
-    Ok((0..count).map(move |list| &all[places[list]..places[list + 1]]))
-}
-
 /// Copies the value of an option, in JSON, into `buffer` of `len` bytes, as `sf_last_error` does. Writes the length of the
 /// whole text to `*text_len`, which may be null.
 ///
@@ -307,4 +282,76 @@ pub unsafe extern "C" fn sf_options_get(
 pub unsafe extern "C" fn sf_options_close(options: *mut *mut sf_options) -> i32 {
     // SAFETY: the contract of the interface.
     enter(|| unsafe { close_box("options", options) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use simdformer::config::Dimensions;
+
+    fn options() -> sf_options {
+        let small = Dimensions { d_model: 16, heads: 2, layers: 1, ffn_dim: 32, vocabulary: 50 };
+        sf_options::new(&Config::transformer(small))
+    }
+
+    fn names() -> impl Iterator<Item = &'static str> {
+        Setting::all().map(name_of).chain(Special::ALL.map(|known| known.0))
+    }
+
+    /// Every option can be set to its own value, which changes nothing, and refuses an object.
+    #[test]
+    fn values_are_read_as_they_are_written() {
+        let mut options = options();
+        let before = options.search.clone();
+        let mut count = 0;
+        for name in names() {
+            let value = options.value(name).expect(name);
+            options.set(name, &value).unwrap_or_else(|error| panic!("{name}: {error}"));
+            assert_eq!(options.search, before, "{name}");
+            let refused = options.set(name, &json!({ "a": 1 })).expect_err(name);
+            assert!(refused.to_string().starts_with(&format!("{name}: expected")), "{refused}");
+            assert_eq!(options.search, before, "{name}");
+            count += 1;
+        }
+        assert!(count > 30, "{count} options");
+    }
+
+    /// A name with one letter missing is unknown, and its error has the name.
+    #[test]
+    fn errors_have_the_most_similar_name() {
+        let mut options = options();
+        for name in names().filter(|name| name.len() > 5) {
+            for missing in 1..name.len() {
+                let wrong = [&name[..missing], &name[missing + 1..]].concat();
+                let error = options.set(&wrong, &json!(1)).expect_err(&wrong).to_string();
+                // Two names may differ in this letter alone.
+                let near = |known: &&str| strsim::damerau_levenshtein(&wrong, known) == 1;
+                let named = names().filter(near).any(|known| error.contains(known));
+                assert!(named, "{wrong}: {error}");
+            }
+        }
+    }
+
+    #[test]
+    fn special_tokens_and_lists_replace_those_of_the_checkpoint() {
+        let mut options = options();
+        for (name, value) in [
+            ("eos_token_id", json!([3, 4])),
+            ("decoder_start_token_id", json!(7)),
+            ("forced_bos_token_id", json!(8)),
+            ("forced_eos_token_id", json!(3)),
+            ("output_scores", json!(false)),
+            ("bad_words_ids", json!([[5], [6, 7]])),
+            ("num_beams", json!(4)),
+        ] {
+            options.set(name, &value).unwrap_or_else(|error| panic!("{name}: {error}"));
+        }
+        let search = &options.search;
+        assert_eq!((&search.eos[..], search.start), (&[3, 4][..], 7));
+        assert_eq!((search.forced_bos, &search.forced_eos[..]), (Some(8), &[3][..]));
+        assert_eq!((search.scores, &search.bad_words[..]), (false, &[vec![5], vec![6, 7]][..]));
+        assert_eq!(search.sequences(), 4);
+        options.set("forced_bos_token_id", &Value::Null).expect("none");
+        assert_eq!(options.search.forced_bos, None);
+    }
 }

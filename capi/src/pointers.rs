@@ -155,10 +155,65 @@ pub(crate) unsafe fn write_text(text: &[u8], buffer: *mut c_char, len: usize) ->
     text.len()
 }
 
+/// Copies `text` into the caller's buffer, and writes its length.
+pub(crate) unsafe fn write_whole(
+    text: &str,
+    buffer: *mut c_char,
+    len: usize,
+    text_len: *mut usize,
+) -> Result<(), Failure> {
+    // SAFETY: the caller's contract.
+    let whole = unsafe { write_text(text.as_bytes(), buffer, len) };
+    if !text_len.is_null() {
+        // SAFETY: the caller's contract.
+        unsafe { out("text_len", text_len) }?.write(whole);
+    }
+    Ok(())
+}
+
+/// Lists of ids that lie end to end: list `i` is `ids[offsets[i]..offsets[i + 1]]`.
+pub(crate) unsafe fn lists<'a>(
+    ids: *const u32,
+    offsets: *const usize,
+    count: usize,
+) -> Result<impl ExactSizeIterator<Item = &'a [u32]>, Failure> {
+    let mut all: &[u32] = &[];
+    let mut places: &[usize] = &[];
+    if count > 0 {
+        let length = count.checked_add(1).ok_or_else(|| {
+            Failure::argument("offsets", "a number of lists that memory can have", count)
+        })?;
+        // SAFETY: the caller's contract.
+        places = unsafe { slice("offsets", offsets, length) }?;
+        if let Some(at) = places.windows(2).position(|pair| pair[0] > pair[1]) {
+            let expected = Value::AtLeast(places[at]);
+            return Err(Failure::argument("offsets", expected, places[at + 1]));
+        }
+        // SAFETY: the caller's contract: the ids reach to the last offset.
+        all = unsafe { slice("ids", ids, places[count]) }?;
+    }
+    Ok((0..count).map(move |list| &all[places[list]..places[list + 1]]))
+}
+
+/// Drops the box behind the caller's pointer, and sets the pointer to null.
+pub(crate) unsafe fn close_box<T>(
+    operand: &'static str,
+    pointer: *mut *mut T,
+) -> Result<(), Failure> {
+    // SAFETY: the caller's contract.
+    let pointer = unsafe { reference_mut(operand, pointer) }?;
+    let boxed = core::mem::replace(pointer, core::ptr::null_mut());
+    if !boxed.is_null() {
+        // SAFETY: it came from `Box::into_raw`, and is closed once, by the caller's contract.
+        drop(unsafe { Box::from_raw(boxed) });
+    }
+    Ok(())
+}
+
 /// A struct of the interface that begins with its size in bytes.
 ///
 /// # Safety
-/// It is `repr(C)`, its first field is a `usize`, it has no padding between its fields, and zeros are a value of it.
+/// It is `repr(C)`, its first field is a `usize`, and zeros are a value of it.
 pub(crate) unsafe trait SizedStruct: Copy {
     /// The name in C.
     const NAME: &'static str;
@@ -169,8 +224,7 @@ pub(crate) unsafe trait SizedStruct: Copy {
 /// Implements [`SizedStruct`], with the last field of the first version.
 macro_rules! sized_struct {
     ($($name:ident: $last:ident as $type:ty;)*) => {$(
-        // SAFETY: `repr(C)`; the first field is `struct_size`; all fields are numbers, pointers, or optional functions, in an
-        // order without padding, which the tests check.
+        // SAFETY: `repr(C)`; the first field is `struct_size`; all fields are numbers, pointers or optional functions.
         unsafe impl $crate::pointers::SizedStruct for $name {
             const NAME: &'static str = stringify!($name);
             const FIRST_SIZE: usize =
@@ -244,15 +298,17 @@ pub(crate) unsafe fn structs<T: SizedStruct>(
         }
     }
     Ok((0..count).map(move |index| {
-        // SAFETY: the array has `count` structs of `size` bytes, by the caller's contract.
-        let value = unsafe { read_struct(first.byte_add(index * size)) }?;
-        // SAFETY: as above; every struct begins with its size.
-        let found = unsafe { first.byte_add(index * size).cast::<usize>().read() };
+        // SAFETY: the array has `count` structs of `size` bytes, by the caller's contract, and each begins with its size.
+        let (place, found) = unsafe {
+            let place = first.byte_add(index * size);
+            (place, place.cast::<usize>().read())
+        };
         if found != size {
             let expected = Value::Exactly(size);
             return Err(Failure::own(SF_ERROR_STRUCT_SIZE, T::NAME, expected, found));
         }
-        Ok(value)
+        // SAFETY: as above.
+        unsafe { read_struct(place) }
     }))
 }
 
@@ -265,7 +321,7 @@ pub(crate) unsafe fn write_struct<T: SizedStruct>(
     let size = unsafe { struct_size(pointer.cast_const()) }?;
     let start = size_of::<usize>();
     let known = size.min(size_of::<T>()) - start;
-    // SAFETY: both have `start + known` bytes; no field has padding before or after it.
+    // SAFETY: both have `start + known` bytes.
     unsafe {
         let from = ptr::from_ref(&value).cast::<u8>().add(start);
         ptr::copy_nonoverlapping(from, pointer.cast::<u8>().add(start), known);

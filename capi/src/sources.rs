@@ -77,7 +77,7 @@ pub struct sf_hypothesis_tokens {
     pub tokens: *const u32,
     /// Ids in `tokens`.
     pub tokens_len: usize,
-    /// The natural logarithm of its probability, with beams divided by a power of its length; 0 in greedy search without
+    /// The natural logarithm of its probability, with beams divided by a power of its length; NaN in greedy search without
     /// scores.
     pub score: f32,
 }

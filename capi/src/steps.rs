@@ -1,8 +1,7 @@
 //! Sessions step by step: sentences, hypotheses, and the logits of their next tokens.
 
-use crate::errors::{Failure, SF_ERROR_INVALID_HANDLE};
-use crate::options::lists;
-use crate::pointers::{out, slice, slice_mut};
+use crate::errors::{Failure, SF_ERROR_INVALID_HANDLE, Value};
+use crate::pointers::{lists, out, slice, slice_mut};
 use crate::session::{State, on_session, sf_session};
 use core::ffi::c_void;
 use simdformer::{Features, HypothesisId, Session, SourceId, StepRow};
@@ -54,7 +53,7 @@ impl sf_hypothesis {
 }
 
 fn unknown(operand: &'static str, expected: &'static str, slot: u32) -> Failure {
-    let found = crate::errors::Value::Slot(slot);
+    let found = Value::Slot(slot);
     Failure::own(SF_ERROR_INVALID_HANDLE, operand, expected, found)
 }
 

@@ -7,4 +7,5 @@ use simdformer_testing::effort;
 
 mod c_programs;
 mod header;
+mod models_in_memory;
 mod symbols;
