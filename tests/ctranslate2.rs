@@ -9,7 +9,7 @@ use simdformer::kernels::{Isa, Matrix, QuantizedMatrix};
 use simdformer::search::{Hooks, SearchOptions, Strategy};
 use simdformer::{Error, Event, Limits, LoadOptions, Model, Session, Source, WeightDtypes};
 use simdformer_testing::ctranslate2::{Directory, Stored};
-use simdformer_testing::temporary_folder::Folder;
+use simdformer_testing::temporary_folder::TemporaryFolder;
 use std::path::{Path, PathBuf};
 
 /// The largest difference allowed, relative to the largest magnitude of the expected tensor.
@@ -190,7 +190,7 @@ fn a_directory_in_f32_has_the_tensors_of_its_checkpoint() {
 /// Every architecture, dtype and version: each tensor has the numbers that were written, widened.
 #[test]
 fn every_tensor_has_the_numbers_that_were_written() {
-    let folder = Folder::new("ctranslate2_tensors");
+    let folder = TemporaryFolder::new("ctranslate2_tensors");
     let mut directories = 0;
     for name in CHECKPOINTS {
         let checkpoint = Checkpoint::open(golden(name)).expect(name);
@@ -232,7 +232,7 @@ fn every_tensor_has_the_numbers_that_were_written() {
 /// int8 matrices of the layers stay int8, as by request; the output is f32, and so is everything by request.
 #[test]
 fn int8_matrices_are_used_as_they_are() {
-    let folder = Folder::new("ctranslate2_int8");
+    let folder = TemporaryFolder::new("ctranslate2_int8");
     for name in ["search/bart_a", "families/t5_v1_1", "families/whisper"] {
         let checkpoint = Checkpoint::open(golden(name)).expect(name);
         Directory::of(&checkpoint, Stored::Int8).write(folder.path());
@@ -281,7 +281,7 @@ fn rows_keep_their_integers() {
 /// The settings of early versions are variables of the file.
 #[test]
 fn early_versions_have_their_settings_in_the_file() {
-    let folder = Folder::new("ctranslate2_early");
+    let folder = TemporaryFolder::new("ctranslate2_early");
     let checkpoint = Checkpoint::open(golden("search/bart_a")).expect("a checkpoint");
     let latest = Directory::of(&checkpoint, Stored::F32);
     latest.write(folder.path());
@@ -349,7 +349,7 @@ type Damage<'d> = (&'d str, &'d dyn Fn(&mut Directory), &'d [&'d str]);
 /// What is not computed is refused by the name of its variable; so is what is missing.
 #[test]
 fn variables_that_change_the_results_are_refused() {
-    let folder = Folder::new("ctranslate2_refused");
+    let folder = TemporaryFolder::new("ctranslate2_refused");
     let checkpoint = Checkpoint::open(golden("families/t5_v1_1")).expect("a checkpoint");
     let whole = Directory::of(&checkpoint, Stored::Int8);
     let rename = |directory: &mut Directory, from: &str, to: &str| {
@@ -451,7 +451,7 @@ fn variables_that_change_the_results_are_refused() {
 /// Truncated and changed files are errors, or models with other numbers; nothing panics.
 #[test]
 fn damaged_files_are_errors() {
-    let folder = Folder::new("ctranslate2_damaged");
+    let folder = TemporaryFolder::new("ctranslate2_damaged");
     let mut random = Random(23);
     let (mut refused, mut accepted) = (0, 0);
     for (name, stored) in [("families/camembert", Stored::Int8), ("families/t5", Stored::Int16)] {

@@ -1,11 +1,11 @@
 //! Directories of CTranslate2 translate as the checkpoints that they were made of, with the tokenizers that their users
 //! have: two SentencePiece files, one, and vocabularies as JSON or text; also after packing.
 
-use simdformer_testing::temporary_folder::TemporaryFolder;
 use serde_json::{Value, json};
 use simdformer::checkpoint::Checkpoint;
 use simdformer::{Model, WeightDtypes};
 use simdformer_testing::ctranslate2::{Directory, Stored};
+use simdformer_testing::temporary_folder::TemporaryFolder;
 use simdformer_text::packed::{self, PackOptions};
 use simdformer_text::{Family, Tokenizer, translator::Translator};
 use std::collections::BTreeMap;

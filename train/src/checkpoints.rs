@@ -160,12 +160,12 @@ fn kind(name: &str) -> Kind {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use simdformer_testing::temporary_folder::Folder;
+    use simdformer_testing::temporary_folder::TemporaryFolder;
 
     /// A directory lists its names in any order, so one step alone would pass by chance.
     #[test]
     fn a_whole_checkpoint_is_listed_instead_of_an_old_one() {
-        let folder = Folder::new("listed");
+        let folder = TemporaryFolder::new("listed");
         let checkpoints = Checkpoints::new(folder.path());
         assert!(checkpoints.list().expect("a list").is_empty());
         let mut expected = Vec::new();

@@ -167,6 +167,7 @@ impl Merging<'_, '_> {
     }
 }
 
+#[allow(clippy::unwrap_used, clippy::expect_used)]
 #[cfg(test)]
 mod tests {
     use crate::SentencePiece;
