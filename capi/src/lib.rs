@@ -3,7 +3,7 @@
 //!
 //! | file | contents |
 //! |---|---|
-//! | `errors.rs` | error codes, the text of the last error, and [`enter`](errors::enter), which every function begins with |
+//! | `errors.rs` | error codes, the text of the last error, and `enter`, which every function begins with |
 //! | `pointers.rs` | references and slices of pointers, each with its checks; structs that begin with their size |
 //! | `library.rs` | versions, errors, instruction sets |
 //! | `model.rs` | models: from a directory, from memory, from tensors |
