@@ -83,7 +83,12 @@ mod guard {
                         let bias = wall(&biased.bias.as_ref().expect("a bias").data);
                         let query_stride = key_len + 1;
                         let bias = Bias::Dense { data: &bias, head_stride: 0, query_stride };
-                        for bias in [None, Some(bias)] {
+                        // The last query at the last key reads the last value, unless it sees keys after its position.
+                        let ahead = if batch.causal { 0 } else { query_len - 1 };
+                        let distances = wall(&vec![0.25; key_len + ahead]);
+                        let relative =
+                            Bias::Relative { data: &distances, head_stride: 0, zero: key_len - 1 };
+                        for bias in [None, Some(bias), Some(relative)] {
                             let options = AttentionOptions { bias, ..batch.options() };
                             let output = AttentionOutput {
                                 weights: Some(AttentionWeights {
@@ -139,16 +144,22 @@ mod guard {
                         let cache = Cache::new(isa, shape, &data).expect("the length");
                         let query = wall(&query);
                         let query = view_heads(&query, [1, 2, head_dim]);
-                        let options = AttentionOptions::new(head_dim);
-                        let mut cached = wall(&poisoned(2 * head_dim));
-                        let to = view_heads_mut(&mut cached, [1, 2, head_dim]);
-                        attend_slot(query, &cache, (1, capacity), &options, to);
-                        let mut stepped = wall(&poisoned(2 * head_dim));
-                        let past: Vec<u32> = (0..capacity as u32).map(|j| j / 3 % 2).collect();
-                        let to = view_heads_mut(&mut stepped, [1, 2, head_dim]);
-                        attend_step(query, &cache, &past, &options, to);
-                        assert_eq!(difference(&cached, &stepped), None, "{isa}");
-                        assert!(cached.iter().all(|x| x.is_finite()));
+                        let distances = wall(&vec![0.25; capacity]);
+                        let relative =
+                            Bias::Relative { data: &distances, head_stride: 0, zero: capacity - 1 };
+                        for bias in [None, Some(relative)] {
+                            let options =
+                                AttentionOptions { bias, ..AttentionOptions::new(head_dim) };
+                            let mut cached = wall(&poisoned(2 * head_dim));
+                            let to = view_heads_mut(&mut cached, [1, 2, head_dim]);
+                            attend_slot(query, &cache, (1, capacity), &options, to);
+                            let mut stepped = wall(&poisoned(2 * head_dim));
+                            let past: Vec<u32> = (0..capacity as u32).map(|j| j / 3 % 2).collect();
+                            let to = view_heads_mut(&mut stepped, [1, 2, head_dim]);
+                            attend_step(query, &cache, &past, &options, to);
+                            assert_eq!(difference(&cached, &stepped), None, "{isa}");
+                            assert!(cached.iter().all(|x| x.is_finite()));
+                        }
                     }
                 }
             }
