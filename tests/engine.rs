@@ -525,6 +525,30 @@ fn features_and_encoders_are_encoded() {
     assert_eq!(refused.to_string(), text);
 }
 
+/// Bytes that the system does not have are not counted: later calls have the whole limit.
+#[cfg(target_pointer_width = "64")]
+#[test]
+fn a_plan_that_fails_takes_no_bytes() {
+    let model = model();
+    let engine = Engine::builder(Arc::clone(&model))
+        .bytes(1 << 60)
+        .slots(1 << 11)
+        .build()
+        .expect("an engine");
+    // More than an address has bits for.
+    let beams = BeamOptions { beams: 1 << 20, ..BeamOptions::default() };
+    let beams = SearchOptions { strategy: Strategy::Beam(beams), ..greedy(&model) };
+    let work = Workload::targets(1 << 11, 256, 256).with_search(&beams);
+    for calls in 1..4 {
+        let refused = engine.with_session(&work, |_| ()).expect_err("too many bytes");
+        assert!(matches!(refused, Error::OutOfMemory { bytes: Some(_), .. }), "{refused}");
+        assert_eq!(engine.report().bytes, 0, "{calls}");
+    }
+    let small = Workload::targets(1, 1, 1);
+    let bytes = engine.with_session(&small, |session| session.plan().bytes()).expect("a session");
+    assert_eq!(engine.report().bytes, bytes);
+}
+
 /// A session for other work: it is planned for what is asked for, and again for more.
 #[test]
 fn a_session_is_planned_for_its_work() {

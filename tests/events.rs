@@ -177,7 +177,11 @@ fn a_whole_call_can_be_cancelled_at_any_event() {
             let (part, counts) = run(&mut session, &options, &mut |_| {
                 event += 1;
                 // Answers after the first `Stop` have no effect.
-                if event > at { ControlFlow::Break(Stop::All) } else { ControlFlow::Continue(()) }
+                if event == at + 1 {
+                    ControlFlow::Break(Stop::All)
+                } else {
+                    ControlFlow::Continue(())
+                }
             });
             let mut cancelled = 0;
             for (part, whole) in part.iter().zip(&whole) {
@@ -197,6 +201,46 @@ fn a_whole_call_can_be_cancelled_at_any_event() {
         assert!(stopped > 10 && unbegun > 10, "{stopped} stopped, {unbegun} not begun");
         let (again, _) = run(&mut session, &options, &mut |_| ControlFlow::Continue(()));
         assert_eq!(again, whole);
+    }
+}
+
+/// Sources that end in one step: the answer to any of their results ends the call.
+#[test]
+fn a_stop_at_one_of_several_results_ends_the_call() {
+    let model = model();
+    let ids = [5, 9, 3, 0];
+    let length = |tokens| SearchOptions {
+        max_new_tokens: Some(tokens),
+        min_new_tokens: tokens,
+        max_length: None,
+        ..model.config().search_options()
+    };
+    let (short, long) = (length(3), length(9));
+    let mut sources = [Source::new(&ids); 6];
+    sources[..3].iter_mut().for_each(|source| source.options = Some(&short));
+    let limits = Limits::new(4, ids.len(), 20);
+    for at in 0..3 {
+        let mut session = Session::new(&model, limits).expect("a session");
+        let (mut finishes, mut tokens) = ([None; 6], [0; 6]);
+        let counts = session.generate(&sources, &long, &mut Hooks::default(), &mut |event| {
+            match event {
+                Event::Token { source, .. } => tokens[source] += 1,
+                Event::Done(done) => {
+                    let results = finishes.iter().flatten().count();
+                    assert_eq!(finishes[done.source].replace(done.finish), None, "done twice");
+                    if results == at {
+                        return ControlFlow::Break(Stop::All);
+                    }
+                }
+                _ => (),
+            }
+            ControlFlow::Continue(())
+        });
+        let counts = counts.expect("generated");
+        assert_eq!((counts.steps, counts.cancelled), (3, 3), "{at}");
+        assert_eq!(tokens, [3, 3, 3, 3, 0, 0], "{at}");
+        let (ended, stopped) = (Some(Finish::Length), Some(Finish::Stopped));
+        assert_eq!(finishes, [ended, ended, ended, stopped, stopped, stopped], "{at}");
     }
 }
 

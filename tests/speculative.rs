@@ -9,7 +9,7 @@ use simdformer::config::Family;
 use simdformer::kernels::Isa;
 use simdformer::search::*;
 use simdformer::{
-    DecodeStats, DraftContext, DraftRequest, Drafter, Event, Limits, LoadOptions, Model,
+    DecodeStats, DraftContext, DraftRequest, Drafter, Error, Event, Limits, LoadOptions, Model,
     ModelDrafter, Plan, PromptLookup, Quantization, ReferenceDrafter, Session, Source, Stop,
     WeightDtypes,
 };
@@ -523,6 +523,46 @@ fn a_broken_drafter_changes_nothing() {
             let (generated, counts) = drafted(&mut session, &sources, &options, &mut drafter);
             assert_eq!(generated, expected, "{kind} {found}");
             assert!(counts.drafted > 0 || found == 0 || kind == 3, "{kind} {found} {counts:?}");
+        }
+    }
+}
+
+/// A call that fails in the middle leaves drafts behind. The next one has fewer sources and the counts of a new session.
+#[test]
+fn a_call_after_one_that_failed_has_its_own_drafts() {
+    let model = model(Family::Marian);
+    let options = options(&model);
+    let limits = Limits { draft_tokens: 16, ..Limits::new(3, 9, 40) };
+    let sources = [&[5, 9, 3, 0][..], &[6, 0], &[7, 8, 0]].map(Source::new);
+    let new = || Session::new(&model, limits).expect("a session");
+    let known = plain(&mut new(), &sources, &options);
+    let expected: Vec<&[u32]> = known.iter().map(|(tokens, ..)| &tokens[..]).collect();
+    for count in 1..3 {
+        let sources_after = &sources[..count];
+        let mut drafter = ReferenceDrafter(&expected);
+        let alone = drafted(&mut new(), sources_after, &options, &mut drafter);
+        let mut session = new();
+        for calls in 0..12 {
+            let mut left = calls;
+            let mut rule = |_: &Context<'_>, _: &mut [f32]| match left {
+                0 => Err(Error::processor("of the test")),
+                _ => {
+                    left -= 1;
+                    Ok(())
+                }
+            };
+            let mut processors: [&mut dyn LogitsProcessor; 1] = [&mut rule];
+            let mut hooks = Hooks { processors: &mut processors, ..Hooks::default() };
+            let failed = session.generate_drafted(
+                &sources,
+                &options,
+                &mut hooks,
+                &mut ReferenceDrafter(&expected),
+                &mut |_| (),
+            );
+            assert!(failed.is_err(), "{calls}");
+            let found = drafted(&mut session, sources_after, &options, &mut drafter);
+            assert_eq!(found, alone, "{count} sources after {calls} calls");
         }
     }
 }

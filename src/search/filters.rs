@@ -316,6 +316,51 @@ mod tests {
         }
     }
 
+    /// Compared with the definition: ordered by probability, the tokens after those that reach the mass `p` are banned,
+    /// but never the first `keep`. Some rows have one token with almost all of the mass.
+    #[test]
+    fn top_p_keeps_the_nucleus_and_so_many() {
+        let mut state = 1u64;
+        let mut below = |n: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (state >> 33) % n
+        };
+        let (mut checked, mut kept) = (0, [0; 4]);
+        for case in 0..4000 {
+            let len = 1 + below(12) as usize;
+            let spread = [1.0, 8.0, 60.0][below(3) as usize];
+            let mut draw = || match below(8) {
+                0 => NO,
+                _ => spread * (below(1 << 20) as f32 / (1 << 20) as f32 - 0.5),
+            };
+            let given: Vec<f32> = (0..len).map(|_| draw()).collect();
+            let (p, keep) = ([0.1, 0.5, 0.9, 0.999][below(4) as usize], below(4) as usize);
+            let total: f64 = given.iter().map(|&score| f64::from(score).exp()).sum();
+            let mut order: Vec<usize> = (0..len).filter(|&i| given[i] > NO).collect();
+            order.sort_by(|&a, &b| given[b].total_cmp(&given[a]).then(b.cmp(&a)));
+            // Of each token, the mass of those before it.
+            let before = order.iter().scan(0.0, |mass, &i| {
+                let before = *mass;
+                *mass += f64::from(given[i]).exp() / total;
+                Some(before)
+            });
+            let before: Vec<f64> = before.collect();
+            if before.iter().any(|mass| (mass - p).abs() < 1e-5) {
+                continue;
+            }
+            let nucleus = before.iter().filter(|&&mass| mass < p).count();
+            let count = nucleus.max(keep).min(order.len());
+            let mut expected = vec![NO; len];
+            order[..count].iter().for_each(|&i| expected[i] = given[i]);
+            let mut found = given.clone();
+            keep_top_p((p, keep), &mut found, &mut vec![0; 2 * len]);
+            assert_eq!(found, expected, "case {case}: {given:?}, p {p}, {keep}");
+            checked += 1;
+            kept[keep] += usize::from(nucleus < count);
+        }
+        assert!(checked > 3500 && kept[2] > 200 && kept[3] > 200, "{checked} {kept:?}");
+    }
+
     /// Tokens whose mass is exactly `1 - p` are removed, because the reference compares with `<=`.
     #[test]
     fn top_p_removes_a_mass_of_exactly_the_rest() {
