@@ -249,3 +249,59 @@ impl<'t> Slices<'t> {
         MarkedText { text: text.to_owned(), marks: kept.collect() }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Adds text and marks, wraps within wraps, up to the end of a wrap.
+    fn grow(below: &mut dyn FnMut(usize) -> usize, whole: &mut MarkedText, depth: usize) {
+        for _ in 0..1 + below(4) {
+            let (at, id) = (whole.text.len(), whole.marks.len());
+            let mark = |kind| Mark { range: at..at, kind, id };
+            match below(5) {
+                0 => whole.marks.push(mark(MarkKind::Point { source: "<br/>".to_owned() })),
+                1 => {
+                    whole.text.push_str(["%s", "é"][below(2)]);
+                    let range = at..whole.text.len();
+                    whole.marks.push(Mark { range, ..mark(MarkKind::Keep { source: None }) });
+                }
+                2 if depth < 4 => {
+                    let (open, close) = ("<b>".to_owned(), "</b>".to_owned());
+                    whole.marks.push(mark(MarkKind::Wrap { open, close }));
+                    grow(below, whole, depth + 1);
+                    whole.text.push('x');
+                    whole.marks[id].range.end = whole.text.len();
+                }
+                _ => whole.text.push_str(["a", "é", " ", "字"][below(4)]),
+            }
+        }
+    }
+
+    /// Every slice of random texts, with marks at both ends of the text and of the slice.
+    #[test]
+    fn slices_are_those_of_the_text() {
+        let mut state = 1u64;
+        let mut below = |n: usize| {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (state >> 33) as usize % n
+        };
+        let (mut slices, mut marks) = (0, 0);
+        for _ in 0..300 {
+            let mut whole = MarkedText::default();
+            grow(&mut below, &mut whole, 0);
+            let fast = Slices::new(&whole);
+            let places: Vec<usize> =
+                (0..=whole.text.len()).filter(|&at| whole.text.is_char_boundary(at)).collect();
+            for (i, &start) in places.iter().enumerate() {
+                for &end in &places[i..] {
+                    let expected = whole.slice(start..end);
+                    assert_eq!(fast.slice(&(start..end)), expected, "{start}..{end} of {whole:?}");
+                    marks += expected.marks.len();
+                    slices += 1;
+                }
+            }
+        }
+        assert!(slices > 5000 && marks > 5000, "{slices} {marks}");
+    }
+}
