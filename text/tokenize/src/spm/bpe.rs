@@ -167,7 +167,7 @@ impl Merging<'_, '_> {
     }
 }
 
-#[allow(clippy::unwrap_used, clippy::expect_used)]
+#[allow(clippy::unwrap_used)]
 #[cfg(test)]
 mod tests {
     use crate::SentencePiece;
@@ -240,11 +240,11 @@ mod tests {
             // BPE, without rules for spaces.
             let (bpe, plain) = (field(2, &[0x18, 2]), field(3, &[0x18, 0, 0x20, 0, 0x28, 0]));
             let file = [piece("<unk>", 0.0, 2), all, bpe, plain].concat();
-            let model = SentencePiece::from_bytes(&file).expect("a model");
+            let model = SentencePiece::from_bytes(&file).unwrap();
             for _ in 0..10 {
                 let text: String =
                     (0..below(12)).map(|_| ['a', 'b', 'c'][below(3) as usize]).collect();
-                let ids = model.encode(&text).expect("ids");
+                let ids = model.encode(&text).unwrap();
                 let found: Vec<&str> = ids.iter().filter_map(|&id| model.piece(id)).collect();
                 let expected = naive(&text, &known);
                 assert_eq!(found, expected, "{text} {known:?}");
