@@ -171,6 +171,9 @@ fn errors_leave_a_stream_that_goes_on_or_begins_again() {
         let mut streamed = StreamingTranscriber::new(transcriber).unwrap();
         assert_eq!((streamed.delay(), streamed.behind()), (1.0, 0.0));
         streamed.set_delay(0.25).unwrap();
+        let of_parts = stream(&mut streamed, &samples, || 9_000);
+        assert_eq!(of_parts.tentative[0].stable, 0);
+        assert!(!of_parts.tentative[0].text.is_empty());
         let expected = stream(&mut streamed, &samples, || 30_000);
         let mut heard = Heard::default();
         streamed.push(&samples[..30_000], &mut |event| heard.take(event)).unwrap();
@@ -188,6 +191,10 @@ fn errors_leave_a_stream_that_goes_on_or_begins_again() {
         streamed.reset();
         assert_eq!(streamed.received(), 0.0);
         assert_eq!(stream(&mut streamed, &samples, || 30_000), expected);
+        // Nothing is stable because an earlier stream said it, too.
+        streamed.push(&samples[..9_000], &mut |_| ()).unwrap();
+        streamed.reset();
+        assert_eq!(stream(&mut streamed, &samples, || 9_000), of_parts);
         for wrong in [-1.0, f64::NAN] {
             let error = streamed.set_delay(wrong).unwrap_err().to_string();
             assert_eq!(error, format!("delay: expected seconds, at least 0, found {wrong}"));
