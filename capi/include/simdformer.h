@@ -229,7 +229,8 @@
 #define SF_ABI_VERSION 1
 
 /**
- * The best instruction set of this machine, or the one that the environment variable `SIMDFORMER_ISA` names.
+ * The best instruction set of this machine, or the one that the environment variable `SIMDFORMER_ISA` names. Reading the
+ * variable may allocate: a program that calls kernels often passes them the result of `sf_isa_default`.
  */
 #define SF_ISA_DEFAULT 0
 

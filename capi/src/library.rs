@@ -46,7 +46,8 @@ pub extern "C" fn sf_last_error_source() -> i64 {
     last_error(|_, source| source)
 }
 
-/// The best instruction set of this machine, or the one that the environment variable `SIMDFORMER_ISA` names.
+/// The best instruction set of this machine, or the one that the environment variable `SIMDFORMER_ISA` names. Reading the
+/// variable may allocate: a program that calls kernels often passes them the result of `sf_isa_default`.
 pub const SF_ISA_DEFAULT: i32 = 0;
 /// Plain code, on every machine.
 pub const SF_ISA_SCALAR: i32 = 1;
