@@ -8,7 +8,6 @@ use super::quantization::Rounding;
 use crate::matrix::Matrix;
 use crate::simd::MAX_LANES;
 use crate::simd::quantize::{LINES, Round};
-use crate::simd::u8_activations::U8_OFFSET;
 
 /// A row of a matrix.
 #[derive(Clone, Copy)]
@@ -70,16 +69,13 @@ const GROUP: usize = 4 * MAX_LANES;
 
 /// Packs four vectors of integers into words. Implementations are `#[inline(always)]`.
 pub(super) trait Words<const N: usize> {
-    /// The words of four zeros.
-    const ZEROS: [u32; N];
     fn make<R: Round>(&self, r: R, x: [R::F32; 4]) -> [R::F32; N];
 }
 
-/// 8-bit values plus [`U8_OFFSET`].
+/// 8-bit values plus [`U8_OFFSET`](crate::simd::u8_activations::U8_OFFSET).
 pub(super) struct ByteWords;
 
 impl Words<1> for ByteWords {
-    const ZEROS: [u32; 1] = [u32::from_le_bytes([U8_OFFSET as u8; 4])];
     #[inline(always)]
     fn make<R: Round>(&self, r: R, x: [R::F32; 4]) -> [R::F32; 1] {
         [r.bytes(x)]
@@ -90,7 +86,6 @@ impl Words<1> for ByteWords {
 pub(super) struct DigitWords;
 
 impl Words<2> for DigitWords {
-    const ZEROS: [u32; 2] = [ByteWords::ZEROS[0], 0];
     #[inline(always)]
     fn make<R: Round>(&self, r: R, x: [R::F32; 4]) -> [R::F32; 2] {
         r.digits(x)
@@ -101,7 +96,6 @@ impl Words<2> for DigitWords {
 pub(super) struct PairWords;
 
 impl Words<2> for PairWords {
-    const ZEROS: [u32; 2] = [0; 2];
     #[inline(always)]
     fn make<R: Round>(&self, r: R, x: [R::F32; 4]) -> [R::F32; 2] {
         r.pairs(x)
@@ -150,37 +144,41 @@ fn round_rows<R: Round, W: Words<N>, const N: usize>(
     let (lanes, depth, own) = (R::LANES, x.columns(), scales.len() * N);
     assert!(own <= LINES && place + own <= lines);
     let mut buffer = [0.0; GROUP];
-    let mut inverses = [None; LINES];
-    let mut plain = x.column_stride() == 1;
-    for (i, scale) in scales.iter_mut().enumerate() {
-        let largest = largest(s, Row::new(x, first_row + i), &mut buffer);
-        let rounding = Rounding::new(largest, levels);
-        (*scale, inverses[i]) = (rounding.scale, rounding.inverse);
-        plain &= rounding.inverse.is_some();
+    let zeros = [0.0; GROUP];
+    // The first element of each row, the distance to the next one, and the factor before rounding.
+    let mut rows = [(zeros.as_ptr(), 0, s.splat(0.0)); LINES];
+    for (i, (scale, of_row)) in scales.iter_mut().zip(&mut rows).enumerate() {
+        let row = Row::new(x, first_row + i);
+        let rounding = Rounding::new(largest(s, row, &mut buffer), levels);
+        *scale = rounding.scale;
+        // A row without factor becomes zeros.
+        if let Some(inverse) = rounding.inverse {
+            *of_row = (row.at, row.stride, s.splat(inverse));
+        }
     }
-    let start = x.as_ptr().wrapping_add(first_row * x.row_stride());
+    let plain = x.column_stride() == 1;
     for first in (0..depth).step_by(4 * lanes) {
         let whole = plain && depth - first >= 4 * lanes;
         let mut packed = [s.splat(0.0); LINES];
-        for (i, packed) in packed.chunks_exact_mut(N).enumerate().take(scales.len()) {
-            let Some(inverse) = inverses[i] else {
-                for (packed, &zeros) in packed.iter_mut().zip(&W::ZEROS) {
-                    *packed = s.splat(f32::from_bits(zeros));
-                }
-                continue;
-            };
+        // The compiler unrolls this loop, so that the vectors stay in registers.
+        for i in 0..const { LINES / N } {
+            if i >= scales.len() {
+                break;
+            }
+            let (at, stride, inverse) = rows[i];
             let from = if whole {
-                start.wrapping_add(i * x.row_stride() + first)
+                at.wrapping_add(first * stride)
+            } else if stride == 0 {
+                at
             } else {
-                Row::new(x, first_row + i).place(first, 4 * lanes, &mut buffer)
+                Row { at, stride, depth }.place(first, 4 * lanes, &mut buffer)
             };
-            let inverse = s.splat(inverse);
             let mut x = [inverse; 4];
             for (v, x) in x.iter_mut().enumerate() {
-                // SAFETY: `from` has four vectors: in the row, or in `buffer` of `GROUP` floats.
+                // SAFETY: `from` has four vectors: in the row, or in `buffer` or `zeros` of `GROUP` floats.
                 *x = s.mul(unsafe { s.load(from.add(v * lanes)) }, inverse);
             }
-            packed.copy_from_slice(&kind.make(s, x));
+            packed[i * N..][..N].copy_from_slice(&kind.make(s, x));
         }
         let words = &mut words[first / 4 * lines..];
         let count = ((depth - first).div_ceil(4)).min(lanes);
