@@ -64,6 +64,13 @@ fn prefill(criterion: &mut Criterion) {
             add(criterion, group, shape, flops, || heads::prefill(isa, shape, mask, under));
         }
     }
+    for (group, mask) in [("prefill-int8", Mask::None), ("prefill-int8-causal", Mask::Causal)] {
+        for tokens in [128, 512, 1500] {
+            let shape = Shape::new(1, tokens, tokens);
+            let flops = Throughput::Elements(shape.flops(mask) as u64);
+            add(criterion, group, shape, flops, || heads::prefill_int8(isa, shape, mask));
+        }
+    }
 }
 
 fn decode(criterion: &mut Criterion) {

@@ -247,7 +247,8 @@ fn odd(options: &Options, groups: &mut Vec<Group>) {
 }
 
 fn attention(options: &Options, groups: &mut Vec<Group>) {
-    let shapes = [(1, 128), (1, 512), (1, 1024), (1, 2048), (8, 128)];
+    // 1,500 keys are a window of Whisper.
+    let shapes = [(1, 128), (1, 512), (1, 1024), (1, 1500), (1, 2048), (8, 128)];
     for (batch, tokens) in shapes {
         let shape = heads::Shape::new(batch, tokens, tokens);
         let mut kernels = Vec::new();
@@ -259,6 +260,14 @@ fn attention(options: &Options, groups: &mut Vec<Group>) {
             ("attention/relative-causal", Mask::Causal, Under::Relative),
         ] {
             let build = move |isa| heads::prefill(isa, shape, mask, under);
+            kernels.extend(family(options, name, build));
+        }
+        for (name, mask) in [
+            ("attention/int8", Mask::None),
+            ("attention/int8-causal", Mask::Causal),
+            ("attention/int8-padded", Mask::Padded),
+        ] {
+            let build = move |isa| heads::prefill_int8(isa, shape, mask);
             kernels.extend(family(options, name, build));
         }
         groups.push(Group { shape: shape.name(), limits: vec![Limit::Fma], kernels });

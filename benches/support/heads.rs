@@ -7,7 +7,7 @@ use simdformer_kernels::train;
 use simdformer_kernels::{
     AttentionOptions, Bias, Cache, CacheMut, CacheShape, CachedSequence, Dtype, Exec, Heads,
     HeadsMut, Isa, Qkv, Sequence, SlotTable, attention, attention_cached, attention_decode,
-    attention_scratch,
+    attention_int8, attention_int8_scratch, attention_scratch,
 };
 use std::hint::black_box;
 
@@ -133,6 +133,34 @@ pub(crate) fn prefill(isa: Isa, shape: Shape, mask: Mask, under: Under) -> Work 
             &sequences,
             &options,
             HeadsMut::new(&mut out, shape.tokens(queries)).expect("out").into(),
+            &mut scratch,
+        )
+        .expect("attention");
+    })
+}
+
+/// [`prefill`] with int8 products. The floating-point operations are those of f32.
+pub(crate) fn prefill_int8(isa: Isa, shape: Shape, mask: Mask) -> Work {
+    let Shape { heads, queries, keys, head_dim, .. } = shape;
+    let query = Buffer::random(shape.floats(queries), 1);
+    let key = Buffer::random(shape.floats(keys), 2);
+    let value = Buffer::random(shape.floats(keys), 3);
+    let mut out = Buffer::zeros(shape.floats(queries));
+    let sequences = shape.sequences(mask);
+    let needed = attention_int8_scratch(isa, &sequences, heads, heads, head_dim).expect("scratch");
+    let mut scratch = Buffer::zeros(needed);
+    let causal = mask == Mask::Causal;
+    Work::new(shape.flops(mask), shape.key_value_bytes(), move |parallelism| {
+        attention_int8(
+            Exec::new(isa, parallelism),
+            Qkv {
+                query: Heads::new(black_box(&query), shape.tokens(queries)).expect("query"),
+                key: Heads::new(&key, shape.tokens(keys)).expect("key"),
+                value: Heads::new(&value, shape.tokens(keys)).expect("value"),
+            },
+            &sequences,
+            &AttentionOptions { causal, ..AttentionOptions::new(head_dim) },
+            HeadsMut::new(&mut out, shape.tokens(queries)).expect("out"),
             &mut scratch,
         )
         .expect("attention");

@@ -30,13 +30,15 @@
 //! operations. Scores and weights of a tile of queries and a block of keys are on the stack.
 //!
 //! * `layout.rs`: where the quantized operands are in the scratch; `quantize.rs` writes them.
-//! * `tile.rs`: a tile of queries.
+//! * `block.rs`: one block of keys for one tile of queries; `tile.rs`: all blocks; `rare_blocks.rs`: what few blocks need.
 //!
 //! The block against its own maximum and the check of lost weights answer two failures of other kernels: a tail that rounds
 //! to zeros while the sum has it (ROCm/aiter#5535), and weights that underflow after a sink (arXiv 2606.06521).
 
+mod block;
 mod layout;
 mod quantize;
+mod rare_blocks;
 mod tile;
 
 pub use layout::attention_int8_scratch;
@@ -51,10 +53,11 @@ use crate::parallel::{Exec, Workers};
 use crate::simd::simd_op;
 use crate::softmax::FullyMasked;
 use crate::sync_ptr::SharedMut;
+use block::{Int8Head, TileRows, TileStack};
 use core::ops::Range;
 use layout::{KvLayout, QueryLayout, Shape, aligned, head_words};
 use quantize::{QueryTile, quantize_head};
-use tile::{Int8Head, TileRows, TileStack, attend_tile};
+use tile::attend_tile;
 
 /// [`attention`](super::attention()) with int8 products, for encoders, prefills and cross-attention: several times faster on
 /// CPUs with int8 instructions, and less exact. Operands, sequences, masks and the output are those of
