@@ -10,7 +10,8 @@ use simdformer_kernels::{
     AttentionOptions, Bias, Cache, CacheMut, CacheShape, CachedSequence, Epilogue, Exec, Isa,
     PackedMatrix, Parallelism, PostOp, Qkv, Quantization, QuantizedActivations, QuantizedMatrix,
     Sequence, SlotTable, Team, ThreadPool, attention, attention_cached, attention_decode,
-    attention_scratch, gemm, gemm_int8, gemm_unpacked, pruned_argmax,
+    attention_int8, attention_int8_scratch, attention_scratch, gemm, gemm_int8, gemm_unpacked,
+    pruned_argmax,
 };
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::Barrier;
@@ -122,8 +123,10 @@ impl Bench {
             pruning_table: vec![0.0; PruningTable::buffer_len(WIDTH, WIDTH).expect("small")],
             scratch: {
                 let attention = attention_scratch(isa, &SEQUENCES, HEADS, HEAD_DIM);
+                let int8 = attention_int8_scratch(isa, &SEQUENCES, HEADS, HEADS, HEAD_DIM);
                 let pruning_table = pruned_argmax::argmax_scratch(TOKENS, WIDTH);
-                vec![0.0; attention.expect("small").max(pruning_table.expect("small"))]
+                let most = [attention, int8, pruning_table].map(|floats| floats.expect("small"));
+                vec![0.0; most.into_iter().max().expect("three")]
             },
             columns: vec![0; TOKENS],
             cache: vec![0.0; SHAPE.buffer_len(isa).expect("small")],
@@ -200,6 +203,13 @@ impl Bench {
             let (qkv, to) =
                 (Qkv { query: input, key: input, value: input }, view_heads_mut(output, shape));
             attention(Exec::new(isa, parallelism), qkv, &SEQUENCES, options, to.into(), scratch)
+                .expect("a fit");
+        }
+        for causal in [false, true] {
+            let options = AttentionOptions { causal, ..options };
+            let (qkv, to) =
+                (Qkv { query: input, key: input, value: input }, view_heads_mut(output, shape));
+            attention_int8(Exec::new(isa, parallelism), qkv, &SEQUENCES, &options, to, scratch)
                 .expect("a fit");
         }
         let mut cache = CacheMut::new(isa, SHAPE, &mut self.cache).expect("the length");

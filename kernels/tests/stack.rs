@@ -3,7 +3,7 @@
 //! (`opt-level` 2 or 3).
 use crate::support::gemm::{PRECISIONS, Packed, multiply_int8};
 use crate::support::pruned_argmax::Built;
-use crate::support::stack::{ATTENTION, KIB, OTHERS, check, reach};
+use crate::support::stack::{ATTENTION, ATTENTION_INT8, KIB, OTHERS, check, reach};
 use crate::support::*;
 use simdformer_kernels::activation::{self, Activation};
 use simdformer_kernels::embedding::{Positions, embed};
@@ -16,7 +16,8 @@ use simdformer_kernels::{
     AttentionOptions, AttentionOutput, AttentionWeights, Bias, Cache, CacheMut, CacheShape,
     CachedSequence, Dtype, Epilogue, Exec, FullyMasked, Heads, Input, MatrixMut, PackOptions,
     PackedMatrix, Parallelism, PostOp, Qkv, QuantizedMatrix, Sequence, SlotTable, attention,
-    attention_cached, attention_decode, attention_scratch, gemm, gemm_unpacked,
+    attention_cached, attention_decode, attention_int8, attention_int8_scratch, attention_scratch,
+    gemm, gemm_unpacked,
 };
 
 /// The limits in the documentation of the crate.
@@ -172,6 +173,18 @@ fn attentions() {
             caches.each_ref().map(|(s, data)| Cache::new(isa, *s, data).expect("the length"));
         // As many values in one direction as in the other.
         let zero = keys.max(queries) - 1;
+        for (isa, causal) in
+            [isa, isa.without_dot_products()].map(|isa| [(isa, false), (isa, true)]).as_flattened()
+        {
+            let floats = attention_int8_scratch(*isa, &[sequence], heads, kv_heads, head_dim);
+            let mut scratch = vec![0.0; floats.expect("small")];
+            let options = AttentionOptions { causal: *causal, ..AttentionOptions::new(head_dim) };
+            check(*isa, "attention with int8 products", ATTENTION_INT8, || {
+                let to = view_heads_mut(&mut out, [queries, heads, head_dim]);
+                attention_int8(Exec::serial(*isa), qkv, &[sequence], &options, to, &mut scratch)
+                    .expect("a fit");
+            });
+        }
         for (causal, biased) in [(false, 0), (true, 0), (true, 1), (false, 2)] {
             let bias = match biased {
                 0 => None,

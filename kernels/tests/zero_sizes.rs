@@ -15,8 +15,8 @@ use simdformer_kernels::{
     CachedSequence, Dtype, Epilogue, Exec, Heads, HeadsMut, Input, Isa, Linear, Matrix, MatrixMut,
     PackOptions, PackSource, PackedMatrix, Parallelism, PostOp, Qkv, Quantization,
     QuantizedActivations, QuantizedMatrix, Sequence, SlotTable, attention, attention_cached,
-    attention_decode, attention_scratch, attention_scratch_bound, gemm, gemm_int8, gemm_unpacked,
-    gemm_unpacked_scratch, reference,
+    attention_decode, attention_int8, attention_int8_scratch, attention_scratch,
+    attention_scratch_bound, gemm, gemm_int8, gemm_unpacked, gemm_unpacked_scratch, reference,
 };
 use std::sync::mpsc;
 use std::time::Duration;
@@ -220,6 +220,24 @@ const CALLS: &[(&str, Call)] = &[
                 let _ = (buckets.table_len(b, c), buckets.table_len(a, b));
                 let _ = buckets.fill(m(a, b)?, c, &mut []);
                 let _ = buckets.fill(m(32, 0)?, c, &mut []);
+            }
+        }
+        Some(())
+    }),
+    ("attention_int8", |isa, p, sizes @ [a, b, c]| {
+        for sequences in [
+            vec![],
+            vec![Sequence::packed(0, a)],
+            vec![Sequence { query_len: a, ..Sequence::default() }],
+            vec![Sequence { key_len: a, padded_len: a, ..Sequence::default() }; 2],
+        ] {
+            for causal in [false, true] {
+                let mut scratch = space(attention_int8_scratch(isa, &sequences, b, b, c))?;
+                let options = AttentionOptions { causal, ..AttentionOptions::new(c.clamp(1, 64)) };
+                with_qkv(sizes, |qkv, out| {
+                    let exec = Exec::new(isa, p);
+                    let _ = attention_int8(exec, qkv, &sequences, &options, out, &mut scratch);
+                })?;
             }
         }
         Some(())

@@ -9,6 +9,9 @@ pub const OTHERS: usize = 16 * KIB;
 /// The limit that the crate documents for attention.
 pub const ATTENTION: usize = 32 * KIB;
 
+/// The limit that the crate documents for attention with int8 products.
+pub const ATTENTION_INT8: usize = 48 * KIB;
+
 /// The bytes of stack that a thread uses when it runs `call`.
 pub fn reach(call: &mut (dyn FnMut() + Send)) -> usize {
     const LEN: usize = 1 << 19;
