@@ -9,9 +9,11 @@ use simdformer::task_heads::SentenceHead;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+mod converted;
 mod json;
 mod weights;
 
+use self::converted::converted;
 use self::json::{configurations, families_json, generation, modules};
 use self::weights::{headers, indexes, others};
 
@@ -130,6 +132,7 @@ pub fn all() -> Vec<MaliciousDirectory> {
     headers(&mut directories);
     indexes(&mut directories);
     others(&mut directories);
+    converted(&mut directories);
     modules(&mut directories);
     directories
 }

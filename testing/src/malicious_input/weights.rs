@@ -446,14 +446,14 @@ pub(super) fn others(directories: &mut Vec<MaliciousDirectory>) {
             ("shared_vocabulary.json", x()),
         ],
         &[
-            "model.bin: expected a checkpoint in safetensors, found a model converted for CTranslate2",
+            "model.bin: expected 4 bytes of the version of the format at byte 0, found 1: truncated?",
         ],
     );
     add(
         "CTranslate2 of old",
         vec![("model.bin", x())],
         &[
-            "model.bin: expected a checkpoint in safetensors, found a model converted for CTranslate2",
+            "model.bin: expected 4 bytes of the version of the format at byte 0, found 1: truncated?",
         ],
     );
     add(
