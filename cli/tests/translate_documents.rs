@@ -3,6 +3,8 @@
 use crate::command::{err, out, run};
 use simdformer_testing::published::{french, nllb};
 use simdformer_testing::temporary_folder::TemporaryFolder;
+use simdformer_text::documents::archives::{Archive, ArchiveFormat};
+use std::fs;
 use std::path::Path;
 
 const TWO_SENTENCES: &str = "La vieille maison blanche est belle. Où est-ce qu'elle habite ?";
@@ -119,7 +121,7 @@ fn options_of_documents_are_refused_with_lines() {
     let output = translate(&place, &["--lines", "--keep", "x", "quel mois"], "");
     assert_eq!(output.status.code(), Some(2));
     assert!(err(&output).starts_with("simdformer: --keep is for documents"), "{}", err(&output));
-    let output = translate(&place, &["--format", "docx", "quel mois"], "");
+    let output = translate(&place, &["--format", "doc", "quel mois"], "");
     assert_eq!(output.status.code(), Some(2));
     let expected = "expected auto, text, markdown, html, srt, vtt, json";
     assert!(err(&output).contains(expected), "{}", err(&output));
@@ -131,4 +133,49 @@ fn options_of_documents_are_refused_with_lines() {
     let output = translate(&place, &["--glossary", terms.to_str().unwrap(), "quel mois"], "");
     assert_eq!(output.status.code(), Some(1));
     assert!(err(&output).contains("line 1: expected two terms"), "{}", err(&output));
+}
+
+#[test]
+fn archives_are_read_from_files_and_written_to_files() {
+    let place = french();
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../text/documents/tests/archives");
+    let source = folder.join("python_docx.docx");
+    let (source, path) = (source.to_str().unwrap(), place.0.join("out.docx"));
+    let to = path.to_str().unwrap();
+    let output = translate(&place, &["--file", source, "--output", to], "");
+    assert_eq!((output.status.code(), out(&output)), (Some(0), ""), "{}", err(&output));
+    let mut archive = Archive::open(fs::File::open(&path).unwrap(), ArchiveFormat::Docx).unwrap();
+    let mut texts = Vec::new();
+    while let Some(document) = archive.next_document().unwrap() {
+        texts.extend(document.segments().iter().map(|segment| segment.text.clone()));
+    }
+    assert_eq!(texts[0], "what month");
+    let habite = texts.iter().find(|text| text.contains("where does she live"));
+    assert!(habite.is_some(), "{texts:?}");
+    // The same sentences as JSON.
+    let output = translate(&place, &["--file", source, "--json"], "");
+    assert_eq!(output.status.code(), Some(0), "{}", err(&output));
+    assert!(out(&output).starts_with("{") && out(&output).contains("what month"));
+    for (more, expected) in [
+        (vec!["--file", source], "a docx document is written to --output"),
+        (vec!["--file", source, "--lines"], "is a document, without lines"),
+        (vec!["--format", "docx"], "a docx document is read from --file"),
+        (vec!["--format", "docx", "quel mois"], "a docx document is read from --file"),
+    ] {
+        let output = translate(&place, &more, "");
+        assert_eq!((output.status.code(), out(&output)), (Some(2), ""));
+        assert!(err(&output).contains(expected), "{}", err(&output));
+    }
+    // Nothing is written of an archive that is none.
+    place.write("bad.odt", "PK\u{3}\u{4}");
+    let (bad, none) = (place.0.join("bad.odt"), place.0.join("none.odt"));
+    let more = ["--file", bad.to_str().unwrap(), "--output", none.to_str().unwrap()];
+    let output = translate(&place, &more, "");
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        err(&output).contains("bad.odt: the archive: expected a whole zip"),
+        "{}",
+        err(&output)
+    );
+    assert!(!none.exists());
 }

@@ -6,8 +6,9 @@ use crate::arguments::{
 use crate::search_arguments::{HEADING as SEARCH, SearchArguments};
 use clap::Args;
 use regex::Regex;
+use simdformer_text::documents::archives::ArchiveFormat;
 use simdformer_text::documents::{Format, tables};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 #[derive(Debug, Args)]
 pub(crate) struct TextToText {
@@ -83,10 +84,10 @@ impl Translate {
             (FormatChoice::Table(_), None) => {
                 return wrong("--format csv, tsv or jsonl: --column says where the texts are");
             }
-            (FormatChoice::Auto | FormatChoice::Document(_), None) => return Ok(None),
+            (_, None) => return Ok(None),
             (FormatChoice::Table(format), Some(_)) => Some(format),
             (FormatChoice::Auto, Some(_)) => by_name(),
-            (FormatChoice::Document(_), Some(_)) => None,
+            (FormatChoice::Document(_) | FormatChoice::Archive(_), Some(_)) => None,
         };
         match (format, options.delimiter) {
             (None, _) => wrong("--column: expected --format csv, tsv or jsonl"),
@@ -105,37 +106,61 @@ pub(crate) enum FormatChoice {
     #[default]
     Auto,
     Document(Format),
+    Archive(ArchiveFormat),
     Table(tables::Format),
 }
 
 impl FormatChoice {
     fn parse(name: &str) -> Result<Self, String> {
-        let found = Format::ALL.into_iter().find(|format| format.name() == name);
-        match (name, found) {
-            ("auto", _) => Ok(Self::Auto),
-            ("csv", _) => Ok(Self::Table(tables::Format::Csv { delimiter: b',' })),
-            ("tsv", _) => Ok(Self::Table(tables::Format::Tsv)),
-            ("jsonl", _) => Ok(Self::Table(tables::Format::JsonLines)),
-            (_, Some(format)) => Ok(Self::Document(format)),
+        let document = Format::ALL.into_iter().find(|format| format.name() == name);
+        let archive = ArchiveFormat::ALL.into_iter().find(|format| format.name() == name);
+        match (name, document, archive) {
+            ("auto", ..) => Ok(Self::Auto),
+            ("csv", ..) => Ok(Self::Table(tables::Format::Csv { delimiter: b',' })),
+            ("tsv", ..) => Ok(Self::Table(tables::Format::Tsv)),
+            ("jsonl", ..) => Ok(Self::Table(tables::Format::JsonLines)),
+            (_, Some(format), _) => Ok(Self::Document(format)),
+            (_, _, Some(format)) => Ok(Self::Archive(format)),
             _ => {
                 let names = Format::ALL.map(Format::name).join(", ");
-                Err(format!("expected auto, {names}, csv, tsv, jsonl"))
+                let archives = ArchiveFormat::ALL.map(ArchiveFormat::name).join(", ");
+                Err(format!("expected auto, {names}, {archives}, csv, tsv, jsonl"))
             }
         }
     }
 
-    /// The format of documents, if it is given.
-    pub(crate) fn document(self) -> Option<Format> {
-        if let Self::Document(format) = self { Some(format) } else { None }
+    /// Whether the format of documents is given.
+    pub(crate) fn is_document(self) -> bool {
+        matches!(self, Self::Document(_) | Self::Archive(_))
     }
+
+    /// The format of a document in a file, or of a text.
+    pub(crate) fn of(self, path: Option<&Path>) -> DocumentFormat {
+        let by_name = || {
+            let archive = path.and_then(ArchiveFormat::of).map(DocumentFormat::Archive);
+            archive.or_else(|| path.and_then(Format::of).map(DocumentFormat::Text))
+        };
+        match self {
+            Self::Document(format) => DocumentFormat::Text(format),
+            Self::Archive(format) => DocumentFormat::Archive(format),
+            Self::Auto | Self::Table(_) => by_name().unwrap_or(DocumentFormat::Text(Format::Plain)),
+        }
+    }
+}
+
+/// The format of a document.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum DocumentFormat {
+    Text(Format),
+    Archive(ArchiveFormat),
 }
 
 /// The options of documents.
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Documents")]
 pub(crate) struct DocumentArguments {
-    /// The format: text, markdown, html, srt, vtt, po or json; csv, tsv or jsonl with --column; auto goes by the name of
-    /// the file, and else is text
+    /// The format: text, markdown, html, srt, vtt, po, json, tmx or xliff; docx, pptx, xlsx, odt, odp, ods or epub, which need --file and
+    /// --output; csv, tsv or jsonl with --column; auto goes by the name of the file, and else is text
     #[arg(long, value_name = "NAME", default_value = "auto", value_parser = FormatChoice::parse)]
     pub(crate) format: FormatChoice,
     /// Write to FILE, or for several files to DIR, under their names; a file appears when it is complete
@@ -209,8 +234,9 @@ mod tests {
         });
         let help = format.and_then(|format| format.get_help()).map(ToString::to_string);
         let help = help.unwrap_or_default();
-        for format in Format::ALL {
-            assert!(help.contains(format.name()), "{format}: {help}");
+        let names = Format::ALL.map(Format::name);
+        for name in names.into_iter().chain(ArchiveFormat::ALL.map(ArchiveFormat::name)) {
+            assert!(help.contains(name), "{name}: {help}");
         }
     }
 }

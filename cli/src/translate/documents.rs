@@ -1,13 +1,16 @@
 //! `translate` without `--lines`: whole texts, whose structure stays.
 
-use super::arguments::Translate;
+use super::arguments::{DocumentFormat, Translate};
 use super::explain_lines::{UNFINISHED, finish_name};
+use crate::arguments::UsageError;
 use crate::output_file::cannot_write;
 use crate::streams::{Failure, Streams};
 use crate::{output_file, progress};
 use serde_json::{Value, json};
 use simdformer::atomic_file::AtomicFile;
+use simdformer_text::Error;
 use simdformer_text::documents::Format;
+use simdformer_text::documents::archives::ArchiveFormat;
 use simdformer_text::translator::{
     Note, Report, TextTranslation, TranslatedSentence, Translation, Translator,
 };
@@ -20,16 +23,53 @@ pub(crate) const NAMED: usize = 10;
 
 /// Where a document comes from.
 struct Input<'i> {
-    reader: Box<dyn BufRead + Send + 'i>,
-    format: Format,
+    content: Content<'i>,
     /// The file, if it is one.
     path: Option<&'i Path>,
     /// Whether a line end is written after it.
     argument: bool,
 }
 
+/// A text, or an archive, which is not read from its begin to its end.
+enum Content<'i> {
+    Text(Box<dyn BufRead + Send + 'i>, Format),
+    Archive(File, ArchiveFormat),
+}
+
+impl Content<'_> {
+    fn translate(
+        self,
+        translator: &Translator,
+        out: &mut dyn Write,
+        on_text: &mut dyn FnMut(&TextTranslation) -> io::Result<()>,
+    ) -> Result<(), Error> {
+        match self {
+            Self::Text(reader, format) => translator.translate_reader(reader, format, out, on_text),
+            Self::Archive(file, format) => translator.translate_archive(file, format, out, on_text),
+        }
+    }
+}
+
+/// Returns an error for an archive that is no file, or that would be written to standard output.
+fn check_archives(arguments: &Translate) -> Result<(), Failure> {
+    let (texts, documents) = (&arguments.common.texts, &arguments.documents);
+    let no_file = texts.files.is_empty().then_some(None);
+    for path in texts.files.iter().map(|path| Some(path.as_path())).chain(no_file) {
+        let DocumentFormat::Archive(format) = documents.format.of(path) else { continue };
+        let Some(path) = path else {
+            return Err(UsageError(format!("a {format} document is read from --file")).into());
+        };
+        if documents.output.is_none() && !arguments.common.json {
+            let what = format!("{}: a {format} document is written to --output", path.display());
+            return Err(UsageError(what).into());
+        }
+    }
+    Ok(())
+}
+
 /// The file of each input, if `--output` is given.
 pub(crate) fn outputs(arguments: &Translate) -> Result<Option<Vec<PathBuf>>, Failure> {
+    check_archives(arguments)?;
     let (texts, documents) = (&arguments.common.texts, &arguments.documents);
     let Some(output) = &documents.output else { return Ok(None) };
     let mut sources = vec![None; texts.texts.len()];
@@ -55,22 +95,26 @@ pub(crate) fn run(
 ) -> Result<u8, Failure> {
     let Streams { input, out, notes, .. } = streams;
     let (texts, documents) = (&arguments.common.texts, &arguments.documents);
-    let given = documents.format.document();
-    let plain = given.unwrap_or(Format::Plain);
+    let plain = match documents.format.of(None) {
+        DocumentFormat::Text(format) => format,
+        DocumentFormat::Archive(_) => Format::Plain,
+    };
     let mut inputs: Vec<Input<'_>> = Vec::new();
     for text in &texts.texts {
-        let reader = Box::new(Cursor::new(text.as_bytes()));
-        inputs.push(Input { reader, format: plain, path: None, argument: true });
+        let content = Content::Text(Box::new(Cursor::new(text.as_bytes())), plain);
+        inputs.push(Input { content, path: None, argument: true });
     }
     for path in &texts.files {
         let file = File::open(path).map_err(|e| format!("cannot read {}: {e}", path.display()))?;
-        let format = given.or_else(|| Format::of(path)).unwrap_or(Format::Plain);
-        let reader = Box::new(BufReader::new(file));
-        inputs.push(Input { reader, format, path: Some(path), argument: false });
+        let content = match documents.format.of(Some(path)) {
+            DocumentFormat::Text(format) => Content::Text(Box::new(BufReader::new(file)), format),
+            DocumentFormat::Archive(format) => Content::Archive(file, format),
+        };
+        inputs.push(Input { content, path: Some(path), argument: false });
     }
     if inputs.is_empty() {
-        let reader = Box::new(BufReader::new(&mut **input));
-        inputs.push(Input { reader, format: plain, path: None, argument: false });
+        let content = Content::Text(Box::new(BufReader::new(&mut **input)), plain);
+        inputs.push(Input { content, path: None, argument: false });
     }
     let progress = progress::counter("sentences", arguments.common.reports.quiet);
     let counter = progress.clone();
@@ -107,9 +151,9 @@ pub(crate) fn run(
                     .iter()
                     .try_for_each(|sentence| writeln!(writer, "{}", json_of(sentence, text)))
             };
-            translator.translate_reader(one.reader, one.format, &mut io::sink(), &mut on_text)
+            one.content.translate(&translator, &mut io::sink(), &mut on_text)
         } else {
-            translator.translate_reader(one.reader, one.format, &mut *writer, &mut note)
+            one.content.translate(&translator, &mut *writer, &mut note)
         };
         done.map_err(|error| format!("{label}{error}"))?;
         if one.argument && !arguments.common.json {

@@ -15,6 +15,7 @@ use simdformer::checkpoint::Checkpoint;
 use simdformer::config::{Config, Side};
 use simdformer::search::{Hooks, Observation, SearchOptions, Strategy};
 use simdformer::{Engine, Event, Model};
+use simdformer_text::documents::archives::ArchiveFormat;
 use simdformer_text::documents::sentences::model_language;
 use simdformer_text::translator::{
     self, Glossary, Note, TranslateOptions, Translation, Translator, is_same_language,
@@ -30,7 +31,7 @@ pub(crate) fn translate(arguments: &Translate, streams: &mut Streams<'_>) -> Res
     let (common, documents) = (&arguments.common, &arguments.documents);
     if arguments.sentences() {
         let given = [
-            ("--format", documents.format.document().is_some()),
+            ("--format", documents.format.is_document()),
             ("--output", documents.output.is_some()),
             ("--keep", !documents.keep.is_empty()),
             ("--glossary", documents.glossary.is_some()),
@@ -39,6 +40,11 @@ pub(crate) fn translate(arguments: &Translate, streams: &mut Streams<'_>) -> Res
         if let Some((option, _)) = given.iter().find(|(_, given)| *given) {
             let texts = "--lines, --whole, --stream or --explain";
             return Err(UsageError(format!("{option} is for documents, not for {texts}")).into());
+        }
+        let archive = common.texts.files.iter().find(|path| ArchiveFormat::of(path).is_some());
+        if let Some(path) = archive {
+            let found = path.display();
+            return Err(UsageError(format!("{found} is a document, without lines")).into());
         }
         return lines(common, false, documents.capitals, streams);
     }

@@ -1,7 +1,8 @@
 //! What of a text is to be translated, and the same text with the translation in its place. For programs that translate by any
 //! means: there is no model and no tokenizer here.
 //!
-//! - [`Document`]: the segments of plain text, Markdown, HTML, subtitles, JSON and message catalogs.
+//! - [`Document`]: the segments of plain text, Markdown, HTML, subtitles, JSON, message catalogs, and pairs for translators.
+//! - [`archives`]: the segments of documents of Office and OpenDocument, and of books.
 //! - [`sentences`]: the sentences of a segment, and its language.
 //! - [`marked_text`]: inline tags and placeholders in a sentence, and their places in its translation.
 //! - [`tables`]: a column of CSV, TSV or JSON lines from another one, by any function, also after an interruption.
@@ -33,7 +34,7 @@
 //!
 //! Attributes that people read are `alt`, `title`, `placeholder`, `aria-label`, `aria-description`, `aria-placeholder`,
 //! `aria-roledescription`, `aria-valuetext`, `label` of options and tracks, `value` of buttons that are an `<input>`, and
-//! `content` of a `<meta>` that is a description or a title. [`Document::parse_with`] leaves them, and titles and
+//! `content` of a `<meta>` that is a description or a title. [`ReadOptions::attributes`] leaves them, and titles and
 //! alternative texts of Markdown. One in the middle of a paragraph is a segment before the paragraph.
 //!
 //! | format | a segment is | marks in a segment | what stays besides |
@@ -45,6 +46,8 @@
 //! | [WebVTT](Format::WebVtt) | the same | the same; times inside a cue are points | header, identifiers, times, settings, `<v Name>`, blocks of notes, styles and regions |
 //! | [JSON](Format::Json) | a line of a string that is a value; in an ICU message with cases, the texts of the cases and those between the arguments with cases | in an ICU message `#` and other arguments are kept | keys, numbers, layout, the syntax of ICU messages |
 //! | [gettext](Format::Gettext) | the `msgid` of a message whose `msgstr` is empty, where its translation is written; of a message with plural forms, each form | a line end is a point | white space at both ends, header, contexts, comments, messages with a translation |
+//! | [TMX](Format::Tmx) | the source of a unit whose target in the other language is missing or empty, where its translation is written | `hi`, pairs of `bpt` and `ept` wrap; `ph`, `it`, `ut` are points | every other unit and variant |
+//! | [XLIFF](Format::Xliff) | the source of a unit whose target is missing, empty or in the state `new`, `needs-translation` or `initial` | `g`, `pc`, `mrk`, pairs of `bpt` and `ept`, `bx` and `ex`, `sc` and `ec` wrap; `x` and `ph` are points; protected text is kept | units that are translated, approved or not to be translated, alternatives, notes |
 //!
 //! How a changed segment is written:
 //!
@@ -54,6 +57,7 @@
 //!   `[new text][label]`.
 //! - Subtitles: on at most as many lines as before, of similar lengths. [`Document::cue`] tells when a segment is shown.
 //! - ICU messages: braces and `#` of a translation are in apostrophes.
+//! - XLIFF: the state of a target that is written is `needs-review-translation`, that of a segment of XLIFF 2 `translated`.
 //!
 //! Lines of a plain paragraph are wrapped if the first word of most would not have fit at the end of the line before. So a
 //! file with one sentence per line, verse or an address keeps its lines.
@@ -64,6 +68,7 @@
 //! each byte of the pages of this project (64 KiB to 1 MiB alike), and at most 144, for a text of delimiters alone; the parser
 //! has them.
 
+pub mod archives;
 mod error;
 mod formats;
 pub mod lines;
@@ -73,7 +78,7 @@ pub mod sentences;
 pub mod tables;
 
 pub use error::Error;
-pub use formats::{Blocks, Cue, Document, DocumentWriter, Format};
+pub use formats::{Blocks, Cue, Document, DocumentWriter, Format, ReadOptions};
 
 /// The program of the README, compiled and run by the tests.
 #[cfg(doctest)]

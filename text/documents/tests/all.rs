@@ -2,11 +2,14 @@
 
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic, unreachable_pub)]
 
+mod archives;
+mod archives_hostile;
 mod document_parts;
 mod documents;
 mod documents_hostile;
 mod marks;
 mod measure;
+mod office;
 mod placement;
 mod random;
 mod sentences;

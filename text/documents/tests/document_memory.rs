@@ -41,8 +41,23 @@ fn inside(text: &str, format: Format) -> String {
         Format::WebVtt => format!("WEBVTT\n\n00:01.000 --> 00:02.000 line:0\n{text}\n"),
         Format::Json => format!("{{\"a\": \"{}\"}}", line()),
         Format::Gettext => format!("msgid \"{}\"\nmsgstr \"\"\n", line()),
+        Format::Tmx => tmx(&format!("<seg>{text}</seg>"), "<seg/>"),
+        Format::Xliff => xliff(&format!("<source>{text}</source>")),
         other => panic!("{other}"),
     }
+}
+
+/// A translation memory of one unit.
+fn tmx(source: &str, target: &str) -> String {
+    format!(
+        "<tmx><header srclang=\"fr\"/><body><tu><tuv xml:lang=\"fr\">{source}</tuv>\
+         <tuv xml:lang=\"en\">{target}</tuv></tu></body></tmx>"
+    )
+}
+
+/// A file of one unit.
+fn xliff(inside: &str) -> String {
+    format!("<xliff><file><body><trans-unit>{inside}</trans-unit></body></file></xliff>")
 }
 
 /// What each is made of: a begin, what is repeated, and an end.

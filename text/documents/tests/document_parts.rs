@@ -2,7 +2,7 @@
 //! and escapes that must stay. The segments are changed and read again, for every combination.
 
 use simdformer_documents::marked_text::MarkedText;
-use simdformer_documents::{Document, Format};
+use simdformer_documents::{Document, Format, ReadOptions};
 
 fn parse(text: &str, format: Format) -> Document {
     Document::parse(text, format).unwrap_or_else(|error| panic!("{format}: {text:?}: {error}"))
@@ -111,7 +111,8 @@ fn attributes_that_people_read_are_segments() {
                     "{format}"
                 );
                 cases += 1;
-                let without = Document::parse_with(&text, format, false).unwrap();
+                let leave = ReadOptions { attributes: false, ..ReadOptions::default() };
+                let without = Document::parse_with(&text, format, &leave).unwrap();
                 assert!(
                     without.segments().iter().all(|one| !one.text.contains("le chat")),
                     "{text:?}"

@@ -1,8 +1,9 @@
 //! Documents of all formats: what their segments are, and that everything else stays.
 
+use crate::office::shout;
 use simdformer_documents::Error;
 use simdformer_documents::marked_text::{Mark, MarkKind, MarkedText};
-use simdformer_documents::{Blocks, Document, DocumentWriter, Format};
+use simdformer_documents::{Blocks, Document, DocumentWriter, Format, ReadOptions};
 use std::fs;
 use std::path::Path;
 
@@ -66,12 +67,17 @@ fn skeleton(document: &Document) -> String {
     document.render(&segments).unwrap()
 }
 
+/// Whether a format has a place for translations beside the texts.
+fn has_targets(format: Format) -> bool {
+    matches!(format, Format::Gettext | Format::Tmx | Format::Xliff)
+}
+
 #[test]
 fn sixty_documents_come_back_byte_for_byte() {
     let files = files();
     assert!(files.len() >= 60);
     for format in Format::ALL {
-        let least = if format == Format::Gettext { 1 } else { 4 };
+        let least = if has_targets(format) { 1 } else { 4 };
         assert!(files.iter().filter(|(_, of, _)| *of == format).count() >= least, "{format}");
     }
     for (name, format, text) in files {
@@ -128,8 +134,8 @@ fn changed_segments_are_found_again_in_the_same_structure() {
             let segments: Vec<MarkedText> = document.segments().iter().map(changed).collect();
             let written = document.render(&segments).unwrap();
             let again = parse(&written, format);
-            if format == Format::Gettext {
-                assert_eq!(again.segments(), [], "a message with a translation is no segment");
+            if has_targets(format) {
+                assert_eq!(again.segments(), [], "{name}: a text with a translation is no segment");
                 continue;
             }
             let [found, expected] = [again.segments(), &segments].map(without_markup);
@@ -559,4 +565,61 @@ fn formats_are_guessed() {
     assert_eq!(Format::of("a/b.MD"), Some(Format::Markdown));
     assert_eq!(Format::of("a/b.docx"), None);
     assert_eq!(Format::of("README"), None);
+}
+
+#[test]
+fn pairs_for_translators() {
+    let shouted = |name: &str, expected: &[&str]| {
+        let (_, format, text) = files().into_iter().find(|(one, ..)| one == name).unwrap();
+        assert_eq!(texts(&text, format), expected, "{name}");
+        let document = parse(&text, format);
+        let segments: Vec<MarkedText> = document.segments().iter().map(shout).collect();
+        document.render(&segments).unwrap()
+    };
+    let mark = "<bpt i=\"1\" x=\"1\">&lt;b&gt;</bpt>VIEILLE<ept i=\"1\">&lt;/b&gt;</ept>";
+    let memory = shouted("memory.tmx", &["La vieille maison & le chat", "une maison", "une page"]);
+    for expected in [
+        &*format!("<seg>LA {mark} MAISON<ph x=\"2\">&lt;br/&gt;</ph> &amp; <hi>LE CHAT</hi></seg>"),
+        "une maison</seg></tuv>\n      <tuv xml:lang=\"en\"><seg>UNE MAISON</seg></tuv>\n    </tu>",
+        "<tuv xml:lang=\"en-US\"><seg>UNE PAGE</seg></tuv>",
+    ] {
+        assert!(memory.contains(expected), "{expected}: {memory}");
+    }
+    let units = shouted(
+        "units.xliff",
+        &["quel mois", "La vieille maison blanche et Paul", "le chien", "une page"],
+    );
+    let state = "state=\"needs-review-translation\"";
+    for expected in [
+        &*format!("<source>quel mois</source>\n        <target {state}>QUEL MOIS</target>"),
+        &*format!(
+            "<target xml:lang=\"en\" {state}>LA <g id=\"1\" ctype=\"bold\">VIEILLE</g> MAISON"
+        ),
+        "ET <mrk mtype=\"protected\">Paul</mrk></target>",
+        &*format!("</seg-source><target {state}>UNE PAGE</target>"),
+    ] {
+        assert!(units.contains(expected), "{expected}: {units}");
+    }
+    let units =
+        shouted("units_two.xlf", &["quel mois", "La vieille maison blanche", "une page ici"]);
+    for expected in [
+        "<segment state=\"translated\">\n        <source>quel mois</source>\n        <target>QUEL MOIS</target>",
+        "<segment id=\"s2\" state=\"translated\">",
+        "<target>LA <pc id=\"1\">VIEILLE</pc> MAISON<ph id=\"2\"/> <sc id=\"3\"/>BLANCHE<ec startRef=\"3\"/></target>",
+        "<target>UNE <mrk id=\"m\" translate=\"no\">page</mrk> ICI</target>",
+    ] {
+        assert!(units.contains(expected), "{expected}: {units}");
+    }
+    let one = "<tmx><header srclang=\"fr\"/><body><tu><tuv xml:lang=\"fr\"><seg>oui</seg></tuv></tu></body></tmx>";
+    let error = Document::parse(one, Format::Tmx).unwrap_err().to_string();
+    assert!(error.contains("line 1") && error.contains("found a unit in \"fr\" alone"), "{error}");
+    let options = ReadOptions { target: Some("eng_Latn".to_owned()), ..ReadOptions::default() };
+    let document = Document::parse_with(one, Format::Tmx, &options).unwrap();
+    let written = document.render(&[plain("yes")]).unwrap();
+    assert!(written.contains("</tuv><tuv xml:lang=\"en\"><seg>yes</seg></tuv></tu>"), "{written}");
+    let bomb = "<!DOCTYPE a [<!ENTITY b \"ha\">]><tmx/>";
+    for format in [Format::Tmx, Format::Xliff] {
+        let error = Document::parse(bomb, format).unwrap_err().to_string();
+        assert!(error.contains("found a DOCTYPE with declarations"), "{error}");
+    }
 }

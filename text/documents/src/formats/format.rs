@@ -22,11 +22,15 @@ pub enum Format {
     Json,
     /// Message catalogs of gettext.
     Gettext,
+    /// Translation memories.
+    Tmx,
+    /// Pairs of a source and a target, of versions 1.2 and 2.0.
+    Xliff,
 }
 
 impl Format {
     /// All formats.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 9] = [
         Self::Plain,
         Self::Markdown,
         Self::Html,
@@ -34,9 +38,11 @@ impl Format {
         Self::WebVtt,
         Self::Json,
         Self::Gettext,
+        Self::Tmx,
+        Self::Xliff,
     ];
 
-    /// `text`, `markdown`, `html`, `srt`, `vtt`, `json` or `po`.
+    /// `text`, `markdown`, `html`, `srt`, `vtt`, `json`, `po`, `tmx` or `xliff`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Plain => "text",
@@ -46,6 +52,8 @@ impl Format {
             Self::WebVtt => "vtt",
             Self::Json => "json",
             Self::Gettext => "po",
+            Self::Tmx => "tmx",
+            Self::Xliff => "xliff",
         }
     }
 
@@ -60,6 +68,8 @@ impl Format {
             "vtt" => Self::WebVtt,
             "json" | "arb" => Self::Json,
             "po" | "pot" => Self::Gettext,
+            "tmx" => Self::Tmx,
+            "xlf" | "xliff" => Self::Xliff,
             _ => return None,
         })
     }
@@ -88,6 +98,15 @@ impl Format {
         }
         if text.lines().any(|line| line.starts_with("msgid \"")) {
             return Self::Gettext;
+        }
+        if begin.starts_with("<?xml") || begin.starts_with("<tmx") || begin.starts_with("<xliff") {
+            let root = begin.split('<').find(|tag| tag.starts_with(char::is_alphabetic));
+            let name = root.and_then(|tag| tag.split([' ', '\n', '\r', '\t', '>']).next());
+            match name {
+                Some("tmx") => return Self::Tmx,
+                Some("xliff") => return Self::Xliff,
+                _ => {}
+            }
         }
         if looks_like_html(begin) {
             return Self::Html;

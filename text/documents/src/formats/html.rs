@@ -5,11 +5,20 @@ use super::places::{Aside, Places, Writing};
 use super::tags::{self, Element, Markup, Tag};
 use std::ops::Range;
 
+/// How a page is read.
+#[derive(Clone, Copy)]
+pub(super) struct Reading {
+    /// Attributes that people read are segments.
+    pub(super) attributes: bool,
+    /// It is XHTML: every element may be empty, and XML has few names of characters.
+    pub(super) xml: bool,
+}
+
 /// Finds the segments of a page or a fragment.
-pub(super) fn parse(source: &str, range: Range<usize>, attributes: bool, places: &mut Places) {
+pub(super) fn parse(source: &str, range: Range<usize>, reading: Reading, places: &mut Places) {
     let inline = Inline::new(source);
     let asides = Vec::new();
-    let mut reader = Reader { source, limit: range.end, attributes, inline, asides, places };
+    let mut reader = Reader { source, limit: range.end, reading, inline, asides, places };
     let mut at = range.start;
     while at < range.end {
         let next = tags::find(source, at, range.end, b'<').unwrap_or(range.end);
@@ -36,7 +45,7 @@ pub(super) fn parse(source: &str, range: Range<usize>, attributes: bool, places:
 struct Reader<'s, 'p, 'q> {
     source: &'s str,
     limit: usize,
-    attributes: bool,
+    reading: Reading,
     inline: Inline<'s>,
     asides: Vec<Aside>,
     places: &'p mut Places<'q>,
@@ -46,10 +55,12 @@ impl Reader<'_, '_, '_> {
     /// Handles a tag that begins at `at`, and returns where to read on.
     fn tag(&mut self, at: usize, tag: &Tag) -> usize {
         let range = at..tag.end;
-        if self.attributes && !self.inline.is_kept() {
-            attributes(self.source, tag, &mut self.asides);
+        let Reading { attributes: readable, xml } = self.reading;
+        if readable && !self.inline.is_kept() {
+            attributes(self.source, tag, xml, &mut self.asides);
         }
         match tags::element(tag.name) {
+            Element::Preformatted | Element::Title if xml && tag.empty => self.end_segment(),
             Element::Inline(_) if tag.closing => self.inline.close(range, tag.name, None),
             Element::Inline(_) if tag.empty => self.inline.point(range),
             Element::Inline(_) if tag.no_translate => {
@@ -96,17 +107,18 @@ impl Reader<'_, '_, '_> {
 
     fn end_segment(&mut self) {
         let found = self.inline.finish(!self.asides.is_empty());
-        self.places.push_with(found, Writing::Html, &mut self.asides);
+        let writing = Writing::Html { xml: self.reading.xml };
+        self.places.push_with(found, writing, &mut self.asides);
     }
 }
 
 /// Adds the attributes of a tag that people read.
-pub(super) fn attributes(source: &str, tag: &Tag, asides: &mut Vec<Aside>) {
+pub(super) fn attributes(source: &str, tag: &Tag, xml: bool, asides: &mut Vec<Aside>) {
     for (range, quote) in tag.readable() {
         let mut inline = Inline::new(source);
         text(source, range, &mut inline);
         if let Some(found) = inline.finish(false) {
-            asides.push(Aside::new(&found.range, found.segment, Writing::Attribute { quote }));
+            asides.push(Aside::new(&found.range, found.segment, Writing::Attribute { quote, xml }));
         }
     }
 }

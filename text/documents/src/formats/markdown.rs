@@ -175,7 +175,12 @@ impl Reader<'_, '_, '_> {
                 self.done = range.end;
                 // Lines of a block in a quotation begin with its sign, which HTML would read as text.
                 if self.html && self.quotations == 0 {
-                    html::parse(self.source, range, self.attributes, self.places);
+                    html::parse(
+                        self.source,
+                        range,
+                        html::Reading { attributes: self.attributes, xml: false },
+                        self.places,
+                    );
                 }
                 self.html = false;
             }
@@ -442,7 +447,7 @@ impl Reader<'_, '_, '_> {
             return self.inline.hidden(range);
         };
         if self.attributes && !self.inline.is_kept() && self.image.is_none() {
-            html::attributes(self.source, &tag, &mut self.asides);
+            html::attributes(self.source, &tag, false, &mut self.asides);
         }
         match tags::element(tag.name) {
             Element::LineEnd | Element::Block if self.image.is_some() => self.inline.hidden(range),

@@ -21,9 +21,14 @@ mod tags;
 mod wrap;
 mod writer;
 mod writing;
+mod xml;
 
 pub use blocks::Blocks;
 pub use format::Format;
-pub use parsed::Document;
+pub(crate) use parsed::PartFormat;
+pub use parsed::{Document, ReadOptions};
 pub use places::Cue;
 pub use writer::DocumentWriter;
+pub(crate) use xml::{
+    BOOK_CONTENTS, OPEN_DOCUMENT, PRESENTATION, SPREADSHEET, Vocabulary, WORD_PROCESSING,
+};

@@ -2,6 +2,7 @@
 
 use super::inline::{Found, narrow};
 use super::markdown_writer::Context;
+use super::xml::{Pair, Runs};
 use crate::marked_text::MarkedText;
 use std::ops::Range;
 use std::time::Duration;
@@ -12,10 +13,14 @@ pub(super) enum Writing {
     /// If there were several lines.
     Plain(Option<Box<Lines>>),
     Markdown(Context),
-    Html,
+    /// `xml`: only the references that XML has.
+    Html {
+        xml: bool,
+    },
     /// The value of an attribute, between two of `quote`. Without them, it is written with quotation marks.
     Attribute {
         quote: Option<char>,
+        xml: bool,
     },
     /// On at most so many lines.
     Cue {
@@ -33,6 +38,10 @@ pub(super) enum Writing {
         doubled: bool,
         plural: bool,
     },
+    /// In the runs of an office document, or in other XML.
+    Runs(Box<Runs>),
+    /// The target of a pair.
+    Pair(Box<Pair>),
     /// With quotation marks, and with the white space that the message begins and ends in, as it is escaped.
     Gettext(Box<[String; 2]>),
 }
@@ -88,6 +97,7 @@ impl Place {
 }
 
 /// A text in the markup of a paragraph, such as an attribute, that is found before the paragraph ends.
+#[derive(Debug)]
 pub(super) struct Aside {
     range: [u32; 2],
     segment: MarkedText,

@@ -3,7 +3,7 @@
 use super::markdown_writer;
 use super::pieces::{Piece, pieces};
 use super::places::Writing;
-use super::{icu, plain, wrap};
+use super::{icu, plain, wrap, xml};
 use crate::lines::count_columns;
 use crate::marked_text::MarkedText;
 use std::fmt::Write;
@@ -43,19 +43,20 @@ pub(super) fn write(
             }
         }
         Writing::Markdown(context) => markdown_writer::write(text, marks, *context, out)?,
-        Writing::Html => {
+        Writing::Html { xml } => {
             for piece in pieces(text, marks)? {
                 match piece {
+                    Piece::Text(text) if *xml => xml::escape(text, out),
                     Piece::Text(text) => escape(text, out),
                     other => out.push_str(other.as_str()),
                 }
             }
         }
-        Writing::Attribute { quote } => {
+        Writing::Attribute { quote, xml } => {
             let sign = quote.unwrap_or('"');
             out.extend(quote.xor(Some(sign)));
             for piece in pieces(text, marks)? {
-                attribute(piece.as_str(), sign, out);
+                attribute(piece.as_str(), sign, *xml, out);
             }
             out.extend(quote.xor(Some(sign)));
         }
@@ -83,6 +84,13 @@ pub(super) fn write(
                     other => out.push_str(other.as_str()),
                 }
             }
+        }
+        Writing::Runs(runs) => xml::write(text, marks, runs, out)?,
+        Writing::Pair(pair) => {
+            let [before, after] = &pair.around;
+            out.push_str(before);
+            xml::write(text, marks, &pair.runs, out)?;
+            out.push_str(after);
         }
         Writing::Gettext(around) => {
             let [before, after] = &**around;
@@ -136,14 +144,15 @@ fn escape(text: &str, out: &mut String) {
 }
 
 /// The value of an attribute between two of `quote`.
-fn attribute(text: &str, quote: char, out: &mut String) {
+fn attribute(text: &str, quote: char, xml: bool, out: &mut String) {
     for c in text.chars() {
         match c {
             '&' => out.push_str("&amp;"),
             '<' => out.push_str("&lt;"),
-            '\u{a0}' => out.push_str("&nbsp;"),
+            '\u{a0}' if !xml => out.push_str("&nbsp;"),
             '"' if quote == '"' => out.push_str("&quot;"),
             '\'' if quote == '\'' => out.push_str("&#39;"),
+            c if xml => xml::escape(c.encode_utf8(&mut [0; 4]), out),
             other => out.push(other),
         }
     }

@@ -1,0 +1,230 @@
+//! Which entries of an archive have text, and what they are.
+
+use super::ArchiveFormat;
+use super::zip::Zip;
+use crate::error::Error;
+use crate::formats::{
+    BOOK_CONTENTS, OPEN_DOCUMENT, PRESENTATION, PartFormat, SPREADSHEET, Vocabulary,
+    WORD_PROCESSING,
+};
+use quick_xml::Reader;
+use quick_xml::events::{BytesStart, Event};
+use std::collections::HashMap;
+use std::io::{Read, Seek};
+
+const OFFICE: &str = "application/vnd.openxmlformats-officedocument.";
+const TYPES: &str = "[Content_Types].xml";
+
+/// A part of a format by the end of its content type, after [`OFFICE`].
+type PartTypes = [(&'static str, &'static Vocabulary)];
+
+/// The content types of the part that makes an archive a document of this format.
+const DOCX_MAIN: &[&str] =
+    &["wordprocessingml.document.main+xml", "wordprocessingml.template.main+xml"];
+const PPTX_MAIN: &[&str] = &[
+    "presentationml.presentation.main+xml",
+    "presentationml.slideshow.main+xml",
+    "presentationml.template.main+xml",
+];
+const XLSX_MAIN: &[&str] = &["spreadsheetml.sheet.main+xml", "spreadsheetml.template.main+xml"];
+
+const DOCX: &PartTypes = &[
+    ("wordprocessingml.document.main+xml", &WORD_PROCESSING),
+    ("wordprocessingml.template.main+xml", &WORD_PROCESSING),
+    ("wordprocessingml.header+xml", &WORD_PROCESSING),
+    ("wordprocessingml.footer+xml", &WORD_PROCESSING),
+    ("wordprocessingml.footnotes+xml", &WORD_PROCESSING),
+    ("wordprocessingml.endnotes+xml", &WORD_PROCESSING),
+    ("wordprocessingml.comments+xml", &WORD_PROCESSING),
+    ("drawingml.chart+xml", &PRESENTATION),
+    ("drawingml.diagramData+xml", &PRESENTATION),
+    ("application/vnd.ms-office.drawingml.diagramDrawing+xml", &PRESENTATION),
+];
+
+const PPTX: &PartTypes = &[
+    ("presentationml.slide+xml", &PRESENTATION),
+    ("presentationml.notesSlide+xml", &PRESENTATION),
+    ("presentationml.comments+xml", &PRESENTATION),
+    ("application/vnd.ms-powerpoint.comments+xml", &PRESENTATION),
+    ("drawingml.chart+xml", &PRESENTATION),
+    ("drawingml.diagramData+xml", &PRESENTATION),
+    ("application/vnd.ms-office.drawingml.diagramDrawing+xml", &PRESENTATION),
+];
+
+const XLSX: &PartTypes = &[
+    ("spreadsheetml.sharedStrings+xml", &SPREADSHEET),
+    ("spreadsheetml.worksheet+xml", &SPREADSHEET),
+    ("spreadsheetml.comments+xml", &SPREADSHEET),
+    ("application/vnd.ms-excel.threadedcomments+xml", &SPREADSHEET),
+    ("drawing+xml", &PRESENTATION),
+    ("drawingml.chart+xml", &PRESENTATION),
+    ("drawingml.diagramData+xml", &PRESENTATION),
+    ("application/vnd.ms-office.drawingml.diagramDrawing+xml", &PRESENTATION),
+];
+
+/// What each entry is that has text, in the order of the entries.
+///
+/// # Errors
+/// The archive is of another format, or its parts are encrypted.
+pub(super) fn text_parts<R: Read + Seek>(
+    zip: &mut Zip<R>,
+    format: ArchiveFormat,
+) -> Result<Vec<Option<PartFormat>>, Error> {
+    match format {
+        ArchiveFormat::Docx => office_parts(zip, format, DOCX_MAIN, DOCX),
+        ArchiveFormat::Pptx => office_parts(zip, format, PPTX_MAIN, PPTX),
+        ArchiveFormat::Xlsx => office_parts(zip, format, XLSX_MAIN, XLSX),
+        ArchiveFormat::Odt => open_parts(zip, "text"),
+        ArchiveFormat::Odp => open_parts(zip, "presentation"),
+        ArchiveFormat::Ods => open_parts(zip, "spreadsheet"),
+        ArchiveFormat::Epub => book_parts(zip),
+    }
+}
+
+/// The parts of an Office document, by their content types.
+fn office_parts<R: Read + Seek>(
+    zip: &mut Zip<R>,
+    format: ArchiveFormat,
+    main: &[&str],
+    types: &PartTypes,
+) -> Result<Vec<Option<PartFormat>>, Error> {
+    let no_document = |found: &str| {
+        Err(Error::corrupt("the archive", format!("the parts of a {format} document"), found))
+    };
+    let Some(index) = zip.find(TYPES) else {
+        return no_document(&format!("no {TYPES}"));
+    };
+    let content_types = ContentTypes::read(&text_of(zip, index)?)?;
+    let mut parts = Vec::with_capacity(zip.entries.len());
+    let mut is_document = false;
+    for entry in &zip.entries {
+        let found = content_types.of(&entry.name).unwrap_or_default();
+        let short = found.strip_prefix(OFFICE).unwrap_or(found);
+        is_document |= main.contains(&short);
+        let part = types.iter().find(|(one, _)| *one == short);
+        parts.push(part.map(|&(_, vocabulary)| PartFormat::Xml(vocabulary)));
+    }
+    if !is_document {
+        return no_document("other parts alone");
+    }
+    Ok(parts)
+}
+
+/// The content types of an Office document.
+struct ContentTypes {
+    /// By the name of the part, in small letters, with a slash before it.
+    parts: HashMap<String, String>,
+    extensions: HashMap<String, String>,
+}
+
+impl ContentTypes {
+    fn read(source: &str) -> Result<Self, Error> {
+        let mut types = Self { parts: HashMap::new(), extensions: HashMap::new() };
+        let mut reader = Reader::from_str(source);
+        loop {
+            let event = reader
+                .read_event()
+                .map_err(|error| Error::corrupt(TYPES, "well-formed XML", error.to_string()))?;
+            match event {
+                Event::Start(tag) | Event::Empty(tag) => {
+                    let value = |name| attribute(&tag, name);
+                    let local = tag.local_name();
+                    let (key, map) = match local.as_ref() {
+                        "Override" => (value("PartName"), &mut types.parts),
+                        "Default" => (value("Extension"), &mut types.extensions),
+                        _ => continue,
+                    };
+                    if let (Some(key), Some(content)) = (key, value("ContentType")) {
+                        map.insert(key.to_ascii_lowercase(), content);
+                    }
+                }
+                Event::Eof => return Ok(types),
+                _ => {}
+            }
+        }
+    }
+
+    fn of(&self, name: &str) -> Option<&str> {
+        let name = format!("/{}", name.to_ascii_lowercase());
+        let by_extension = || self.extensions.get(name.rsplit_once('.')?.1);
+        self.parts.get(&name).or_else(by_extension).map(String::as_str)
+    }
+}
+
+fn attribute(tag: &BytesStart<'_>, name: &str) -> Option<String> {
+    let mut attributes = tag.attributes();
+    let found = attributes.with_checks(false).flatten().find(|one| one.key.0 == name)?;
+    Some(quick_xml::escape::unescape(&found.value).ok()?.into_owned())
+}
+
+/// The parts of OpenDocument.
+fn open_parts<R: Read + Seek>(
+    zip: &mut Zip<R>,
+    kind: &str,
+) -> Result<Vec<Option<PartFormat>>, Error> {
+    let expected = format!("application/vnd.oasis.opendocument.{kind}");
+    let found = media_type(zip)?;
+    let is_template = |rest: &str| rest.is_empty() || rest == "-template";
+    if !found.strip_prefix(expected.as_str()).is_some_and(is_template) {
+        return Err(Error::corrupt("the entry mimetype", expected, format_args!("{found:?}")));
+    }
+    if let Some(index) = zip.find("META-INF/manifest.xml")
+        && text_of(zip, index)?.contains("encryption-data")
+    {
+        let found = "one that needs a password";
+        return Err(Error::unsupported("the archive", "a document without a password", found));
+    }
+    let is_text = |name: &str| matches!(name, "content.xml" | "styles.xml");
+    let part = |name: &str| is_text(name).then_some(PartFormat::Xml(&OPEN_DOCUMENT));
+    Ok(zip.entries.iter().map(|entry| part(&entry.name)).collect())
+}
+
+/// The pages of a book.
+fn book_parts<R: Read + Seek>(zip: &mut Zip<R>) -> Result<Vec<Option<PartFormat>>, Error> {
+    const BOOK: &str = "application/epub+zip";
+    let found = media_type(zip)?;
+    if found.trim() != BOOK {
+        return Err(Error::corrupt("the entry mimetype", BOOK, format_args!("{found:?}")));
+    }
+    let encrypted = match zip.find("META-INF/encryption.xml") {
+        Some(index) => text_of(zip, index)?,
+        None => String::new(),
+    };
+    let mut parts = Vec::with_capacity(zip.entries.len());
+    for entry in &zip.entries {
+        let extension = entry.name.rsplit_once('.').map_or("", |(_, extension)| extension);
+        let part = match extension.to_ascii_lowercase().as_str() {
+            "xhtml" | "html" | "htm" | "xht" => Some(PartFormat::Xhtml),
+            "ncx" => Some(PartFormat::Xml(&BOOK_CONTENTS)),
+            _ => None,
+        };
+        if part.is_some() && encrypted.contains(entry.name.as_str()) {
+            let found = "one that META-INF/encryption.xml names";
+            return Err(Error::unsupported(&*entry.name, "a page that is not encrypted", found));
+        }
+        parts.push(part);
+    }
+    Ok(parts)
+}
+
+/// What an archive says that it is.
+fn media_type<R: Read + Seek>(zip: &mut Zip<R>) -> Result<String, Error> {
+    match zip.find("mimetype") {
+        Some(index) => text_of(zip, index),
+        None => Err(Error::corrupt("the archive", "an entry mimetype", "none")),
+    }
+}
+
+/// An entry as text.
+///
+/// # Errors
+/// As [`Zip::read`]; it is not UTF-8.
+pub(super) fn text_of<R: Read + Seek>(zip: &mut Zip<R>, index: usize) -> Result<String, Error> {
+    let bytes = zip.read(index)?;
+    String::from_utf8(bytes).map_err(|error| {
+        let name = zip.entries.get(index).map_or("", |entry| &entry.name);
+        let at = error.utf8_error().valid_up_to();
+        let byte = error.as_bytes().get(at).copied().unwrap_or_default();
+        Error::corrupt(name, "UTF-8", format_args!("byte {at} is 0x{byte:02x}"))
+    })
+}

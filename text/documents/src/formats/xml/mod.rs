@@ -1,0 +1,15 @@
+//! Paragraphs with runs in XML: which elements they are is a table, [`Vocabulary`].
+
+mod pairs;
+mod paragraph;
+mod reader;
+pub(super) mod runs;
+mod styles;
+mod vocabulary;
+
+pub(super) use pairs::{Pair, parse as parse_pairs};
+pub(super) use reader::parse;
+pub(super) use runs::{Runs, escape, write};
+pub(crate) use vocabulary::{
+    BOOK_CONTENTS, OPEN_DOCUMENT, PRESENTATION, SPREADSHEET, Vocabulary, WORD_PROCESSING,
+};

@@ -1,0 +1,392 @@
+//! Pairs of a source and a target, for translators: TMX and XLIFF. A source whose target is missing or not translated is a
+//! segment, and its place is the target.
+
+use super::Runs;
+use super::reader::{paragraph, wrong};
+use super::styles::attribute;
+use super::vocabulary::PAIRS;
+use crate::error::Error;
+use crate::formats::Format;
+use crate::formats::inline::Found;
+use crate::formats::places::{Places, Writing};
+use crate::sentences::language_code;
+use quick_xml::Reader;
+use quick_xml::events::{BytesStart, Event};
+use std::ops::Range;
+
+/// Elements in each other.
+const DEEPEST: usize = 256;
+
+/// How the target of a pair is written: what stands around its text.
+#[derive(Clone, Debug)]
+pub(in crate::formats) struct Pair {
+    pub(in crate::formats) runs: Runs,
+    pub(in crate::formats) around: [String; 2],
+}
+
+/// Finds the segments. `target`: the language of the translation, if it is known.
+///
+/// # Errors
+/// It is not well-formed, or the language of a target is not known.
+pub(in crate::formats) fn parse(
+    source: &str,
+    start: usize,
+    format: Format,
+    target: Option<&str>,
+    places: &mut Places<'_>,
+) -> Result<(), Error> {
+    let name = format!("the {format} document");
+    let mut reader = Reader::from_str(&source[start..]);
+    let mut file = File {
+        source,
+        name: &name,
+        places,
+        unit: Unit::default(),
+        languages: Languages::default(),
+    };
+    file.languages.target = target.map(str::to_owned);
+    let mut open: Vec<Element> = Vec::new();
+    let mut at = start;
+    loop {
+        let event = reader.read_event();
+        let end = start + reader.buffer_position() as usize;
+        let range = at..end;
+        let fault = match event {
+            Ok(Event::Eof) if open.is_empty() => return Ok(()),
+            Ok(Event::Eof) => Some(("the end of each element", "the end of the file".to_owned())),
+            Ok(Event::Start(_)) if open.len() == DEEPEST => {
+                Some(("at most 256 elements in each other", "another one".to_owned()))
+            }
+            Ok(Event::Start(tag)) => {
+                let element = Element::new(&tag, range, open.last());
+                file.start(format, &tag, &element);
+                open.push(element);
+                None
+            }
+            Ok(Event::Empty(tag)) => {
+                let element = Element::new(&tag, range, open.last());
+                file.start(format, &tag, &element);
+                file.end(format, &element, end..end)?;
+                None
+            }
+            Ok(Event::End(_)) => {
+                if let Some(element) = open.pop() {
+                    file.end(format, &element, range)?;
+                }
+                None
+            }
+            Ok(Event::DocType(declaration)) if declaration.contains(['[', '<']) => Some((
+                "no entities that the file defines",
+                "a DOCTYPE with declarations".to_owned(),
+            )),
+            Ok(_) => None,
+            Err(error) => Some(("well-formed XML", error.to_string())),
+        };
+        if let Some((expected, found)) = fault {
+            return Err(wrong(source, at, &name, expected, found));
+        }
+        at = end;
+    }
+}
+
+/// An element that is open.
+struct Element {
+    local: String,
+    /// Its begin tag.
+    tag: Range<usize>,
+    /// What is in it is not translated.
+    closed: bool,
+}
+
+impl Element {
+    fn new(tag: &BytesStart<'_>, range: Range<usize>, around: Option<&Self>) -> Self {
+        let local = tag.local_name().as_ref().to_owned();
+        let closed = match attribute(tag, "translate").as_deref() {
+            Some("no") => true,
+            // Other translations of the same source.
+            _ if local == "alt-trans" => true,
+            Some("yes") => around.is_some_and(|around| around.local == "alt-trans"),
+            _ => around.is_some_and(|around| around.closed),
+        };
+        Self { local, tag: range, closed }
+    }
+}
+
+#[derive(Default)]
+struct Languages {
+    /// That of the sources, of TMX.
+    source: Option<String>,
+    /// That of the translation, as the caller names it.
+    target: Option<String>,
+    /// The first other one in the file.
+    other: Option<String>,
+}
+
+/// A pair that is open.
+#[derive(Default)]
+struct Unit {
+    /// The begin tag of the segment of XLIFF 2.
+    tag: Range<usize>,
+    /// Its state.
+    state: Option<String>,
+    approved: bool,
+    /// The whole source and what is between its tags.
+    source: Option<(Range<usize>, Range<usize>)>,
+    /// After what a target is inserted: an end tag.
+    last: Range<usize>,
+    target: Option<Target>,
+    /// The language of its source, of TMX.
+    language: Option<String>,
+    /// The variants, of TMX: their language, begin tag, and the text.
+    variants: Vec<Variant>,
+}
+
+struct Target {
+    whole: Range<usize>,
+    inside: Range<usize>,
+    /// Its begin tag.
+    tag: Range<usize>,
+    state: Option<String>,
+}
+
+struct Variant {
+    language: String,
+    tag: Range<usize>,
+    /// The whole `<seg>` and what is between its tags.
+    text: Option<(Range<usize>, Range<usize>)>,
+}
+
+struct File<'s, 'n, 'p, 'q> {
+    source: &'s str,
+    name: &'n str,
+    places: &'p mut Places<'q>,
+    unit: Unit,
+    languages: Languages,
+}
+
+impl File<'_, '_, '_, '_> {
+    fn raw(&self, range: &Range<usize>) -> &str {
+        self.source.get(range.clone()).unwrap_or_default()
+    }
+
+    fn start(&mut self, format: Format, tag: &BytesStart<'_>, element: &Element) {
+        let value = |name| attribute(tag, name);
+        match (format, element.local.as_str()) {
+            (Format::Tmx, "header") => self.languages.source = value("srclang"),
+            (Format::Tmx, "tu") => {
+                self.unit = Unit { language: value("srclang"), ..Unit::default() };
+            }
+            (Format::Tmx, "tuv") => {
+                let language = value("lang").unwrap_or_default();
+                self.unit.variants.push(Variant { language, tag: element.tag.clone(), text: None });
+            }
+            (Format::Xliff, "trans-unit") => {
+                let approved = value("approved").as_deref() == Some("yes");
+                self.unit = Unit { approved, ..Unit::default() };
+            }
+            (Format::Xliff, "segment") => {
+                let (tag, state) = (element.tag.clone(), value("state"));
+                self.unit = Unit { tag, state, ..Unit::default() };
+            }
+            (Format::Xliff, "target") if !element.closed => {
+                let tag = element.tag.clone();
+                let (whole, inside) = (tag.clone(), tag.end..tag.end);
+                self.unit.target = Some(Target { whole, inside, tag, state: value("state") });
+            }
+            _ => {}
+        }
+    }
+
+    /// The end of an element, and its end tag, if it has one.
+    fn end(&mut self, format: Format, element: &Element, tag: Range<usize>) -> Result<(), Error> {
+        let whole = element.tag.start..tag.end;
+        let inside = element.tag.end..tag.start;
+        match (format, element.local.as_str()) {
+            (Format::Tmx, "seg") => {
+                if let Some(variant) = self.unit.variants.last_mut() {
+                    variant.text = Some((whole, inside));
+                }
+            }
+            (Format::Tmx, "tuv") => self.unit.last = tag,
+            (Format::Tmx, "tu") => return self.end_memory_unit(),
+            (Format::Xliff, "source") if !element.closed => {
+                self.unit.last = tag;
+                self.unit.source = Some((whole, inside));
+            }
+            (Format::Xliff, "seg-source") if !element.closed => self.unit.last = tag,
+            (Format::Xliff, "target") if !element.closed => {
+                if let Some(target) = &mut self.unit.target {
+                    (target.whole, target.inside) = (whole, inside);
+                }
+            }
+            (Format::Xliff, "trans-unit") if !element.closed => return self.end_old_unit(),
+            (Format::Xliff, "segment") if !element.closed => return self.end_segment(),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// A unit of XLIFF 1.2.
+    fn end_old_unit(&mut self) -> Result<(), Error> {
+        const STATE: &str = " state=\"needs-review-translation\"";
+        let unit = std::mem::take(&mut self.unit);
+        let Some((source, inside)) = &unit.source else { return Ok(()) };
+        if inside.is_empty() || unit.approved && unit.target.is_some() {
+            return Ok(());
+        }
+        match &unit.target {
+            Some(target) => {
+                let open = matches!(target.state.as_deref(), Some("new" | "needs-translation"));
+                if !open && !self.raw(&target.inside).trim().is_empty() {
+                    return Ok(());
+                }
+                let tag = self.tag(&target.tag, &["state", "state-qualifier"], STATE);
+                let end = self.end_tag(&target.tag);
+                self.push(inside, target.whole.clone(), [tag, end])
+            }
+            None if unit.last.is_empty() => Ok(()),
+            None => {
+                let prefix = prefix_of(self.raw(source)).to_owned();
+                let begin = format!(
+                    "{}{}<{prefix}target{STATE}>",
+                    self.raw(&unit.last),
+                    self.indentation(source.start)
+                );
+                self.push(inside, unit.last.clone(), [begin, format!("</{prefix}target>")])
+            }
+        }
+    }
+
+    /// A segment of XLIFF 2.
+    fn end_segment(&mut self) -> Result<(), Error> {
+        let unit = std::mem::take(&mut self.unit);
+        let Some((source, inside)) = &unit.source else { return Ok(()) };
+        let state = unit.state.as_deref();
+        let empty = unit.target.as_ref().is_none_or(|one| self.raw(&one.inside).trim().is_empty());
+        if inside.is_empty()
+            || !matches!(state, None | Some("initial"))
+            || state.is_none() && !empty
+        {
+            return Ok(());
+        }
+        let tag = self.tag(&unit.tag, &["state", "subState"], " state=\"translated\"");
+        match &unit.target {
+            Some(target) => {
+                let between = self.raw(&(unit.tag.end..target.whole.start));
+                let begin = [&tag, between, &self.tag(&target.tag, &[], "")].concat();
+                let end = self.end_tag(&target.tag);
+                self.push(inside, unit.tag.start..target.whole.end, [begin, end])
+            }
+            None => {
+                let prefix = prefix_of(self.raw(source)).to_owned();
+                let between = self.raw(&(unit.tag.end..source.end));
+                let indentation = self.indentation(source.start);
+                let begin = format!("{tag}{between}{indentation}<{prefix}target>");
+                self.push(inside, unit.tag.start..source.end, [begin, format!("</{prefix}target>")])
+            }
+        }
+    }
+
+    /// A unit of TMX.
+    fn end_memory_unit(&mut self) -> Result<(), Error> {
+        let unit = std::mem::take(&mut self.unit);
+        let same = |one: &str, other: &str| language_code(one) == language_code(other);
+        let stated = unit.language.as_ref().or(self.languages.source.as_ref());
+        let stated = stated.filter(|language| *language != "*all*");
+        let Some(source) = unit.variants.iter().find(|one| {
+            stated.is_none_or(|language| same(language, &one.language)) && one.text.is_some()
+        }) else {
+            return Ok(());
+        };
+        let Some((_, inside)) = source.text.clone().filter(|(_, inside)| !inside.is_empty()) else {
+            return Ok(());
+        };
+        let mut others = unit.variants.iter().filter(|one| !same(&one.language, &source.language));
+        let known = self.languages.target.clone().or_else(|| self.languages.other.clone());
+        let found = match &known {
+            Some(language) => others.find(|one| same(language, &one.language)),
+            None => others.next(),
+        };
+        if self.languages.other.is_none() {
+            self.languages.other = found.map(|one| one.language.clone());
+        }
+        match found {
+            Some(Variant { text: Some((whole, text)), .. }) => {
+                if !self.raw(text).trim().is_empty() {
+                    return Ok(());
+                }
+                // `<seg/>` and `<seg></seg>`.
+                let name = name_of(self.raw(whole)).to_owned();
+                self.push(&inside, whole.clone(), [format!("<{name}>"), format!("</{name}>")])
+            }
+            Some(_) => Ok(()),
+            None => {
+                let Some(language) = known.as_deref().map(language_code) else {
+                    let expected = "a unit with two languages, or the language of the translation";
+                    let found = format!("a unit in {:?} alone", source.language);
+                    return Err(wrong(self.source, source.tag.start, self.name, expected, found));
+                };
+                let begin = format!(
+                    "{}{}<tuv xml:lang=\"{language}\"><seg>",
+                    self.raw(&unit.last),
+                    self.indentation(source.tag.start)
+                );
+                self.push(&inside, unit.last.clone(), [begin, "</seg></tuv>".to_owned()])
+            }
+        }
+    }
+
+    /// A pair whose source stands in a range, and whose target is written in place of another.
+    fn push(
+        &mut self,
+        source: &Range<usize>,
+        range: Range<usize>,
+        around: [String; 2],
+    ) -> Result<(), Error> {
+        if let Some((segment, runs)) = paragraph(self.source, source, self.name, &PAIRS)? {
+            let found = Found { range, segment, markup: Vec::new() };
+            self.places.push(found, Writing::Pair(Box::new(Pair { runs, around })));
+        }
+        Ok(())
+    }
+
+    /// The white space between the line end and a place.
+    fn indentation(&self, at: usize) -> &str {
+        let before = self.raw(&(0..at));
+        let white = &before[before.trim_end_matches([' ', '\t']).len()..];
+        let from = before.len() - white.len();
+        match before[..from].strip_suffix('\n') {
+            Some(rest) if rest.ends_with('\r') => &before[from - 2..],
+            Some(_) => &before[from - 1..],
+            None => "",
+        }
+    }
+
+    /// A begin tag without some attributes, with others.
+    fn tag(&self, range: &Range<usize>, without: &[&str], with: &str) -> String {
+        let raw = self.raw(range);
+        let mut reader = Reader::from_str(raw);
+        let (Ok(Event::Start(tag)) | Ok(Event::Empty(tag))) = reader.read_event() else {
+            return raw.to_owned();
+        };
+        let mut out = super::styles::canonical_tag(&tag, without, false);
+        out.insert_str(out.len() - 1, with);
+        out
+    }
+
+    fn end_tag(&self, range: &Range<usize>) -> String {
+        format!("</{}>", name_of(self.raw(range)))
+    }
+}
+
+/// The name of the element that a text begins with.
+fn name_of(raw: &str) -> &str {
+    let inside = raw.trim_start_matches('<');
+    inside.split(|c: char| c.is_ascii_whitespace() || matches!(c, '>' | '/')).next().unwrap_or("")
+}
+
+/// The prefix of its name, with the colon.
+fn prefix_of(raw: &str) -> &str {
+    let name = name_of(raw);
+    name.rfind(':').map_or("", |colon| &name[..=colon])
+}

@@ -1,0 +1,757 @@
+//! The texts of a paragraph: what is read of it, in order, and the segments that it becomes.
+
+use super::runs::{Runs, Tags};
+use crate::formats::inline::{Found, narrow};
+use crate::formats::places::Aside;
+use crate::marked_text::{Mark, MarkKind, MarkedText};
+use std::collections::HashMap;
+use std::mem;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Wraps and fields that are open when a field may begin.
+const DEEPEST_FIELD: usize = 64;
+
+/// A piece of a paragraph.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Item {
+    /// Bytes of the source.
+    source: [u32; 2],
+    /// Bytes of the text of the paragraph.
+    text: [u32; 2],
+    pub(super) kind: Kind,
+    /// 1 + the numbers of the styles of the runs that it begins and ends in; 0 without a run.
+    styles: [u32; 2],
+    /// Whether it begins with its run and ends with it.
+    whole: [bool; 2],
+    /// There are paragraphs in it.
+    asides: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Text,
+    /// A line end in the text of a run.
+    LineEnd,
+    /// What is before it and after it are two texts.
+    Break,
+    Point,
+    /// A point that stays in the order of its like.
+    Ordered,
+    /// Text that stays.
+    Keep,
+    Open,
+    Close,
+    /// The same of a wrap that says nothing about its text: no mark.
+    PlainOpen,
+    PlainClose,
+    FieldBegin,
+    FieldMiddle,
+    FieldEnd,
+    /// What a field shows; whether it is a link.
+    Instruction(bool),
+    /// The ends of a wrap that are elements of their own.
+    PairBegin,
+    PairEnd,
+}
+
+impl Kind {
+    fn opens(self) -> bool {
+        matches!(self, Self::Open | Self::PlainOpen)
+    }
+
+    fn closes(self) -> bool {
+        matches!(self, Self::Close | Self::PlainClose)
+    }
+}
+
+impl Item {
+    fn source(&self) -> Range<usize> {
+        self.source[0] as usize..self.source[1] as usize
+    }
+
+    fn text(&self) -> Range<usize> {
+        self.text[0] as usize..self.text[1] as usize
+    }
+
+    fn is_whole(&self) -> bool {
+        self.whole == [true; 2] || self.styles == [0; 2]
+    }
+
+    /// From the begin of this one to the end of another.
+    fn through(&self, end: &Self, kind: Kind, asides: bool) -> Self {
+        Self {
+            source: [self.source[0], end.source[1]],
+            text: [self.text[0], end.text[1]],
+            kind,
+            styles: [self.styles[0], end.styles[1]],
+            whole: [self.whole[0], end.whole[1]],
+            asides,
+        }
+    }
+}
+
+/// A run that is open.
+#[derive(Debug)]
+struct Run {
+    start: usize,
+    /// The first item in it.
+    first: usize,
+    /// Its begin, with its properties.
+    style: String,
+}
+
+/// A paragraph in the making.
+#[derive(Debug)]
+pub(super) struct Paragraph<'s> {
+    source: &'s str,
+    /// Whether text that is not in a run belongs to it.
+    pub(super) bare: bool,
+    text: String,
+    items: Vec<Item>,
+    styles: Vec<Arc<str>>,
+    numbers: HashMap<Arc<str>, u32>,
+    run: Option<Run>,
+    pub(super) tags: Tags,
+    /// The items and keys of the wraps that are open.
+    open: Vec<(usize, String)>,
+    /// The last wrap, if nothing follows it.
+    closed: Option<(usize, String)>,
+    /// Whether collapsible white space is before the next text.
+    after_space: bool,
+    /// The names of pairs, in the order of their ends.
+    pairs: Vec<String>,
+    /// Texts of paragraphs in it.
+    pub(super) asides: Vec<Aside>,
+    /// Whether the object that is read has paragraphs in it.
+    pub(super) has_asides: bool,
+}
+
+impl<'s> Paragraph<'s> {
+    pub(super) fn new(source: &'s str, bare: bool) -> Self {
+        Self {
+            source,
+            bare,
+            text: String::new(),
+            items: Vec::new(),
+            styles: Vec::new(),
+            numbers: HashMap::new(),
+            run: None,
+            tags: Tags::default(),
+            open: Vec::new(),
+            closed: None,
+            after_space: true,
+            pairs: Vec::new(),
+            asides: Vec::new(),
+            has_asides: false,
+        }
+    }
+
+    /// A run whose begin is written as `style`, until its properties follow.
+    pub(super) fn begin_run(&mut self, start: usize, style: String) {
+        self.run = Some(Run { start, first: self.items.len(), style });
+    }
+
+    /// Whether the properties of the run may still follow: nothing of it is read.
+    pub(super) fn is_run_empty(&self) -> bool {
+        self.run.as_ref().is_some_and(|run| run.first == self.items.len())
+    }
+
+    /// Adds to what the run begins with.
+    pub(super) fn add_properties(&mut self, markup: &str) {
+        if let Some(run) = &mut self.run {
+            run.style.push_str(markup);
+        }
+    }
+
+    pub(super) fn end_run(&mut self, end: usize) {
+        let Some(run) = self.run.take() else { return };
+        if let Some(last) = self.items[run.first..].last_mut() {
+            last.source[1] = narrow(end);
+            last.whole[1] = true;
+        }
+    }
+
+    /// A piece whose text is what came to the text since `text`.
+    pub(super) fn push(&mut self, source: Range<usize>, text: usize, kind: Kind) {
+        let mut source = [narrow(source.start), narrow(source.end)];
+        let mut style = 0;
+        let mut first = false;
+        if let Some(run) = &self.run {
+            first = run.first == self.items.len();
+            if first {
+                source[0] = narrow(run.start);
+            }
+            style = match self.numbers.get(run.style.as_str()) {
+                Some(&number) => number,
+                None => {
+                    let style: Arc<str> = run.style.as_str().into();
+                    self.styles.push(style.clone());
+                    let number = narrow(self.styles.len());
+                    self.numbers.insert(style, number);
+                    number
+                }
+            };
+        }
+        let text = [narrow(text), narrow(self.text.len())];
+        let asides = mem::take(&mut self.has_asides);
+        self.closed = None;
+        if kind == Kind::Break {
+            self.after_space = true;
+        }
+        // Pieces of one kind that touch are one, so that thousands of them take no more memory than text.
+        if style == 0
+            && let Some(last) = self.items.last_mut()
+            && last.styles == [0; 2]
+            && last.source[1] == source[0]
+        {
+            let joined = match (last.kind, kind) {
+                (Kind::Text, Kind::Text) => Some(Kind::Text),
+                (Kind::Break, Kind::Break) => Some(Kind::Break),
+                (Kind::Point, Kind::Point) => Some(Kind::Point),
+                (Kind::Point | Kind::Ordered, Kind::Point | Kind::Ordered) => Some(Kind::Ordered),
+                _ => None,
+            };
+            if let Some(kind) = joined {
+                *last = Item {
+                    source: [last.source[0], source[1]],
+                    text: [last.text[0], text[1]],
+                    kind,
+                    asides: last.asides || asides,
+                    ..*last
+                };
+                return;
+            }
+        }
+        let (styles, whole) = ([style; 2], [first, false]);
+        self.items.push(Item { source, text, kind, styles, whole, asides });
+    }
+
+    /// Markup in place of which the model sees nothing; `visible` if readers see something.
+    pub(super) fn point(&mut self, source: Range<usize>, kind: Kind, visible: bool) {
+        self.push(source, self.text.len(), kind);
+        self.after_space &= !visible;
+    }
+
+    /// An end of the wrap of this name.
+    pub(super) fn pair(&mut self, source: Range<usize>, kind: Kind, name: String) {
+        self.pairs.push(name);
+        self.point(source, kind, false);
+    }
+
+    /// Text that stays.
+    pub(super) fn keep(&mut self, source: Range<usize>, text: &str) {
+        if text.trim().is_empty() {
+            return self.point(source, Kind::Point, true);
+        }
+        let from = self.text.len();
+        self.push_one_line(text);
+        self.after_space = false;
+        self.push(source, from, Kind::Keep);
+    }
+
+    /// The text of a run, or of an element that stands for a character.
+    pub(super) fn text(&mut self, source: Range<usize>, text: &str) {
+        let from = self.text.len();
+        self.push_one_line(text);
+        self.after_space = false;
+        self.push(source, from, Kind::Text);
+    }
+
+    /// The text of a run that may have lines.
+    pub(super) fn lines(&mut self, source: Range<usize>, text: &str) {
+        for (number, line) in text.split('\n').enumerate() {
+            if number > 0 {
+                let from = self.text.len();
+                self.text.push(' ');
+                self.push(source.clone(), from, Kind::LineEnd);
+            }
+            if !line.is_empty() || number == 0 {
+                self.text(source.clone(), line);
+            }
+        }
+    }
+
+    /// Bare text. White space is one space, or each line is a text.
+    pub(super) fn bare_text(&mut self, source: Range<usize>, text: &str, collapse: bool) {
+        let from = self.text.len();
+        if collapse {
+            for c in text.chars() {
+                if !c.is_ascii_whitespace() {
+                    self.text.push(c);
+                    self.after_space = false;
+                } else if !mem::replace(&mut self.after_space, true) {
+                    self.text.push(' ');
+                }
+            }
+            return self.push(source, from, Kind::Text);
+        }
+        if text.len() != source.len() {
+            // A reference, or a section of characters.
+            match text.trim_matches(['\n', '\r']) {
+                "" => self.push(source, from, Kind::Break),
+                _ => self.text(source, text),
+            }
+            return;
+        }
+        let mut at = source.start;
+        for line in text.split_inclusive(['\n', '\r']) {
+            let content = line.trim_end_matches(['\n', '\r']);
+            if !content.is_empty() {
+                self.text(at..at + content.len(), content);
+            }
+            at += line.len();
+            if content.len() < line.len() {
+                self.push(at - 1..at, self.text.len(), Kind::Break);
+            }
+        }
+    }
+
+    /// The begin of a wrap. Two wraps of one key that touch are one, if there is a key.
+    pub(super) fn open_wrap(&mut self, source: Range<usize>, key: String) {
+        if let Some((open, last)) = self.closed.take()
+            && last == key
+            && !key.is_empty()
+            && self.items.last().is_some_and(|close| close.source[1] == narrow(source.start))
+        {
+            self.items.pop();
+            self.open.push((open, key));
+            return;
+        }
+        self.open.push((self.items.len(), key));
+        self.push(source, self.text.len(), Kind::Open);
+    }
+
+    pub(super) fn close_wrap(&mut self, source: Range<usize>) {
+        let closed = self.open.pop();
+        self.push(source, self.text.len(), Kind::Close);
+        self.closed = closed;
+    }
+
+    /// A segment's text is one line.
+    fn push_one_line(&mut self, text: &str) {
+        self.text
+            .extend(text.chars().map(|c| if matches!(c, '\n' | '\r' | '\t') { ' ' } else { c }));
+    }
+
+    /// The segments, in order, and the texts of paragraphs in this one. `nested`: it lies in another paragraph.
+    pub(super) fn finish(mut self, nested: bool) -> (Vec<(Found, Runs)>, Vec<Aside>) {
+        self.run = None;
+        for item in &mut self.items {
+            if item.asides && (nested || !item.is_whole()) {
+                item.kind = Kind::Break;
+            }
+        }
+        self.join_pairs();
+        self.join_fields();
+        self.divide_wraps();
+        let tags = Arc::new(mem::take(&mut self.tags));
+        let items = mem::take(&mut self.items);
+        let parts = items.split(|item| item.kind == Kind::Break);
+        let segments = parts.filter_map(|items| Part { paragraph: &self, items }.segment(&tags));
+        (segments.collect(), mem::take(&mut self.asides))
+    }
+
+    /// Makes wraps of pairs that are nested as wraps are; the ends of others are points in their order.
+    fn join_pairs(&mut self) {
+        let names = mem::take(&mut self.pairs);
+        let mut names = names.into_iter();
+        let mut open: Vec<(usize, String)> = Vec::new();
+        for at in 0..self.items.len() {
+            match self.items[at].kind {
+                kind if kind.opens() => open.push((at, String::new())),
+                kind if kind.closes() => {
+                    // Pairs that begin in a wrap do not end in it.
+                    while let Some((at, _)) = open.pop()
+                        && self.items[at].kind == Kind::PairBegin
+                    {
+                        self.items[at].kind = Kind::Ordered;
+                    }
+                }
+                Kind::PairBegin => open.push((at, names.next().unwrap_or_default())),
+                Kind::PairEnd => {
+                    let name = names.next().unwrap_or_default();
+                    let begin = open.last().filter(|(at, begin)| {
+                        *begin == name && self.items[*at].kind == Kind::PairBegin
+                    });
+                    if let Some(&(begin, _)) = begin {
+                        (self.items[begin].kind, self.items[at].kind) = (Kind::Open, Kind::Close);
+                        open.pop();
+                    } else {
+                        self.items[at].kind = Kind::Ordered;
+                    }
+                }
+                _ => {}
+            }
+        }
+        for (at, _) in open {
+            if self.items[at].kind == Kind::PairBegin {
+                self.items[at].kind = Kind::Ordered;
+            }
+        }
+    }
+
+    /// Makes one piece of each field: text that stays, or what is around the text of a link. Of a field that ends in another
+    /// paragraph, the marks divide the text.
+    fn join_fields(&mut self) {
+        if !self.items.iter().any(|item| matches!(item.kind, Kind::FieldBegin | Kind::FieldEnd)) {
+            return;
+        }
+        // For each wrap or field that is open, its place; of a field also its middle, and whether it is a link.
+        let mut open: Vec<(usize, Option<usize>, bool)> = Vec::new();
+        let mut new: Vec<Item> = Vec::with_capacity(self.items.len());
+        for &item in &self.items {
+            let begin = open.last().copied().filter(|&(at, ..)| new[at].kind == Kind::FieldBegin);
+            let at = new.len();
+            new.push(item);
+            match item.kind {
+                Kind::FieldBegin if open.len() >= DEEPEST_FIELD => new[at].kind = Kind::Break,
+                kind if kind.opens() || kind == Kind::FieldBegin => open.push((at, None, false)),
+                kind if kind.closes() => {
+                    // Fields that began in the wrap do not end in it.
+                    while let Some((at, ..)) = open.pop()
+                        && new[at].kind == Kind::FieldBegin
+                    {
+                        new[at].kind = Kind::Break;
+                    }
+                }
+                Kind::FieldMiddle => match open.last_mut() {
+                    Some(last) if begin.is_some() && last.1.is_none() => last.1 = Some(at),
+                    _ => new[at].kind = Kind::Break,
+                },
+                Kind::Instruction(link) => {
+                    new[at].kind = Kind::Point;
+                    if let (Some(_), Some(last)) = (begin, open.last_mut()) {
+                        last.2 |= link;
+                    }
+                }
+                Kind::FieldEnd => {
+                    let Some((from, middle, link)) = begin else {
+                        new[at].kind = Kind::Break;
+                        continue;
+                    };
+                    open.pop();
+                    let first = new[from];
+                    let asides = |items: &[Item]| items.iter().any(|item| item.asides);
+                    match middle {
+                        Some(middle)
+                            if link
+                                && [first.whole[0], new[middle].whole[1], item.is_whole()]
+                                    == [true; 3] =>
+                        {
+                            let begin = first.through(
+                                &new[middle],
+                                Kind::Open,
+                                asides(&new[from..=middle]),
+                            );
+                            new[at].kind = Kind::Close;
+                            new.splice(from..=middle, [begin]);
+                        }
+                        _ => {
+                            let asides = asides(&new[from..]);
+                            let text = &self.text[first.text().start..item.text().end];
+                            let empty = text.trim().is_empty();
+                            let kind = if empty { Kind::Point } else { Kind::Keep };
+                            let mut whole = first.through(&item, kind, asides);
+                            if asides && !whole.is_whole() {
+                                whole.kind = Kind::Break;
+                            }
+                            new.truncate(from);
+                            new.push(whole);
+                        }
+                    }
+                }
+                _ => {}
+            }
+        }
+        for (at, middle, _) in open {
+            for at in [Some(at), middle].into_iter().flatten() {
+                if matches!(new[at].kind, Kind::FieldBegin | Kind::FieldMiddle) {
+                    new[at].kind = Kind::Break;
+                }
+            }
+        }
+        for item in &mut new {
+            if matches!(item.kind, Kind::FieldBegin | Kind::FieldMiddle) {
+                item.kind = Kind::Break;
+            }
+        }
+        self.items = new;
+    }
+
+    /// A wrap in which the text is divided divides it itself: its begin and its end lie in two texts.
+    fn divide_wraps(&mut self) {
+        let mut open: Vec<(usize, bool)> = Vec::new();
+        // The wraps before this one in `open` divide.
+        let mut divided = 0;
+        for at in 0..self.items.len() {
+            match self.items[at].kind {
+                kind if kind.opens() => open.push((at, false)),
+                Kind::Break => {
+                    for (at, divides) in &mut open[divided..] {
+                        *divides = true;
+                        self.items[*at].kind = Kind::Break;
+                    }
+                    divided = open.len();
+                }
+                kind if kind.closes() => {
+                    if let Some((_, true)) = open.pop() {
+                        self.items[at].kind = Kind::Break;
+                    }
+                    divided = divided.min(open.len());
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn style(&self, number: u32) -> Option<Arc<str>> {
+        self.styles.get((number as usize).checked_sub(1)?).cloned()
+    }
+}
+
+/// The pieces of one text. Each wrap that begins in it ends in it.
+struct Part<'p, 's> {
+    paragraph: &'p Paragraph<'s>,
+    items: &'p [Item],
+}
+
+impl Part<'_, '_> {
+    fn blank(&self, range: Range<usize>) -> bool {
+        self.paragraph.text[range].trim().is_empty()
+    }
+
+    /// The segment; `None` if nothing in it has a letter that may be translated. What lies at its ends and is no text does not
+    /// belong to it.
+    fn segment(&self, tags: &Arc<Tags>) -> Option<(Found, Runs)> {
+        let (paragraph, items) = (self.paragraph, self.items);
+        let has_letters = |item: &Item| {
+            item.kind == Kind::Text && paragraph.text[item.text()].chars().any(char::is_alphabetic)
+        };
+        if !items.iter().any(has_letters) {
+            return None;
+        }
+        let partners = partners(items);
+        let (low, high) = self.between_edges(&partners)?;
+        if !items[low..high].iter().any(has_letters) {
+            return None;
+        }
+        let (first, last) = (items.get(low)?, items.get(high - 1)?);
+        let untrimmed = &paragraph.text[first.text().start..last.text().end];
+        let whole = untrimmed.trim();
+        let from = untrimmed.len() - untrimmed.trim_start().len();
+        let base = self.most_frequent_style(low..high);
+        let mut marks = Marks {
+            part: self,
+            base,
+            begin: first.text().start + from,
+            length: whole.len(),
+            tags,
+            marks: Vec::new(),
+            ordered: Vec::new(),
+            markup: Vec::new(),
+        };
+        marks.add(low..high, &partners)?;
+        let Marks { marks, ordered, markup, .. } = marks;
+        let around = |inside: bool, style: u32| match inside {
+            true => paragraph.style(style),
+            false => None,
+        };
+        let runs = Runs {
+            base: paragraph.style(base),
+            around: [
+                around(!first.whole[0], first.styles[0]),
+                around(!last.whole[1], last.styles[1]),
+            ],
+            tags: tags.clone(),
+            space: [&untrimmed[..from], &untrimmed[from + whole.len()..]].map(Box::from),
+            ordered: ordered.into(),
+        };
+        let range = first.source().start..last.source().end;
+        let segment = MarkedText { text: whole.to_owned(), marks };
+        Some((Found { range, segment, markup }, runs))
+    }
+
+    /// The style of most of the text.
+    fn most_frequent_style(&self, range: Range<usize>) -> u32 {
+        let mut bytes: HashMap<u32, usize> = HashMap::new();
+        for item in &self.items[range] {
+            if item.kind == Kind::Text && !self.blank(item.text()) {
+                *bytes.entry(item.styles[0]).or_default() += item.text().len();
+            }
+        }
+        // Of two, the one that came first.
+        let most =
+            bytes.into_iter().max_by_key(|&(style, bytes)| (bytes, std::cmp::Reverse(style)));
+        most.map_or(0, |(style, _)| style)
+    }
+
+    /// Which of the pieces are the segment. Those at the edges that are no text are left out.
+    fn between_edges(&self, partners: &[u32]) -> Option<(usize, usize)> {
+        let items = self.items;
+        let skipped = |index: usize| match items[index].kind {
+            Kind::Text => self.blank(items[index].text()),
+            Kind::Point | Kind::Ordered => true,
+            _ => false,
+        };
+        let inside = |open: usize, close: usize| items[open].text().end..items[close].text().start;
+        let (mut low, mut high) = (0, items.len());
+        loop {
+            let before = (low, high);
+            while low < high && skipped(low) {
+                low += 1;
+            }
+            while low < high && skipped(high - 1) {
+                high -= 1;
+            }
+            if low == high {
+                return None;
+            }
+            if items[low].kind.opens() {
+                let close = partners[low] as usize;
+                if self.blank(inside(low, close)) {
+                    low = close + 1;
+                } else if close + 1 == high {
+                    low += 1;
+                    high -= 1;
+                }
+            }
+            if low < high && items[high - 1].kind.closes() {
+                let open = partners[high - 1] as usize;
+                if open >= low && self.blank(inside(open, high - 1)) {
+                    high = open;
+                }
+            }
+            if (low, high) == before {
+                return Some((low, high));
+            }
+        }
+    }
+}
+
+/// The other end of each wrap.
+fn partners(items: &[Item]) -> Vec<u32> {
+    let mut partners = vec![0; items.len()];
+    let mut open = Vec::new();
+    for (at, item) in items.iter().enumerate() {
+        if item.kind.opens() {
+            open.push(at);
+        } else if item.kind.closes()
+            && let Some(begin) = open.pop()
+        {
+            partners[begin] = narrow(at);
+            partners[at] = narrow(begin);
+        }
+    }
+    partners
+}
+
+/// The marks of a segment in the making.
+struct Marks<'m, 'p, 's> {
+    part: &'m Part<'p, 's>,
+    base: u32,
+    /// Where the segment begins in the text of the paragraph, and its length.
+    begin: usize,
+    length: usize,
+    tags: &'m Tags,
+    marks: Vec<Mark>,
+    ordered: Vec<usize>,
+    markup: Vec<Range<usize>>,
+}
+
+impl Marks<'_, '_, '_> {
+    fn push(&mut self, range: Range<usize>, kind: MarkKind) {
+        let place = |at: usize| at.saturating_sub(self.begin).min(self.length);
+        let range = place(range.start)..place(range.end);
+        self.marks.push(Mark { range, kind, id: self.marks.len() });
+    }
+
+    /// The runs or the tags of a piece, which may stand anywhere in the paragraph.
+    fn markup(&mut self, item: &Item) -> Option<String> {
+        let paragraph = self.part.paragraph;
+        let raw = paragraph.source.get(item.source())?;
+        if item.asides {
+            self.markup.push(item.source());
+        }
+        let [begins, ends] = item.whole;
+        if item.styles == [0; 2] || begins && ends {
+            return Some(raw.to_owned());
+        }
+        let style = paragraph.style(item.styles[0]).filter(|_| !begins);
+        let end = if ends { "" } else { &self.tags.run_end };
+        Some([style.as_deref().unwrap_or_default(), raw, end].concat())
+    }
+
+    fn add(&mut self, range: Range<usize>, partners: &[u32]) -> Option<()> {
+        let part = self.part;
+        // The mark of the run that the last text is in.
+        let mut run: Option<(u32, usize)> = None;
+        let mut open: Vec<usize> = Vec::new();
+        let mut index = range.start;
+        while index < range.end {
+            let item = part.items[index];
+            let text = item.text();
+            index += 1;
+            match item.kind {
+                Kind::Text if part.blank(text.clone()) => {}
+                Kind::PlainOpen | Kind::PlainClose => {}
+                Kind::Text => {
+                    let style = item.styles[0];
+                    match run {
+                        Some((last, mark)) if last == style => {
+                            let end = text.end.saturating_sub(self.begin).min(self.length);
+                            self.marks[mark].range.end = end;
+                        }
+                        _ if style == self.base || style == 0 => run = None,
+                        _ => {
+                            run = Some((style, self.marks.len()));
+                            let open = part.paragraph.style(style)?.to_string();
+                            let close = self.tags.run_end.clone();
+                            self.push(text, MarkKind::Wrap { open, close });
+                        }
+                    }
+                }
+                Kind::LineEnd => {
+                    let style = part.paragraph.style(item.styles[0])?;
+                    let [begin, end] = &self.tags.text;
+                    let source = [&*style, begin, "\n", end, &self.tags.run_end].concat();
+                    self.push(text.end..text.end, MarkKind::Point { source });
+                }
+                Kind::Keep => {
+                    let source = Some(self.markup(&item)?);
+                    self.push(text, MarkKind::Keep { source });
+                }
+                Kind::Open => {
+                    run = None;
+                    let at = partners[index - 1] as usize;
+                    let close = part.items[at];
+                    if part.blank(text.end..close.text().start) {
+                        // Nothing that could be wrapped: one point, with all that is inside.
+                        let asides = part.items[index..at].iter().any(|item| item.asides);
+                        let source = self.markup(&item.through(&close, Kind::Point, asides))?;
+                        let end = close.text().start;
+                        self.push(end..end, MarkKind::Point { source });
+                        index = at + 1;
+                        continue;
+                    }
+                    open.push(self.marks.len());
+                    let (open, close) = (self.markup(&item)?, self.markup(&close)?);
+                    self.push(text, MarkKind::Wrap { open, close });
+                }
+                Kind::Close => {
+                    run = None;
+                    let end = text.end.saturating_sub(self.begin).min(self.length);
+                    self.marks[open.pop()?].range.end = end;
+                }
+                kind => {
+                    if kind == Kind::Ordered {
+                        self.ordered.push(self.marks.len());
+                    }
+                    let source = self.markup(&item)?;
+                    self.push(text, MarkKind::Point { source });
+                }
+            }
+        }
+        Some(())
+    }
+}
