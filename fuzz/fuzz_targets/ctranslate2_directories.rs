@@ -9,7 +9,7 @@ use simdformer::config::Config;
 use simdformer::kernels::Isa;
 use simdformer::{LoadOptions, Model};
 use simdformer_testing::ctranslate2::{Directory, Stored, Variable};
-use simdformer_testing::temporary_folder::Folder;
+use simdformer_testing::temporary_folder::TemporaryFolder;
 use std::fs;
 use std::sync::OnceLock;
 
@@ -47,7 +47,7 @@ fn valid() -> &'static [Directory] {
     static VALID: OnceLock<Vec<Directory>> = OnceLock::new();
     VALID.get_or_init(|| {
         let config = Config::from_hugging_face(CONFIG).expect("a good configuration");
-        let folder = Folder::new("ctranslate2_fuzz_checkpoint");
+        let folder = TemporaryFolder::new("ctranslate2_fuzz_checkpoint");
         let model = Model::from_fn(config, |_, _, out| {
             out.iter_mut().zip(1u8..).for_each(|(x, i)| *x = 1.0 / f32::from(i));
             Ok(())
@@ -109,7 +109,7 @@ fuzz_target!(|input: Input<'_>| {
     if directory.model.variables.iter().any(|variable| variable.name.len() > 60_000) {
         return;
     }
-    let folder = Folder::new("ctranslate2_fuzz");
+    let folder = TemporaryFolder::new("ctranslate2_fuzz");
     directory.write(folder.path());
     let file = folder.path().join("model.bin");
     let mut bytes = directory.model.bytes();

@@ -209,6 +209,41 @@ fn nothing_waits_for_a_batcher_that_is_gone() {
     });
 }
 
+/// Sentences of every kind that wait when the decoding thread ends by a panic.
+#[test]
+fn a_panic_ends_what_waits() {
+    let demo = Demo::new();
+    let sentences = sentences(20);
+    let batcher = batcher(&demo, demo.options());
+    within(move || {
+        let (begun, submitted) = (Arc::new(Barrier::new(2)), Arc::new(Barrier::new(2)));
+        let (tell, wait) = (Arc::clone(&begun), Arc::clone(&submitted));
+        let mut is_first = true;
+        let request = BatchRequest { text: &sentences[0], ..BatchRequest::default() };
+        let first = batcher.submit_with(request, move |_| {
+            if std::mem::take(&mut is_first) {
+                tell.wait();
+                wait.wait();
+                panic!("a panic of the test");
+            }
+        });
+        first.unwrap();
+        begun.wait();
+        // Two of three take more than one search.
+        let texts = sentences[1..7].iter().enumerate().map(|(i, text)| match i % 3 {
+            0 => text.clone(),
+            1 => format!("{text} ▾"),
+            _ => text.to_uppercase(),
+        });
+        let pending: Vec<_> = texts.map(|text| batcher.submit(&text).unwrap()).collect();
+        submitted.wait();
+        for one in pending {
+            assert!(matches!(one.wait(), Err(Error::Closed)));
+        }
+        batcher.close();
+    });
+}
+
 #[test]
 fn who_submits_more_than_the_capacity_waits() {
     let demo = Demo::new();

@@ -2,7 +2,9 @@
 
 use crate::effort::cases;
 use crate::translator::Demo;
+use simdformer::checkpoint::{Checkpoint, TensorId};
 use simdformer::{Engine, Model, Threads};
+use simdformer_testing::published::french;
 use simdformer_text::Error;
 use simdformer_text::Tokenizer;
 use simdformer_text::documents::marked_text::MarkedText;
@@ -216,6 +218,44 @@ fn runaway_repetition_is_translated_again() {
     assert_eq!((report.repetitions, report.repetitions_left), (1, 0), "{:?}", plain.text);
     assert!(guarded.retries > 0 && guarded.text != plain.text, "{}", guarded.text);
     assert_eq!(endless(true).0, guarded);
+}
+
+/// The words that the rules ask for have embeddings that overflow: what was found before stays, with a note.
+#[test]
+fn an_attempt_that_fails_is_not_taken() {
+    let demo = Demo::new();
+    let mut options = demo.options();
+    let word = demo.tokenizer.encode_target("house").unwrap();
+    options.search.sequence_bias = vec![(word, 50.0)];
+    // The end token is no way out.
+    options.search.min_new_tokens = 20;
+    options.guard = false;
+    let translate = |translator: Translator| {
+        let found = translator.translate_texts(&["quel mois"]).unwrap().remove(0);
+        (found.sentences[0].translation.clone(), translator.report())
+    };
+    let (mut plain, _) = translate(demo.translator(options.clone()));
+    let known = [&plain.tokens[..], &[options.search.start]].concat();
+    let place = french();
+    let checkpoint = Checkpoint::open(&place.0).unwrap();
+    let mut config = demo.model.config().clone();
+    (config.ties.source_target, config.ties.target_output) = (false, false);
+    let model = Model::from_fn(config, |role, shape, out| {
+        checkpoint.tensor(role)?.read_into(out)?;
+        if role == TensorId::TargetEmbedding {
+            let rows = out.chunks_exact_mut(shape[1]).enumerate();
+            let rows = rows.filter(|(id, _)| !known.contains(&(*id as u32)));
+            rows.for_each(|(_, row)| row.fill(3e38));
+        }
+        Ok(())
+    });
+    options.guard = true;
+    let tokenizer = Arc::clone(&demo.tokenizer);
+    let (found, report) = translate(Translator::new(model.unwrap(), tokenizer, options).unwrap());
+    assert_eq!((report.repetitions, report.repetitions_left), (1, 1), "{found:?}");
+    plain.retries = 3;
+    plain.notes.push(Note::Repetition);
+    assert_eq!(found, plain);
 }
 
 #[test]
