@@ -2,7 +2,7 @@
 """Translates documents of Office and OpenDocument, and lets LibreOffice make PDF files of them: each must open, and its text
 must be in it. Needs soffice and pdftotext; says SKIPPED without them.
 
-    .ci/office [PROGRAM]      PROGRAM: the command simdformer (target/release/simdformer)
+    libreoffice.py [PROGRAM]  PROGRAM: the command simdformer (target/release/simdformer)
 
 The documents are those of text/documents/tests/archives, the same in the other formats that LibreOffice writes, and pages of
 text/documents/tests/documents as documents of Office. The model that copies must give the same file; the demo model must give
@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROOT = pathlib.Path(__file__).resolve().parents[4]
 ARCHIVES = ROOT / "text/documents/tests/archives"
 PAGES = ROOT / "text/documents/tests/documents"
 # The other formats of each kind of document.
