@@ -2,7 +2,8 @@
 
 exp(t) = 1 + t (1 + t q(t))       on |t| <= ln(2)/16, relative error
 2^(j/8)                           the bits of f32
--(1 - F(z)), F of GELU            on the intervals around the multiples of STEP, error times z: GELU multiplies it by z
+-(1 - F(z)), F of GELU            on the intervals around the multiples of STEP, error times z: GELU multiplies it by z;
+                                  for its derivative, with one coefficient more, the error itself
 tanh(x) = x P(x^2)                on |x| <= 1/4, relative error
 
 All by Lawson's iteration: weighted linear least squares on Chebyshev nodes, with weights that grow where the error is
@@ -11,7 +12,7 @@ largest, until the error levels out.
 import mpmath as mp
 import numpy as np
 
-STEP, END, DEGREE = 0.75, 5.5, 5
+STEP, END = 0.75, 5.5
 
 
 def levelled(a, f, weight, rounds=400):
@@ -51,30 +52,30 @@ def tanh_tail(z):
     return 1 / (1 + mp.exp(2 * mp.sqrt(2 / mp.pi) * (z + mp.mpf("0.044715") * z**3)))
 
 
-def tail_coefficients(tail):
-    """For each center the coefficients in f32, the constant first, and the largest error of z times the tail."""
+def tail_coefficients(tail, degree, times_z):
+    """For each center the coefficients in f32, the constant first, and the largest error of (z times) the tail."""
     rows, largest = [], 0.0
     for number in range(8):
         center = number * STEP
         z = nodes(max(0.0, center - STEP / 2), min(center + STEP / 2, END))
         t, f = z - center, np.array([-float(tail(v)) for v in z])
-        weight = np.maximum(z, 1e-3)
+        weight = np.maximum(z, 1e-3) if times_z else np.ones_like(z)
         if number == 0:
             # -1/2 at 0, so that the relative error of GELU is small there.
-            level, c = levelled(powers(t, range(1, DEGREE + 1)), f + 0.5, weight)
+            level, c = levelled(powers(t, range(1, degree + 1)), f + 0.5, weight)
             c = np.concatenate([[-0.5], c])
         elif number == 7:
             # 0 at END.
             last = END - center
-            level, c = levelled((t - last)[:, None] * powers(t, range(DEGREE)), f, weight)
+            level, c = levelled((t - last)[:, None] * powers(t, range(degree)), f, weight)
             c = np.convolve(c, [-last, 1.0])
         else:
-            level, c = levelled(powers(t, range(DEGREE + 1)), f, weight)
+            level, c = levelled(powers(t, range(degree + 1)), f, weight)
         c = c.astype(np.float32)
         if number == 7:
             # END is a power of two away from its center, so the last product is exact, and the sum can be exactly 0.
-            q = c[DEGREE]
-            for k in range(DEGREE - 1, 0, -1):
+            q = c[degree]
+            for k in range(degree - 1, 0, -1):
                 q = fma(q, last, c[k])
             c[0] = -np.float32(q * np.float32(last))
             assert fma(q, last, c[0]) == 0
@@ -96,10 +97,10 @@ def main():
     show("  q", c)
     print("  powers", ", ".join(hex(np.float32(float(mp.mpf(2) ** (mp.mpf(j) / 8))).view(np.uint32)) for j in range(8)))
 
-    for name, tail in [("normal", normal_tail), ("tanh", tanh_tail)]:
-        rows, largest = tail_coefficients(tail)
+    for name, tail, degree in [("normal", normal_tail, 5), ("tanh", tanh_tail, 5), ("derivative", normal_tail, 6)]:
+        rows, largest = tail_coefficients(tail, degree, degree == 5)
         print("GELU,", name, largest)
-        for k in range(DEGREE, -1, -1):
+        for k in range(degree, -1, -1):
             show(f"  t^{k}", rows[:, k])
 
     x = nodes(0, 0.25)

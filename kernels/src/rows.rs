@@ -66,13 +66,7 @@ impl RowVector {
     /// `v`, with zeros in the lanes after the end of the row.
     #[inline(always)]
     pub(crate) fn zero_rest<S: SimdF32>(self, s: S, v: S::F32) -> S::F32 {
-        self.with_rest(s, v, 0.0)
-    }
-
-    /// `v`, with `rest` in the lanes after the end of the row.
-    #[inline(always)]
-    pub(crate) fn with_rest<S: SimdF32>(self, s: S, v: S::F32, rest: f32) -> S::F32 {
-        if self.whole { v } else { s.select(s.first(self.count), v, s.splat(rest)) }
+        if self.whole { v } else { s.select(s.first(self.count), v, s.splat(0.0)) }
     }
 }
 
@@ -190,7 +184,7 @@ fn fold_steps<S: SimdF32, const R: usize, const SUMS: usize, const WIDTH: usize,
     prefetch: &[[PrefetchRow; R]],
     [vector, part, width]: [usize; 3],
     totals: &mut [[[[S::F32; SUMS]; J]; WIDTH]; R],
-    add: &mut impl FnMut(usize, RowVector, &mut [S::F32; SUMS]),
+    add: &impl Fn(usize, RowVector, &mut [S::F32; SUMS]),
 ) -> usize {
     let mut i = 0;
     while i + STEP <= len {
@@ -223,7 +217,7 @@ pub(crate) fn fold_parts<S: SimdF32, const R: usize, const SUMS: usize, const WI
     s: S,
     len: usize,
     prefetch: &[[PrefetchRow; R]],
-    mut add: impl FnMut(usize, RowVector, &mut [S::F32; SUMS]),
+    add: impl Fn(usize, RowVector, &mut [S::F32; SUMS]),
 ) -> [[f32; R]; SUMS] {
     let zero = s.splat(0.0);
     let width = WIDTH.min(MAX_LANES / S::LANES);
@@ -231,7 +225,7 @@ pub(crate) fn fold_parts<S: SimdF32, const R: usize, const SUMS: usize, const WI
     let mut first = 0;
     while first < MAX_LANES / S::LANES {
         let mut totals = [[[[zero; SUMS]; UNROLL]; WIDTH]; R];
-        let mut i = fold_steps(s, len, prefetch, [0, first, width], &mut totals, &mut add);
+        let mut i = fold_steps(s, len, prefetch, [0, first, width], &mut totals, &add);
         while i < len {
             for part in 0..width {
                 // A part after the end has no elements.
@@ -272,7 +266,7 @@ pub(crate) fn fold_lanes<
     s: S,
     len: usize,
     prefetch: &[[PrefetchRow; R]],
-    mut add: impl FnMut(usize, RowVector, &mut [S::F32; SUMS]),
+    add: impl Fn(usize, RowVector, &mut [S::F32; SUMS]),
 ) -> [[f32; R]; SUMS] {
     const { assert!(VIRTUAL == STEP && UNROLL.is_multiple_of(J)) };
     let zero = s.splat(0.0);
@@ -281,7 +275,7 @@ pub(crate) fn fold_lanes<
     for vector in (0..UNROLL).step_by(J) {
         for first in (0..MAX_LANES / S::LANES).step_by(width) {
             let mut totals = [[[[zero; SUMS]; J]; WIDTH]; R];
-            let done = fold_steps(s, len, prefetch, [vector, first, width], &mut totals, &mut add);
+            let done = fold_steps(s, len, prefetch, [vector, first, width], &mut totals, &add);
             for j in 0..J {
                 for part in 0..width {
                     let lane = (vector + j) * MAX_LANES + (first + part) * S::LANES;

@@ -5,7 +5,7 @@
 //! cancellation for large arguments. If one factor grows to infinity where the other is already 0, the first one is
 //! clamped.
 
-use super::gelu::{NORMAL, distribution};
+use super::gelu::distribution;
 use super::{Activation, with_activation};
 use crate::math;
 use crate::rows::{UNROLL, map_row};
@@ -25,7 +25,7 @@ impl Activation {
             }
             Self::Gelu => {
                 const ONE_OVER_SQRT_TAU: f32 = 0.398_942_3;
-                let below = distribution(s, &NORMAL, x);
+                let below = distribution(s, x);
                 // The exponential is exactly 0 for |x| >= 13.3.
                 let density = math::exp_nonpositive(s, s.mul(s.mul(x, x), s.splat(-0.5)));
                 let along = s.mul(clamped(s, x, 14.0), s.splat(ONE_OVER_SQRT_TAU));

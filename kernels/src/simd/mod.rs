@@ -15,6 +15,7 @@ mod ladders;
 pub(crate) mod matrix_unit;
 pub(crate) mod quantize;
 mod reduce;
+pub(crate) mod table;
 pub(crate) mod u8_activations;
 pub(crate) mod vector;
 
@@ -22,9 +23,8 @@ pub(crate) use ladders::{array_of, tile_heights, vector_groups};
 pub(crate) use reduce::{MOST_PARTS, sum_of_parts};
 #[cfg(feature = "train")]
 pub(crate) use reduce::{MOST_VECTORS, VIRTUAL, sum_by_halving, sum_of_lanes};
-pub(crate) use vector::{
-    CACHE_LINE_F32, EXP_ZERO, MAX_LANES, MAX_MR, MAX_PANEL, SimdF32, SimdOp, Table, TileOp,
-};
+pub(crate) use table::{EXP_ZERO, Table};
+pub(crate) use vector::{CACHE_LINE_F32, MAX_LANES, MAX_MR, MAX_PANEL, SimdF32, SimdOp, TileOp};
 
 /// Defines a function that returns a [`SimdOp`](crate::simd::SimdOp). A closure cannot be one, because it cannot be
 /// generic over the instruction set:

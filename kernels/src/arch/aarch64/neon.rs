@@ -1,6 +1,7 @@
 //! NEON: 4 lanes, 32 registers.
 
-use crate::simd::vector::{EXP_ZERO, POWERS, SimdF32, SimdOp, Table};
+use crate::simd::table::{EXP_ZERO, POWERS, Table};
+use crate::simd::vector::{SimdF32, SimdOp};
 use core::arch::aarch64::{float32x4_t, uint8x16x2_t, uint32x4_t};
 use core::arch::asm;
 use pulp::aarch64::Neon;

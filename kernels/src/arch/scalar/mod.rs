@@ -46,8 +46,7 @@ macro_rules! scalar_items {
     };
 }
 
-use crate::simd::Table;
-use crate::simd::vector::POWERS;
+use crate::simd::table::{POWERS, Table};
 
 mod int8;
 mod int8_lanes;

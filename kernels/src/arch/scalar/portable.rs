@@ -6,7 +6,8 @@
 use crate::arch::scalar::Portable;
 use crate::arch::scalar::soft_fma::mul_add;
 use crate::simd::half::{widen_bf16, widen_f16};
-use crate::simd::vector::{SimdF32, SimdOp, Table};
+use crate::simd::table::Table;
+use crate::simd::vector::{SimdF32, SimdOp};
 
 #[derive(Clone, Copy)]
 pub(crate) struct F32x8([f32; 8]);

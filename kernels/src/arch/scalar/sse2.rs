@@ -8,7 +8,8 @@
 use crate::arch::scalar::Scalar;
 use crate::arch::scalar::soft_fma::mul_add;
 use crate::simd::half::widen_f16;
-use crate::simd::vector::{SimdF32, SimdOp, Table};
+use crate::simd::table::Table;
+use crate::simd::vector::{SimdF32, SimdOp};
 use core::arch::x86_64::*;
 
 /// Lanes 0 to 3, and 4 to 7.

@@ -2,7 +2,8 @@
 
 use crate::arch::x86_64::features::compiled_for_v3;
 use crate::arch::x86_64::widths::avx2::transpose_in_parts;
-use crate::simd::vector::{POWERS, SimdF32, SimdOp, Table};
+use crate::simd::table::{POWERS, Table};
+use crate::simd::vector::{SimdF32, SimdOp};
 use core::arch::x86_64::{__m256, __m256i, _CMP_LT_OQ, _CMP_NLT_UQ};
 use pulp::x86::V3;
 

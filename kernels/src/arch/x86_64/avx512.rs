@@ -2,7 +2,8 @@
 
 use crate::arch::x86_64::features::compiled_for_v4;
 use crate::arch::x86_64::widths::avx512::transpose_in_parts;
-use crate::simd::vector::{EXP_ZERO, POWERS, SimdF32, SimdOp, Table};
+use crate::simd::table::{EXP_ZERO, POWERS, Table};
+use crate::simd::vector::{SimdF32, SimdOp};
 use core::arch::x86_64::{
     __m256, __m512, __m512i, __mmask16, _CMP_LT_OQ, _CMP_NLE_UQ, _CMP_NLT_UQ,
 };
