@@ -1,6 +1,6 @@
 //! An archive whose parts are translated one after the other.
 
-use super::ArchiveFormat;
+use super::format::ArchiveFormat;
 use super::parts::{text_of, text_parts};
 use super::zip::Zip;
 use crate::error::Error;

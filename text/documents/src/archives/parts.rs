@@ -1,6 +1,6 @@
 //! Which entries of an archive have text, and what they are.
 
-use super::ArchiveFormat;
+use super::format::ArchiveFormat;
 use super::zip::Zip;
 use crate::error::Error;
 use crate::formats::{

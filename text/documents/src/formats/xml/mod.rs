@@ -3,13 +3,13 @@
 mod pairs;
 mod paragraph;
 mod reader;
-pub(super) mod runs;
+mod runs;
 mod styles;
 mod vocabulary;
 
-pub(super) use pairs::{Pair, parse as parse_pairs};
+pub(super) use pairs::parse as parse_pairs;
 pub(super) use reader::parse;
-pub(super) use runs::{Runs, escape, write};
+pub(super) use runs::{Pair, Runs, escape, write};
 pub(crate) use vocabulary::{
     BOOK_CONTENTS, OPEN_DOCUMENT, PRESENTATION, SPREADSHEET, Vocabulary, WORD_PROCESSING,
 };

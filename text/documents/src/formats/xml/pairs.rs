@@ -1,12 +1,12 @@
 //! Pairs of a source and a target, for translators: TMX and XLIFF. A source whose target is missing or not translated is a
 //! segment, and its place is the target.
 
-use super::Runs;
 use super::reader::{paragraph, wrong};
+use super::runs::Pair;
 use super::styles::attribute;
 use super::vocabulary::PAIRS;
 use crate::error::Error;
-use crate::formats::Format;
+use crate::formats::format::Format;
 use crate::formats::inline::Found;
 use crate::formats::places::{Places, Writing};
 use crate::sentences::language_code;
@@ -17,18 +17,11 @@ use std::ops::Range;
 /// Elements in each other.
 const DEEPEST: usize = 256;
 
-/// How the target of a pair is written: what stands around its text.
-#[derive(Clone, Debug)]
-pub(in crate::formats) struct Pair {
-    pub(in crate::formats) runs: Runs,
-    pub(in crate::formats) around: [String; 2],
-}
-
 /// Finds the segments. `target`: the language of the translation, if it is known.
 ///
 /// # Errors
 /// It is not well-formed, or the language of a target is not known.
-pub(in crate::formats) fn parse(
+pub(crate) fn parse(
     source: &str,
     start: usize,
     format: Format,

@@ -21,7 +21,7 @@ const DEEPEST: usize = 256;
 ///
 /// # Errors
 /// It is not well-formed, defines entities, is nested deeper than 256 elements, or has more than text in the text of a run.
-pub(in crate::formats) fn parse(
+pub(crate) fn parse(
     source: &str,
     start: usize,
     name: &str,
@@ -123,7 +123,7 @@ impl<'s, 'v, 'p, 'q> Reader<'s, 'v, 'p, 'q> {
 }
 
 /// The error of XML that has something else at a place.
-pub(in crate::formats) fn wrong(
+pub(crate) fn wrong(
     source: &str,
     at: usize,
     name: &str,
@@ -148,7 +148,7 @@ fn first_of(tag: &BytesStart<'_>, names: &[&str]) -> Option<String> {
 }
 
 /// The character that a reference stands for.
-pub(in crate::formats) fn decode(reference: &quick_xml::events::BytesRef<'_>) -> Option<char> {
+pub(crate) fn decode(reference: &quick_xml::events::BytesRef<'_>) -> Option<char> {
     match reference.resolve_char_ref() {
         Ok(Some(c)) => Some(c),
         Ok(None) => resolve_predefined_entity(reference).and_then(|text| text.chars().next()),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 /// How a changed segment is written: in the runs of its paragraph, or bare.
 #[derive(Clone, Debug)]
-pub(in crate::formats) struct Runs {
+pub(crate) struct Runs {
     /// The begin of a run of the most frequent properties: those of the text that no mark is around. Without it the text is
     /// bare.
     pub(super) base: Option<Arc<str>>,
@@ -19,9 +19,16 @@ pub(in crate::formats) struct Runs {
     pub(super) ordered: Box<[usize]>,
 }
 
+/// How the target of a pair is written: what stands around its text.
+#[derive(Clone, Debug)]
+pub(crate) struct Pair {
+    pub(crate) runs: Runs,
+    pub(crate) around: [String; 2],
+}
+
 /// What is written around texts in runs.
 #[derive(Debug, Default)]
-pub(in crate::formats) struct Tags {
+pub(crate) struct Tags {
     /// `</w:r>`
     pub(super) run_end: String,
     /// `<w:t xml:space="preserve">`, `</w:t>`
@@ -29,7 +36,7 @@ pub(in crate::formats) struct Tags {
 }
 
 /// Appends `text`, which has no line ends.
-pub(in crate::formats) fn write(
+pub(crate) fn write(
     text: &str,
     marks: &[Mark],
     runs: &Runs,
@@ -135,7 +142,7 @@ impl<'r> Writer<'r, '_> {
 }
 
 /// Text of XML. A character that XML does not have is written as the replacement character.
-pub(in crate::formats) fn escape(text: &str, out: &mut String) {
+pub(crate) fn escape(text: &str, out: &mut String) {
     for c in text.chars() {
         match c {
             '&' => out.push_str("&amp;"),
