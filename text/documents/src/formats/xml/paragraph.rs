@@ -4,6 +4,7 @@ use super::runs::{Runs, Tags};
 use crate::formats::inline::{Found, narrow};
 use crate::formats::places::Aside;
 use crate::marked_text::{Mark, MarkKind, MarkedText};
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::mem;
 use std::ops::Range;
@@ -343,7 +344,7 @@ impl<'s> Paragraph<'s> {
             }
         }
         self.join_pairs();
-        self.join_fields();
+        self.join_fields(nested);
         self.divide_wraps();
         let tags = Arc::new(mem::take(&mut self.tags));
         let items = mem::take(&mut self.items);
@@ -393,7 +394,7 @@ impl<'s> Paragraph<'s> {
 
     /// Makes one piece of each field: text that stays, or what is around the text of a link. Of a field that ends in another
     /// paragraph, the marks divide the text.
-    fn join_fields(&mut self) {
+    fn join_fields(&mut self, nested: bool) {
         if !self.items.iter().any(|item| matches!(item.kind, Kind::FieldBegin | Kind::FieldEnd)) {
             return;
         }
@@ -436,6 +437,7 @@ impl<'s> Paragraph<'s> {
                     match middle {
                         Some(middle)
                             if link
+                                && !(nested && asides(&new[from..=middle]))
                                 && [first.whole[0], new[middle].whole[1], item.is_whole()]
                                     == [true; 3] =>
                         {
@@ -453,7 +455,7 @@ impl<'s> Paragraph<'s> {
                             let empty = text.trim().is_empty();
                             let kind = if empty { Kind::Point } else { Kind::Keep };
                             let mut whole = first.through(&item, kind, asides);
-                            if asides && !whole.is_whole() {
+                            if asides && (nested || !whole.is_whole()) {
                                 whole.kind = Kind::Break;
                             }
                             new.truncate(from);
@@ -574,15 +576,16 @@ impl Part<'_, '_> {
 
     /// The style of most of the text.
     fn most_frequent_style(&self, range: Range<usize>) -> u32 {
-        let mut bytes: HashMap<u32, usize> = HashMap::new();
+        let mut letters: HashMap<u32, usize> = HashMap::new();
         for item in &self.items[range] {
-            if item.kind == Kind::Text && !self.blank(item.text()) {
-                *bytes.entry(item.styles[0]).or_default() += item.text().len();
+            if item.kind == Kind::Text {
+                let text = self.paragraph.text[item.text()].chars();
+                let count = text.filter(|c| !c.is_whitespace()).count();
+                *letters.entry(item.styles[0]).or_default() += count;
             }
         }
         // Of two, the one that came first.
-        let most =
-            bytes.into_iter().max_by_key(|&(style, bytes)| (bytes, std::cmp::Reverse(style)));
+        let most = letters.into_iter().max_by_key(|&(style, count)| (count, Reverse(style)));
         most.map_or(0, |(style, _)| style)
     }
 
@@ -725,7 +728,7 @@ impl Marks<'_, '_, '_> {
                     run = None;
                     let at = partners[index - 1] as usize;
                     let close = part.items[at];
-                    if part.blank(text.end..close.text().start) {
+                    if text.end == close.text().start {
                         // Nothing that could be wrapped: one point, with all that is inside.
                         let asides = part.items[index..at].iter().any(|item| item.asides);
                         let source = self.markup(&item.through(&close, Kind::Point, asides))?;
