@@ -47,6 +47,7 @@
 
 mod batcher;
 mod cues;
+mod documents;
 mod first_search;
 mod glossary;
 mod inspection;
@@ -60,7 +61,8 @@ mod retries;
 mod segments;
 mod sentences;
 mod spellings;
-mod streams;
+
+mod texts;
 mod translation;
 mod unknown_words;
 mod window;
