@@ -283,7 +283,7 @@ mod tests {
                 String::new(),
                 "found tf_model.h5; a pull request may have them: a/b@refs/pr/",
             ),
-            ("README.md", String::new(), "or pytorch_model.bin, found none"),
+            ("README.md", String::new(), "or model.bin, found none"),
             ("model.safetensors.index.json", String::new(), "expected a weight_map"),
             ("model.safetensors.index.json", index("../x"), "names \"../x\", which is outside"),
             ("model.safetensors.index.json", index("/etc/passwd"), "which is outside of the model"),

@@ -11,7 +11,8 @@ use simdformer_kernels::train::{
 };
 use simdformer_kernels::{
     AttentionOptions, Bias, Cache, CacheMut, CacheShape, CachedSequence, Dtype, Exec, Qkv,
-    Sequence, SlotTable, attention, attention_cached, attention_decode, attention_scratch,
+    Sequence, SlotTable, attention, attention_cached, attention_decode, attention_int8,
+    attention_int8_scratch, attention_scratch,
 };
 
 pub(super) fn calls(call: &Calls<'_>, results: &mut Results) {
@@ -46,6 +47,12 @@ fn prefill(call: &Calls<'_>, fused: &[f32], results: &mut Results) {
         let to = view_heads_mut(&mut context, shape).into();
         attention(exec, qkv(), sequences, &options, to, &mut scratch).expect("fits");
         results.push(("attention", bits(&context)));
+        let without_bias = AttentionOptions { bias: None, ..options };
+        let floats = attention_int8_scratch(isa, sequences, heads, heads, head_dim).expect("small");
+        let (mut scratch, mut context) = (poisoned(floats), poisoned(context.len()));
+        let to = view_heads_mut(&mut context, shape).into();
+        attention_int8(exec, qkv(), sequences, &without_bias, to, &mut scratch).expect("fits");
+        results.push(("attention_int8", bits(&context)));
         #[cfg(feature = "train")]
         gradient(call, qkv(), sequences, &options, results);
     }

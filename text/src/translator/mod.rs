@@ -61,7 +61,6 @@ mod retries;
 mod segments;
 mod sentences;
 mod spellings;
-
 mod texts;
 mod translation;
 mod unknown_words;

@@ -47,7 +47,7 @@ use super::head_views::{HeadPtrs, HeadRows, HeadsMut, Qkv};
 use super::options::{AttentionOptions, Sequence, check_keys, check_query, check_sequences};
 use super::tasks::{MIN_WORK_TO_FORK, chunked, count_tasks};
 use crate::error::{Error, Expected};
-use crate::float_mode::DefaultMode;
+use crate::float_mode::{DefaultMode, in_default_mode};
 use crate::isa::Isa;
 use crate::parallel::{Exec, Workers};
 use crate::simd::simd_op;
@@ -143,7 +143,7 @@ pub fn attention_int8(
         qkv,
         sequences,
         options,
-        scale: options.scale * core::f32::consts::LOG2_E,
+        scale: in_default_mode(|| options.scale * core::f32::consts::LOG2_E),
         out: context.shared(),
         scratch: SharedMut::new(scratch),
     };

@@ -24,7 +24,7 @@ use super::amx::multiply_blocks;
 use super::i8mm::multiply_pairs;
 use super::quantization::Quantization;
 use super::quantized_activations::QuantizedActivations;
-use super::tile_operand::{Digits, Int8Range, Integers, Single};
+use super::tile_operand::{Digits, Int8Range, Integers, Single, scale_line};
 use super::weights::{PANEL, QuantizedMatrix};
 use super::widened;
 use crate::gemm::blocking;
@@ -349,21 +349,6 @@ fn scaled<F: Integers, const PHASES: usize, const MR: usize, const NV: usize>(
         line[v] = operand.to_f32(sum);
     }
     scale_line(s, line, column_scales, row_scale)
-}
-
-/// A row of sums, as f32, with its scales.
-#[inline(always)]
-pub(super) fn scale_line<S: SimdF32, const NV: usize>(
-    s: S,
-    mut line: [S::F32; NV],
-    column_scales: &[S::F32; NV],
-    row_scale: f32,
-) -> [S::F32; NV] {
-    let row_scale = s.splat(row_scale);
-    for (x, &column_scale) in line.iter_mut().zip(column_scales) {
-        *x = s.mul(s.mul(*x, column_scale), row_scale);
-    }
-    line
 }
 
 /// The f32 vector of an operand.

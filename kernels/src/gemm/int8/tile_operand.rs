@@ -19,6 +19,21 @@ pub(super) struct Int8Range<'a> {
     pub(super) panels: Range<usize>,
 }
 
+/// A row of sums, as f32, with its scales.
+#[inline(always)]
+pub(super) fn scale_line<S: SimdF32, const NV: usize>(
+    s: S,
+    mut line: [S::F32; NV],
+    column_scales: &[S::F32; NV],
+    row_scale: f32,
+) -> [S::F32; NV] {
+    let row_scale = s.splat(row_scale);
+    for (x, &column_scale) in line.iter_mut().zip(column_scales) {
+        *x = s.mul(s.mul(*x, column_scale), row_scale);
+    }
+    line
+}
+
 /// An operand with integer sums. Implementations are `#[inline(always)]`.
 pub(crate) trait Integers: TileOperand<Element = i32, Weight = i32> {
     /// Words of a row per step.

@@ -8,8 +8,7 @@
 //! A second buffer has the sums of these tiles, until all blocks of the depth are added. Then the epilogue of all of them
 //! is one loop.
 
-use super::product::scale_line;
-use super::tile_operand::Int8Range;
+use super::tile_operand::{Int8Range, scale_line};
 use super::weights::PANEL;
 use crate::gemm::epilogue::OutputRange;
 use crate::gemm::store_tile::load_line;
