@@ -50,7 +50,7 @@ fn prefill(call: &Calls<'_>, fused: &[f32], results: &mut Results) {
         let without_bias = AttentionOptions { bias: None, ..options };
         let floats = attention_int8_scratch(isa, sequences, heads, heads, head_dim).expect("small");
         let (mut scratch, mut context) = (poisoned(floats), poisoned(context.len()));
-        let to = view_heads_mut(&mut context, shape).into();
+        let to = view_heads_mut(&mut context, shape);
         attention_int8(exec, qkv(), sequences, &without_bias, to, &mut scratch).expect("fits");
         results.push(("attention_int8", bits(&context)));
         #[cfg(feature = "train")]
