@@ -1,4 +1,4 @@
-//! Error codes, the text of the last error, and the border at which a panic ends.
+//! Error codes, the text of the last error, and where a panic becomes a code.
 
 use core::any::Any;
 use core::ffi::CStr;
@@ -265,18 +265,25 @@ impl Write for LastError {
 }
 
 fn record(source: Option<usize>, text: fmt::Arguments<'_>) {
-    LAST.with_borrow_mut(|last| {
+    LAST.with(|last| {
+        // A signal handler that interrupts this function on this thread leaves the text that is being written.
+        let Ok(mut last) = last.try_borrow_mut() else { return };
         last.len = 0;
         last.source = source.and_then(|source| i64::try_from(source).ok()).unwrap_or(-1);
         // An error means that the text was cut off.
         let _ = last.write_fmt(text);
-        last.text[last.len] = 0;
+        let end = last.len;
+        last.text[end] = 0;
     });
 }
 
 /// Calls `read` with the bytes of the last error and with the source that it is about.
 pub(crate) fn last_error<R>(read: impl FnOnce(&[u8], i64) -> R) -> R {
-    LAST.with_borrow(|last| read(&last.text[..last.len], last.source))
+    LAST.with(|last| match last.try_borrow() {
+        Ok(last) => read(&last.text[..last.len], last.source),
+        // In a signal handler, while the text is being written.
+        Err(_) => read(&[], -1),
+    })
 }
 
 /// Every function of this interface runs in it: an error becomes its code and the last error of this thread, and a panic

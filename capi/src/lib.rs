@@ -18,7 +18,7 @@
 //!
 //! # Safety
 //!
-//! Unsafe code is in this crate because pointers cross a border. All its functions have one contract, which is in the
+//! Unsafe code is in this crate because pointers come from C. All its functions have one contract, which is in the
 //! header: a pointer is null or points to as many valid elements as its argument says, an opaque pointer came from this
 //! library and was not closed, and nothing that a call reads is written by another thread during it. What can be checked
 //! is checked, and is an error: null, alignment, sizes that overflow, sizes of structs, handles, ids, UTF-8, and a session

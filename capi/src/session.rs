@@ -416,7 +416,7 @@ pub unsafe extern "C" fn sf_session_close(session: *mut *mut sf_session) -> i32 
 }
 
 /// cbindgen:ignore
-/// Panics inside of the library, in a call on `session`, or in a task on its executor: the test of the border. Only builds with
+/// Panics inside of the library, in a call on `session`, or in a task on its executor: for tests. Only builds with
 /// debug assertions have it.
 #[cfg(debug_assertions)]
 #[doc(hidden)]

@@ -553,6 +553,40 @@ fn rows_are_read_by_several_products() {
     }
 }
 
+/// Rows that repeat one element, and a matrix that repeats one row, are those of a dense matrix.
+#[cfg(unix)]
+#[test]
+fn repeated_rows_and_columns_are_read_where_they_are() {
+    use crate::support::Guarded;
+    let (rows, columns) = (5, 3);
+    let mut random = Random::new(8);
+    for isa in sets() {
+        for precision in PRECISIONS {
+            for depth in [2, 7, 33, 64, 130] {
+                let w = random.values(depth * columns);
+                let weight = Quantized::new(isa, view_matrix(&w, depth, columns));
+                let of_rows = Guarded::at_end(&random.values(rows));
+                let of_columns = Guarded::at_end(&random.values(depth));
+                for (x, strides) in [(&of_rows, (1, 0)), (&of_columns, (0, 1))] {
+                    let view =
+                        Matrix::strided(x, rows, depth, strides.0, strides.1).expect("a view");
+                    let mut c = poisoned(rows * columns);
+                    let to = view_matrix_mut(&mut c, rows, columns);
+                    let set = (isa, precision);
+                    multiply_int8(set, view, &weight.get(), &Epilogue::default(), to, SERIAL)
+                        .expect("a fit");
+                    let dense: Vec<f32> = (0..rows * depth)
+                        .map(|at| x[at / depth * strides.0 + at % depth * strides.1])
+                        .collect();
+                    assert_same(&c, &plain(set, &dense, rows, &weight, SERIAL), || {
+                        format!("{isa}, {precision:?}, depth {depth}, strides {strides:?}")
+                    });
+                }
+            }
+        }
+    }
+}
+
 /// The memory outside of the operands is not even mapped.
 #[cfg(unix)]
 #[test]

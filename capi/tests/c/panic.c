@@ -1,4 +1,4 @@
-/* A panic of the library ends at the border: in a call, and in a task on threads of the caller. */
+/* A panic of the library becomes an error: in a call, and in a task on threads of the caller. */
 #include "check.h"
 
 #ifdef __cplusplus

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 /// Files that are needed if the model has them, in its directory and in the folders of its modules; also the first that
 /// exists of [`SETTINGS_FILES`].
-const NEEDED: [&str; 25] = [
+const NEEDED: [&str; 26] = [
     "config.json",
     "generation_config.json",
     // Tokenizers.
@@ -16,6 +16,7 @@ const NEEDED: [&str; 25] = [
     "sentencepiece.bpe.model",
     "source.spm",
     "spiece.model",
+    "spm.model",
     "target.spm",
     "target_vocab.json",
     "tokenizer.json",

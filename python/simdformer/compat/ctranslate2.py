@@ -546,8 +546,7 @@ def _vocabularies(folder: Path) -> tuple[list[str] | None, list[str] | None]:
             # A carriage return belongs to a token, unless each line has one.
             windows = all(line.endswith("\r") for line in lines)
             found[name] = [line[:-1] for line in lines] if windows else lines
-    shared = found.get("shared")
-    return found.get("source", shared), found.get("target", shared)
+    return found.get("shared", found.get("source")), found.get("shared", found.get("target"))
 
 
 def _unsupported(option: str, value: object) -> None:

@@ -39,7 +39,7 @@ pub(super) fn token_ids(
             let lines = || text.strip_suffix('\n').unwrap_or(&text).split('\n');
             let windows = lines().all(|line| line.ends_with('\r'));
             for line in lines() {
-                found.add(if windows { line.trim_end_matches('\r') } else { line });
+                found.add(if windows { line.strip_suffix('\r').unwrap_or(line) } else { line });
             }
             return Ok(found.ids);
         }

@@ -138,6 +138,11 @@ fn every_hostile_part_is_an_error() {
     assert!(
         error(&element, Docx).contains("expected text alone in the text of a run, found <w:b>")
     );
+    // Each piece of the run would have its properties.
+    let properties = format!("<w:rPr><w:b w:val=\"{}\"/></w:rPr>", "x".repeat(1 << 16));
+    let pieces = "<w:sym/>".repeat(20_000);
+    let long = format!("<w:p><w:r>{properties}<w:t>a</w:t>{pieces}<w:t>b</w:t></w:r></w:p>");
+    assert!(error(&docx(&long), Docx).contains("expected properties that take at most 8 times"));
     let bindings: String = (0..1000).map(|number| format!(" xmlns:n{number}=\"x\"")).collect();
     assert!(part(&format!("<a{bindings}/>")).contains("expected well-formed XML"));
 }

@@ -49,8 +49,8 @@ impl Translator {
     /// Translates the document that `input` reads, and writes it to `output`, part by part. Calls `on_text` with each
     /// paragraph before it is written.
     ///
-    /// Plain text, Markdown and subtitles are read in blocks, so that memory does not depend on their length. HTML and JSON
-    /// are read whole, and written part by part.
+    /// Plain text and subtitles are read in blocks, so that memory does not depend on their length. All other formats are
+    /// read whole, and written part by part.
     ///
     /// # Errors
     /// As [`translate_document`](Self::translate_document); errors of the streams and of `on_text`; the input is not UTF-8.

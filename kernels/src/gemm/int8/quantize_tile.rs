@@ -168,7 +168,7 @@ fn round_rows<R: Round, W: Words<N>, const N: usize>(
             let (at, stride, inverse) = rows[i];
             let from = if whole {
                 at.wrapping_add(first * stride)
-            } else if stride == 0 {
+            } else if core::ptr::eq(at, zeros.as_ptr()) {
                 at
             } else {
                 Row { at, stride, depth }.place(first, 4 * lanes, &mut buffer)

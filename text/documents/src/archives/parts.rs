@@ -9,7 +9,7 @@ use crate::formats::{
 };
 use quick_xml::Reader;
 use quick_xml::events::{BytesStart, Event};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io::{Read, Seek};
 
 const OFFICE: &str = "application/vnd.openxmlformats-officedocument.";
@@ -190,6 +190,8 @@ fn book_parts<R: Read + Seek>(zip: &mut Zip<R>) -> Result<Vec<Option<PartFormat>
         Some(index) => text_of(zip, index)?,
         None => String::new(),
     };
+    // Every quoted value: a page that one of them names must not be taken for text.
+    let encrypted: HashSet<&str> = encrypted.split(['"', '\'']).skip(1).step_by(2).collect();
     let mut parts = Vec::with_capacity(zip.entries.len());
     for entry in &zip.entries {
         let extension = entry.name.rsplit_once('.').map_or("", |(_, extension)| extension);

@@ -10,7 +10,7 @@ const LONGEST: usize = 1 << 20;
 /// of the whole.
 ///
 /// Plain text and subtitles are divided after an empty line, subtitles only where a sentence may end: it may run over several
-/// cues. Markdown, HTML and JSON are one part, because what stands at
+/// cues. All other formats are one part, because what stands at
 /// the end of a text may change how its begin is read; [`DocumentWriter`](super::DocumentWriter) writes them step by
 /// step.
 ///

@@ -100,6 +100,8 @@ struct Run {
     first: usize,
     /// Its begin, with its properties.
     style: String,
+    /// The number of `style`, if a piece was read since it changed.
+    number: Option<u32>,
 }
 
 /// A paragraph in the making.
@@ -126,6 +128,8 @@ pub(super) struct Paragraph<'s> {
     pub(super) asides: Vec<Aside>,
     /// Whether the object that is read has paragraphs in it.
     pub(super) has_asides: bool,
+    /// Bytes of the begins of runs, for each piece of a run those of its own begin.
+    copied: usize,
 }
 
 impl<'s> Paragraph<'s> {
@@ -145,12 +149,18 @@ impl<'s> Paragraph<'s> {
             pairs: Vec::new(),
             asides: Vec::new(),
             has_asides: false,
+            copied: 0,
         }
+    }
+
+    /// Whether the pieces of runs, each with the properties of its run, take many times the bytes of the file.
+    pub(super) fn is_beyond_memory(&self) -> bool {
+        self.copied > self.source.len().saturating_mul(8).saturating_add(1 << 20)
     }
 
     /// A run whose begin is written as `style`, until its properties follow.
     pub(super) fn begin_run(&mut self, start: usize, style: String) {
-        self.run = Some(Run { start, first: self.items.len(), style });
+        self.run = Some(Run { start, first: self.items.len(), style, number: None });
     }
 
     /// Whether the properties of the run may still follow: nothing of it is read.
@@ -162,6 +172,7 @@ impl<'s> Paragraph<'s> {
     pub(super) fn add_properties(&mut self, markup: &str) {
         if let Some(run) = &mut self.run {
             run.style.push_str(markup);
+            run.number = None;
         }
     }
 
@@ -178,21 +189,21 @@ impl<'s> Paragraph<'s> {
         let mut source = [narrow(source.start), narrow(source.end)];
         let mut style = 0;
         let mut first = false;
-        if let Some(run) = &self.run {
+        if let Some(run) = &mut self.run {
             first = run.first == self.items.len();
             if first {
                 source[0] = narrow(run.start);
             }
-            style = match self.numbers.get(run.style.as_str()) {
-                Some(&number) => number,
-                None => {
-                    let style: Arc<str> = run.style.as_str().into();
-                    self.styles.push(style.clone());
-                    let number = narrow(self.styles.len());
-                    self.numbers.insert(style, number);
-                    number
-                }
-            };
+            let known = run.number.or_else(|| self.numbers.get(run.style.as_str()).copied());
+            style = known.unwrap_or_else(|| {
+                let style: Arc<str> = run.style.as_str().into();
+                self.styles.push(style.clone());
+                let number = narrow(self.styles.len());
+                self.numbers.insert(style, number);
+                number
+            });
+            run.number = Some(style);
+            self.copied = self.copied.saturating_add(run.style.len());
         }
         let text = [narrow(text), narrow(self.text.len())];
         let asides = mem::take(&mut self.has_asides);

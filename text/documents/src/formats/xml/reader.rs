@@ -117,6 +117,11 @@ impl<'s, 'v, 'p, 'q> Reader<'s, 'v, 'p, 'q> {
                 Err(error) => Err(("well-formed XML", error.to_string())),
             };
             result.map_err(|(expected, found)| wrong(source, at, name, expected, found))?;
+            if reader.paragraphs.last().is_some_and(Paragraph::is_beyond_memory) {
+                let expected =
+                    "properties that take at most 8 times the file, for all pieces of their runs";
+                return Err(wrong(source, at, name, expected, "more"));
+            }
             at = end;
         }
     }
