@@ -53,7 +53,8 @@ impl Variable {
     }
 
     fn bytes(&self) -> usize {
-        self.elements() * self.dtype.bits.unwrap_or(0) / 8
+        // A product that does not fit is no size of a file.
+        self.elements().saturating_mul(self.dtype.bits.unwrap_or(0)) / 8
     }
 }
 
