@@ -78,7 +78,7 @@ use tile::attend_tile;
 /// see it, a value its column in the rows that see it. If the largest score of a query in a block is beyond 2.9 million, its
 /// row is NaN.
 ///
-/// A call uses at most 48 KiB of the stack of each participating thread, in an optimized build.
+/// A call uses at most 72 KiB of the stack of each participating thread, in an optimized build.
 ///
 /// # Errors
 /// Shapes, ranges or buffers that do not fit, a bias, or a head size above 131,072; then nothing is written. The build has no
