@@ -1,7 +1,7 @@
 /*
  * simdformer: the encoder-decoder Transformer on CPUs. Token ids in, token ids out.
  *
- * This file is made from the Rust sources of the package simdformer-capi; `docs/c.md` has a first program.
+ * This file is made from the Rust sources of the package simdformer-capi; `docs/c.md` says how to use it.
  *
  * Errors. Functions with the result int32_t return SF_OK (0) or a constant SF_ERROR, unless they say otherwise. The text
  * of the last error of a thread is that of sf_last_error. A call that fails has changed nothing, unless it says otherwise.

@@ -221,33 +221,19 @@ fn wrong() {
     run("wrong.c", None);
 }
 
-/// The program of a page, and the output that the page shows.
-fn program_of(page: &str) -> (String, String) {
-    let text = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(page)).unwrap();
-    let (_, rest) = text.split_once("\n```c\n").unwrap();
-    let (program, rest) = rest.split_once("\n```\n").unwrap();
-    let output =
-        rest.trim_start().strip_prefix("```text\n").and_then(|text| text.split_once("\n```"));
-    let output = match output {
-        Some((output, _)) => output.to_owned(),
-        // "It prints `...`"
-        None => rest.split('`').nth(1).unwrap().to_owned(),
-    };
-    (program.to_owned() + "\n", output)
-}
-
+/// The program of README.md, after which the page says: "It prints `...`".
 #[test]
-fn the_programs_of_the_pages_print_what_the_pages_show() {
-    for (page, most_lines) in [("../docs/c.md", 60), ("README.md", 40)] {
-        let (program, output) = program_of(page);
-        let lines = program.lines().count();
-        assert!(lines <= most_lines, "{page}: {lines} lines");
-        let folder = TemporaryFolder::new(&format!("page-{most_lines}"));
-        let source = folder.path().join("page.c");
-        // The page of the package opens the model by its path in the repository.
-        let program = program
-            .replace("\"models/fr-en\", NULL, &model", &format!("\"{MODEL}\", NULL, &model"));
-        std::fs::write(&source, program).unwrap();
-        run_source(&source, Some(&output));
-    }
+fn the_program_of_the_page_prints_what_the_page_shows() {
+    let (_, rest) = include_str!("../README.md").split_once("\n```c\n").unwrap();
+    let (program, rest) = rest.split_once("\n```\n").unwrap();
+    let printed = rest.split('`').nth(1).unwrap();
+    assert!(program.lines().count() <= 40, "{program}");
+    let folder = TemporaryFolder::new("page");
+    let source = folder.path().join("page.c");
+    // The page opens the model by its path in the repository.
+    let path = "\"models/fr-en\", NULL, &model";
+    assert!(program.contains(path), "{program}");
+    let program = program.replace(path, &format!("\"{MODEL}\", NULL, &model")) + "\n";
+    std::fs::write(&source, program).unwrap();
+    run_source(&source, Some(printed));
 }
