@@ -1,6 +1,6 @@
 //! The published walkthrough of a small encoder-decoder, computed by the kernels. The printed queries, keys
 //! and masks must give the printed scores, weights and context, and the masks of a batch must follow from
-//! lengths and causality. `data/README.md` describes the files.
+//! lengths and causality. `tests/golden/walkthrough/README.md` describes the files.
 
 use crate::support::batch::{Batch, OwnedBias};
 use crate::support::gemm::Packed;
@@ -11,11 +11,13 @@ use simdformer_kernels::{
 };
 
 fn trace() -> Value {
-    serde_json::from_str(include_str!("data/navigate_trace.json")).expect("valid JSON")
+    serde_json::from_str(include_str!("../../tests/golden/walkthrough/navigate_trace.json"))
+        .expect("valid JSON")
 }
 
 fn masks() -> Value {
-    serde_json::from_str(include_str!("data/masks.json")).expect("valid JSON")
+    serde_json::from_str(include_str!("../../tests/golden/walkthrough/masks.json"))
+        .expect("valid JSON")
 }
 
 /// All numbers of a nested array in order; `true` counts as 1.
