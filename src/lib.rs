@@ -47,7 +47,7 @@
 //! |---|---|---|
 //! | kernels on your own buffers and threads | `examples/first_hour/kernels.rs` | [`kernels::gemm`], [`kernels::attention`], [`kernels::ThreadPool`] |
 //! | a decode loop on the kernels alone | `examples/first_hour/decode.rs` | [`kernels::CacheMut`], [`kernels::SlotTable`], [`kernels::attention_decode`] |
-//! | a function without std and allocator | `examples/first_hour/no_std.rs` | [`kernels::PackedMatrix`] |
+//! | a function without std and allocator | `tests/no_std/src/lib.rs` | [`kernels::PackedMatrix`] |
 //! | translate: best hypothesis, n-best, samples | `examples/first_hour/n_best.rs` | [`Session::generate`], [`search::SearchOptions`] |
 //! | int8 weights, packed files | `examples/first_hour/int8.rs` | [`WeightDtypes`], [`Model::save_packed`] |
 //! | fine-tune and save | `train/examples/fine_tune.rs` | `train::Trainer`, `simdformer_train::Layout` |

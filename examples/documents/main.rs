@@ -12,10 +12,6 @@ mod coverage;
 mod decoder;
 mod decoding;
 mod dropout;
-#[cfg(feature = "train")]
-#[allow(dead_code, reason = "the example `navigate` prints more of it")]
-#[path = "../navigate/lesson.rs"]
-mod lesson;
 #[cfg(test)]
 mod mutations;
 mod page;

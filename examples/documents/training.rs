@@ -1,10 +1,10 @@
 //! The pictures of training: the learning rate of the paper, and the loss of a short run. Only with the feature `train`.
 
 use crate::Failure;
-use crate::lesson;
 use crate::pictures::COLORS;
 use crate::svg::{Frame, Svg};
 use simdformer::train::Schedule;
+use simdformer_testing::lesson;
 
 /// The paper (no document has it): the rate of `Schedule::Paper` for three models.
 pub(crate) fn warm_up() -> Result<String, Failure> {

@@ -4,8 +4,8 @@
 //! cargo run --release --example first_hour -- n_best
 //! ```
 //!
-//! `kernels`, `decode`, `no_std`, `n_best`, `int8`, `stream`, `admit`, `service`, `by_hand` and `one_head`.
-//! Sentences are ids of `models/fr-en/source_vocab.json`; `examples/translate` reads and writes words.
+//! `kernels`, `decode`, `no_std` (`tests/no_std/src/lib.rs`), `n_best`, `int8`, `stream`, `admit`, `service`, `by_hand` and
+//! `one_head`. Sentences are ids of `models/fr-en/source_vocab.json`; `examples/translate` reads and writes words.
 
 mod admit;
 mod by_hand;
@@ -13,7 +13,6 @@ mod decode;
 mod int8;
 mod kernels;
 mod n_best;
-mod no_std;
 mod one_head;
 mod service;
 mod stream;
@@ -31,11 +30,11 @@ fn main() -> Result<(), Box<dyn Error>> {
         Some("kernels") => println!("{}", kernels::run(2)?),
         Some("decode") => println!("{:?}", decode::run(&[5, 6, 7], [&[8, 9], &[8, 3]])?),
         Some("no_std") => {
-            let mut packed = vec![0.0; no_std::packed_len(2, 3)?];
+            let mut packed = vec![0.0; simdformer_no_std::packed_len(2, 3)?];
             let (weight, mut out) = ([1.0, 0.0, 0.0, 1.0, 1.0, -2.0], [0.0; 3]);
             let (x, weight) = (Matrix::new(&[3.0, 4.0], 1, 2)?, Matrix::new(&weight, 3, 2)?);
             let to = MatrixMut::new(&mut out, 1, 3)?;
-            no_std::feed_forward(x, (weight, &[0.5; 3]), &mut packed, to)?;
+            simdformer_no_std::feed_forward(x, (weight, &[0.5; 3]), &mut packed, to)?;
             println!("{out:?}");
         }
         Some("int8") => {

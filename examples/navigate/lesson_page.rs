@@ -1,12 +1,12 @@
 //! The lesson as sections of text.
 
-use super::lesson::{
-    EOS, Lesson, Numbers, Predictions, SCHEDULE, SEED, SENTENCES, SOURCE_WORDS, STEPS,
-    TARGET_WORDS, floor, shifted, wanted,
-};
 use super::page::{Section, four, matrix};
 use simdformer::config::Side;
 use simdformer::train::Smoothing;
+use simdformer_testing::lesson::{
+    EOS, Lesson, Numbers, Predictions, SCHEDULE, SEED, SENTENCES, SOURCE_WORDS, STEPS,
+    TARGET_WORDS, floor, shifted, wanted,
+};
 
 const PAD: &str = "<pad>";
 /// The steps that are printed.

@@ -16,13 +16,10 @@
 //! printed values were recorded by a probe (`src/trace/mod.rs`) during the engine's own computation.
 
 #[cfg(feature = "train")]
-mod lesson;
-#[cfg(feature = "train")]
 mod lesson_page;
 mod masks;
 mod order;
 mod page;
-mod sentences;
 #[cfg(test)]
 mod tests;
 mod walkthrough;
@@ -82,7 +79,7 @@ struct Page {
 fn training() -> Result<Page, Box<dyn Error>> {
     let head = "# Two sentences that a Transformer learns\n\nWritten by `cargo run --release \
                 --features train --example navigate -- --training --markdown`.\n\n";
-    Ok(Page { head, sections: lesson_page::sections(&lesson::learn()?) })
+    Ok(Page { head, sections: lesson_page::sections(&simdformer_testing::lesson::learn()?) })
 }
 
 #[cfg(not(feature = "train"))]

@@ -248,8 +248,8 @@ fn without_the_feature_train_an_error_names_the_command() {
 #[cfg(feature = "train")]
 mod training {
     use super::{Style, navigate};
-    use crate::lesson::{self, Predictions};
     use simdformer::kernels::train::RowLoss;
+    use simdformer_testing::lesson::{self, Predictions};
 
     #[test]
     fn the_page_is_reproducible_and_ends_with_the_correct_words() {

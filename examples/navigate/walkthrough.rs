@@ -3,11 +3,11 @@
 
 use super::masks;
 use super::page::{MOST_COLUMNS, Section, four, matrix};
-use super::sentences::{Words, decoder_input, source_end, translate};
 use serde_json::Value;
 use simdformer::config::{Config, NormKind, Positions, Side};
 use simdformer::trace::{Block, Place, Probe, Stage, View};
 use simdformer::{Limits, Model, Session, SourceId};
+use simdformer_testing::sentences::{Words, decoder_input, source_end, translate};
 use std::error::Error;
 use std::path::Path;
 

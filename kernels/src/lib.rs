@@ -64,7 +64,7 @@
 //! | T5's relative position bias | [`relative::RelativeBuckets`], then [`Bias::Relative`] in any attention |
 //! | a gated feed-forward block | [`PostOp::MultiplyOutput`] |
 //! | your own threads | [`Executor`]; without a pool of your own [`ThreadPool`] |
-//! | programs of sixty lines, in the repository | `examples/first_hour/kernels.rs` (on a `ThreadPool`), `examples/first_hour/decode.rs` (KV cache and slot table), `examples/first_hour/no_std.rs` |
+//! | programs of sixty lines, in the repository | `examples/first_hour/kernels.rs` (on a `ThreadPool`), `examples/first_hour/decode.rs` (KV cache and slot table), `tests/no_std/src/lib.rs` |
 //!
 //! # Guarantees
 //!

@@ -11,6 +11,8 @@ pub mod directories;
 pub mod effort;
 #[cfg(feature = "model")]
 pub mod gradient_goldens;
+#[cfg(feature = "train")]
+pub mod lesson;
 #[cfg(feature = "model")]
 pub mod malicious_input;
 #[cfg(feature = "model")]
@@ -20,6 +22,8 @@ pub mod random_model;
 pub mod riff;
 #[cfg(feature = "model")]
 pub mod scoped;
+#[cfg(feature = "model")]
+pub mod sentences;
 #[cfg(feature = "model")]
 pub mod soak;
 pub mod sounds;

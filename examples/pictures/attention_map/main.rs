@@ -13,17 +13,15 @@
 //! these three for each, with columns for the padding of a batch, which are empty.
 
 mod heatmap;
-#[path = "../../navigate/sentences.rs"]
-mod sentences;
 #[cfg(test)]
 mod tests;
 
 use clap::Parser;
 use heatmap::{LARGE, Page, Panel};
-use sentences::{Words, decoder_input, source_end, translate};
 use simdformer::config::Side;
 use simdformer::trace::{Block, Place, Probe, Stage, View};
 use simdformer::{Limits, Model, Session, SourceId};
+use simdformer_testing::sentences::{Words, decoder_input, source_end, translate};
 use simdformer_tokenize::{Direction, Tokenizer};
 use std::error::Error;
 use std::fmt::Write;

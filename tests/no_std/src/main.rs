@@ -18,9 +18,6 @@ use simdformer_kernels::{
     gemm_unpacked, gemm_unpacked_scratch,
 };
 
-#[path = "../../../examples/first_hour/no_std.rs"]
-mod no_std;
-
 #[link(name = "c")]
 unsafe extern "C" {
     safe fn abort() -> !;
@@ -68,7 +65,7 @@ enum Failure {
     NormWrong,
     /// GEMM, LayerNorm and attention in one function were an error or gave wrong numbers.
     LayerWrong,
-    /// The function of `examples/first_hour` was an error or gave wrong numbers.
+    /// The function of `lib.rs` was an error or gave wrong numbers.
     ExampleWrong,
 }
 
@@ -85,7 +82,7 @@ pub extern "C" fn main(_arguments: i32, _values: *const *const u8) -> i32 {
             a_cache,
             a_norm,
             a_layer,
-            first_hour,
+            the_example,
         ];
         if let Err(failure) = checks.iter().try_for_each(|check| check(isa)) {
             return failure as i32;
@@ -320,16 +317,16 @@ fn a_cache(isa: Isa) -> Result<(), Failure> {
     if out == [4.0, 6.0] { Ok(()) } else { Err(Failure::CacheWrong) }
 }
 
-/// The function of `examples/first_hour/no_std.rs`, on the best instruction set.
-fn first_hour(_: Isa) -> Result<(), Failure> {
+/// The function of `lib.rs`, on the best instruction set.
+fn the_example(_: Isa) -> Result<(), Failure> {
     let mut packed = [f32::NAN; 512];
-    let floats = no_std::packed_len(2, 3).map_err(|_| Failure::Setup)?;
+    let floats = simdformer_no_std::packed_len(2, 3).map_err(|_| Failure::Setup)?;
     let packed = packed.get_mut(..floats).ok_or(Failure::Setup)?;
     let (weight, mut out) = ([1.0, 0.0, 0.0, 1.0, 1.0, -2.0], [f32::NAN; 3]);
     let x = Matrix::new(&[3.0, 4.0], 1, 2).map_err(|_| Failure::Setup)?;
     let weight = Matrix::new(&weight, 3, 2).map_err(|_| Failure::Setup)?;
     let to = MatrixMut::new(&mut out, 1, 3).map_err(|_| Failure::Setup)?;
-    no_std::feed_forward(x, (weight, &[0.5; 3]), packed, to).map_err(|_| Failure::ExampleWrong)?;
+    simdformer_no_std::feed_forward(x, (weight, &[0.5; 3]), packed, to).map_err(|_| Failure::ExampleWrong)?;
     if out == [3.5, 4.5, 0.0] { Ok(()) } else { Err(Failure::ExampleWrong) }
 }
 

@@ -13,20 +13,20 @@ use simdformer::train::{
 use simdformer::{Event, Limits, Session, Source, SourceId};
 use std::error::Error;
 
-pub(crate) const SOURCE_WORDS: [&str; 4] = ["je", "suis", "étudiant", "merci"];
-pub(crate) const TARGET_WORDS: [&str; 6] = ["a", "am", "I", "thanks", "student", "<eos>"];
+pub const SOURCE_WORDS: [&str; 4] = ["je", "suis", "étudiant", "merci"];
+pub const TARGET_WORDS: [&str; 6] = ["a", "am", "I", "thanks", "student", "<eos>"];
 /// Source and target. Upper and lower case are one word.
-pub(crate) const SENTENCES: [[&str; 2]; 2] =
+pub const SENTENCES: [[&str; 2]; 2] =
     [["je suis étudiant", "i am a student <eos>"], ["merci", "thanks <eos>"]];
 /// Target ids: the end token, and the first token of the decoder input.
-pub(crate) const EOS: u32 = 5;
-pub(crate) const SEED: u64 = 2017;
-pub(crate) const STEPS: u64 = 200;
-pub(crate) const SCHEDULE: Schedule =
+pub const EOS: u32 = 5;
+pub const SEED: u64 = 2017;
+pub const STEPS: u64 = 200;
+pub const SCHEDULE: Schedule =
     Schedule::Linear { peak: 0.02, warmup: 20, steps: STEPS + 1, last: 0.0 };
 
 /// The ids of a sentence.
-pub(crate) fn ids(words: &[&str], text: &str) -> Result<Vec<u32>, String> {
+pub fn ids(words: &[&str], text: &str) -> Result<Vec<u32>, String> {
     let id = |word: &str| {
         let at = words.iter().position(|known| known.to_lowercase() == word.to_lowercase());
         at.map(|at| at as u32).ok_or_else(|| format!("expected one of {words:?}; found `{word}`"))
@@ -35,63 +35,63 @@ pub(crate) fn ids(words: &[&str], text: &str) -> Result<Vec<u32>, String> {
 }
 
 /// The target distribution of a row.
-pub(crate) fn wanted(smoothing: Smoothing, target: u32) -> Vec<f32> {
+pub fn wanted(smoothing: Smoothing, target: u32) -> Vec<f32> {
     let other = smoothing.epsilon / TARGET_WORDS.len() as f32;
     let of = |word| if word == target { 1.0 - smoothing.epsilon + other } else { other };
     (0..TARGET_WORDS.len() as u32).map(of).collect()
 }
 
 /// The minimum of the mean loss: the entropy of the target distribution.
-pub(crate) fn floor(smoothing: Smoothing) -> f64 {
+pub fn floor(smoothing: Smoothing) -> f64 {
     let entropy = |p: f64| if p > 0.0 { -p * p.ln() } else { 0.0 };
     wanted(smoothing, 0).into_iter().map(|p| entropy(f64::from(p))).sum()
 }
 
 /// The predictions of a model for both sentences with teacher forcing.
-pub(crate) struct Predictions {
+pub struct Predictions {
     /// The distribution over the words after each token of each sentence.
-    pub(crate) probabilities: Vec<Vec<Vec<f32>>>,
+    pub probabilities: Vec<Vec<Vec<f32>>>,
     /// `[sentences][positions of the longest]`; padding rows have no target.
-    pub(crate) padded: Vec<Vec<RowLoss>>,
+    pub padded: Vec<Vec<RowLoss>>,
     /// The gradient of the mean loss with respect to each logit, in the same shape.
-    pub(crate) gradients: Vec<Vec<Vec<f32>>>,
+    pub gradients: Vec<Vec<Vec<f32>>>,
     /// The sums that the trainer returns.
-    pub(crate) totals: Totals,
+    pub totals: Totals,
 }
 
 /// Some values of one tensor.
-pub(crate) struct Numbers {
-    pub(crate) role: TensorId,
-    pub(crate) word: &'static str,
-    pub(crate) before: Vec<f32>,
-    pub(crate) gradient: Vec<f32>,
-    pub(crate) after: Vec<f32>,
+pub struct Numbers {
+    pub role: TensorId,
+    pub word: &'static str,
+    pub before: Vec<f32>,
+    pub gradient: Vec<f32>,
+    pub after: Vec<f32>,
 }
 
 /// The result of a step.
-pub(crate) struct StepRecord {
-    pub(crate) step: u64,
-    pub(crate) rate: f64,
-    pub(crate) norm: f64,
+pub struct StepRecord {
+    pub step: u64,
+    pub rate: f64,
+    pub norm: f64,
     /// Before the update.
-    pub(crate) totals: Totals,
+    pub totals: Totals,
 }
 
-pub(crate) struct Lesson {
-    pub(crate) config: Config,
-    pub(crate) parameters: usize,
-    pub(crate) sources: Vec<Vec<u32>>,
-    pub(crate) targets: Vec<Vec<u32>>,
-    pub(crate) options: StepOptions,
-    pub(crate) untrained: Predictions,
-    pub(crate) numbers: Vec<Numbers>,
-    pub(crate) update: Update,
+pub struct Lesson {
+    pub config: Config,
+    pub parameters: usize,
+    pub sources: Vec<Vec<u32>>,
+    pub targets: Vec<Vec<u32>>,
+    pub options: StepOptions,
+    pub untrained: Predictions,
+    pub numbers: Vec<Numbers>,
+    pub update: Update,
     /// The trainer's sums after the first update.
-    pub(crate) then: Totals,
-    pub(crate) course: Vec<StepRecord>,
-    pub(crate) trained: Predictions,
+    pub then: Totals,
+    pub course: Vec<StepRecord>,
+    pub trained: Predictions,
     /// The output of greedy search, without teacher forcing.
-    pub(crate) answers: Vec<Vec<u32>>,
+    pub answers: Vec<Vec<u32>>,
 }
 
 fn config() -> Config {
@@ -105,13 +105,13 @@ fn config() -> Config {
 }
 
 /// The decoder input: the target, shifted by one.
-pub(crate) fn shifted(target: &[u32]) -> Vec<u32> {
+pub fn shifted(target: &[u32]) -> Vec<u32> {
     let inputs = target.len().saturating_sub(1);
     core::iter::once(EOS).chain(target[..inputs].iter().copied()).collect()
 }
 
 /// Runs the whole lesson in less than a second.
-pub(crate) fn learn() -> Result<Lesson, Box<dyn Error>> {
+pub fn learn() -> Result<Lesson, Box<dyn Error>> {
     let of = |words, side: usize| SENTENCES.iter().map(move |pair| ids(words, pair[side]));
     let sources: Vec<Vec<u32>> = of(&SOURCE_WORDS[..], 0).collect::<Result<_, _>>()?;
     let targets: Vec<Vec<u32>> = of(&TARGET_WORDS[..], 1).collect::<Result<_, _>>()?;

@@ -8,7 +8,7 @@ use std::error::Error;
 use std::path::Path;
 
 /// The words of both sides; empty if a directory has no vocabulary.
-pub(crate) struct Words {
+pub struct Words {
     source: BTreeMap<String, u32>,
     target: BTreeMap<String, u32>,
     /// The words of the ids of each side.
@@ -18,7 +18,7 @@ pub(crate) struct Words {
 impl Words {
     /// Reads the vocabularies in `folder`, as training reads them: `vocab.json`, a map from words to ids, and
     /// `source_vocab.json`, if the source has its own. BERT has `vocab.txt`, a word on each line.
-    pub(crate) fn read(folder: &Path) -> Result<Self, Box<dyn Error>> {
+    pub fn read(folder: &Path) -> Result<Self, Box<dyn Error>> {
         let map = |name: &str| -> Result<Option<BTreeMap<String, u32>>, Box<dyn Error>> {
             let Ok(text) = std::fs::read_to_string(folder.join(name)) else { return Ok(None) };
             let pieces: BTreeMap<String, u32> =
@@ -56,7 +56,7 @@ impl Words {
     }
 
     /// The word of an id; the id itself if it has none.
-    pub(crate) fn label(&self, side: Side, id: u32) -> String {
+    pub fn label(&self, side: Side, id: u32) -> String {
         let labels = match side {
             Side::Encoder => &self.labels[0],
             Side::Decoder => &self.labels[1],
@@ -64,17 +64,17 @@ impl Words {
         labels.get(&id).cloned().unwrap_or_else(|| id.to_string())
     }
 
-    pub(crate) fn text(&self, side: Side, ids: &[u32]) -> Vec<String> {
+    pub fn text(&self, side: Side, ids: &[u32]) -> Vec<String> {
         ids.iter().map(|&id| self.label(side, id)).collect()
     }
 
     /// The id of the padding token, by its name.
-    pub(crate) fn pad(&self, side: Side) -> Option<u32> {
+    pub fn pad(&self, side: Side) -> Option<u32> {
         ["<blank>", "<pad>", "[PAD]"].iter().find_map(|name| self.ids(side).get(*name)).copied()
     }
 
     /// The ids of a sentence: ids as they are, or words between spaces, to which `end` is appended.
-    pub(crate) fn encode(
+    pub fn encode(
         &self,
         side: Side,
         text: &str,
@@ -103,14 +103,14 @@ impl Words {
 }
 
 /// The end token of the sources of a model: its first end token, if the source vocabulary has the same word.
-pub(crate) fn source_end(model: &Model, words: &Words) -> Option<u32> {
+pub fn source_end(model: &Model, words: &Words) -> Option<u32> {
     let end = *model.config().tokens.eos.first()?;
     let same = words.label(Side::Encoder, end) == words.label(Side::Decoder, end);
     (same && (end as usize) < model.config().source_vocab).then_some(end)
 }
 
 /// The best hypothesis of the search that the checkpoint configures, with at most `longest` tokens.
-pub(crate) fn translate(
+pub fn translate(
     model: &Model,
     source: &[u32],
     longest: usize,
@@ -138,7 +138,7 @@ pub(crate) fn translate(
 }
 
 /// The decoder input for an output: its start token, then all tokens but the last.
-pub(crate) fn decoder_input(model: &Model, output: &[u32]) -> Result<Vec<u32>, Box<dyn Error>> {
+pub fn decoder_input(model: &Model, output: &[u32]) -> Result<Vec<u32>, Box<dyn Error>> {
     let start = model.config().tokens.decoder_start;
     let start = start.ok_or("the checkpoint has no decoder start token")?;
     let rest = &output[..output.len().saturating_sub(1)];
