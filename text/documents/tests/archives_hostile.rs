@@ -172,6 +172,18 @@ fn damaged_archives_are_errors_or_are_read() {
     }
 }
 
+/// Eight times the bytes take about eight times as long; a quadratic step would take 64 times.
+fn is_linear(name: &str, format: ArchiveFormat, make: &dyn Fn(usize) -> Vec<u8>) {
+    let time = |bytes: usize| {
+        let archive = make(bytes);
+        let (time, written) = timed(|| translate(&archive, format, &mut shout));
+        written.unwrap();
+        time.as_secs_f64()
+    };
+    let (short, long) = (time(1 << 15), time(1 << 18));
+    assert!(long < 40.0 * short.max(0.002), "{short} s and {long} s: {name}");
+}
+
 /// Time grows as the length, whatever is repeated.
 #[test]
 fn time_grows_as_the_length() {
@@ -198,16 +210,17 @@ fn time_grows_as_the_length() {
         "</w:p><w:p>".to_owned(),
     ];
     for piece in &pieces {
-        let time = |bytes: usize| {
+        is_linear(piece, Docx, &|bytes: usize| {
             let inside = piece.repeat(bytes / piece.len());
-            let archive = docx(&format!("<w:p>{}{inside}{}</w:p>", run("", "x"), run("", "y")));
-            let (time, written) = timed(|| translate(&archive, Docx, &mut shout));
-            written.unwrap();
-            time.as_secs_f64()
-        };
-        let (short, long) = (time(1 << 15), time(1 << 18));
-        assert!(long < 40.0 * short.max(0.002), "{short} s and {long} s: {piece}");
+            docx(&format!("<w:p>{}{inside}{}</w:p>", run("", "x"), run("", "y")))
+        });
     }
+    // Wraps at the edges: one without text after the other, then one around much white space.
+    is_linear("wraps without text", Odt, &|bytes: usize| {
+        let empty = "<text:span x=\"1\"> </text:span><text:s/>";
+        let (empty, space) = (empty.repeat(bytes / empty.len()), "\u{a0}".repeat(bytes));
+        open_document("text", "", &format!("<text:p>{empty}<text:a>{space}b</text:a></text:p>"))
+    });
     // Styles that are all different.
     let styles: String = (0..20_000).map(|n| run(&format!("<w:sz w:val=\"{n}\"/>"), "a")).collect();
     let archive = docx(&format!("<w:p>{styles}</w:p>"));

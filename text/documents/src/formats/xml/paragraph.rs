@@ -1,6 +1,7 @@
 //! The texts of a paragraph: what is read of it, in order, and the segments that it becomes.
 
 use super::runs::{Runs, Tags};
+use super::styles::WrapKey;
 use crate::formats::inline::{Found, narrow};
 use crate::formats::places::Aside;
 use crate::marked_text::{Mark, MarkKind, MarkedText};
@@ -117,9 +118,9 @@ pub(super) struct Paragraph<'s> {
     run: Option<Run>,
     pub(super) tags: Tags,
     /// The items and keys of the wraps that are open.
-    open: Vec<(usize, String)>,
+    open: Vec<(usize, WrapKey)>,
     /// The last wrap, if nothing follows it.
-    closed: Option<(usize, String)>,
+    closed: Option<(usize, WrapKey)>,
     /// Whether collapsible white space is before the next text.
     after_space: bool,
     /// The names of pairs, in the order of their ends.
@@ -319,11 +320,16 @@ impl<'s> Paragraph<'s> {
         }
     }
 
-    /// The begin of a wrap. Two wraps of one key that touch are one, if there is a key.
-    pub(super) fn open_wrap(&mut self, source: Range<usize>, key: String) {
+    /// The begin of a wrap. Two wraps of one key that touch are one.
+    pub(super) fn open_wrap(&mut self, source: Range<usize>, key: WrapKey) {
+        let tag = |range: Range<usize>| self.source.get(range);
         if let Some((open, last)) = self.closed.take()
             && last == key
-            && !key.is_empty()
+            && match key {
+                WrapKey::Looks(_) => true,
+                WrapKey::Tag => tag(self.items[open].source()) == tag(source.clone()),
+                WrapKey::Alone => false,
+            }
             && self.items.last().is_some_and(|close| close.source[1] == narrow(source.start))
         {
             self.items.pop();
@@ -603,12 +609,18 @@ impl Part<'_, '_> {
     /// Which of the pieces are the segment. Those at the edges that are no text are left out.
     fn between_edges(&self, partners: &[u32]) -> Option<(usize, usize)> {
         let items = self.items;
+        // How many of the first pieces are not blank, so that each text is read once.
+        let mut inked = vec![0u32];
+        inked.extend(items.iter().scan(0, |count, item| {
+            *count += u32::from(!self.blank(item.text()));
+            Some(*count)
+        }));
         let skipped = |index: usize| match items[index].kind {
-            Kind::Text => self.blank(items[index].text()),
+            Kind::Text => inked[index] == inked[index + 1],
             Kind::Point | Kind::Ordered => true,
             _ => false,
         };
-        let inside = |open: usize, close: usize| items[open].text().end..items[close].text().start;
+        let is_blank = |open: usize, close: usize| inked[open + 1] == inked[close];
         let (mut low, mut high) = (0, items.len());
         loop {
             let before = (low, high);
@@ -623,7 +635,7 @@ impl Part<'_, '_> {
             }
             if items[low].kind.opens() {
                 let close = partners[low] as usize;
-                if self.blank(inside(low, close)) {
+                if is_blank(low, close) {
                     low = close + 1;
                 } else if close + 1 == high {
                     low += 1;
@@ -632,7 +644,7 @@ impl Part<'_, '_> {
             }
             if low < high && items[high - 1].kind.closes() {
                 let open = partners[high - 1] as usize;
-                if open >= low && self.blank(inside(open, high - 1)) {
+                if open >= low && is_blank(open, high - 1) {
                     high = open;
                 }
             }

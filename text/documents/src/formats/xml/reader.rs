@@ -2,7 +2,7 @@
 
 use super::paragraph::{Kind, Paragraph};
 use super::runs::Runs;
-use super::styles::{Styles, attribute, canonical, canonical_tag};
+use super::styles::{Styles, WrapKey, attribute, canonical, canonical_tag};
 use super::vocabulary::{Role, Vocabulary};
 use crate::error::Error;
 use crate::formats::places::{Aside, Places, Writing};
@@ -260,8 +260,7 @@ impl<'s> Reader<'s, '_, '_, '_> {
             }
             Frame::WrapHead { start } if role == Some(Role::WrapContent) => {
                 if let Some(paragraph) = self.paragraphs.last_mut() {
-                    // Two of them that touch are two.
-                    paragraph.open_wrap(start..range.end, String::new());
+                    paragraph.open_wrap(start..range.end, WrapKey::Alone);
                 }
                 Frame::WrapContent
             }
@@ -343,10 +342,9 @@ impl<'s> Reader<'s, '_, '_, '_> {
                 self.begin_object(range, tag, Some(Role::Field))
             }
             Some(Role::Wrap | Role::WrapContent) => {
-                let raw = self.source.get(range.clone()).unwrap_or_default();
                 let key = match self.vocabulary.styles {
-                    true => self.styles.key(tag, raw),
-                    false => Some(raw.to_owned()),
+                    true => self.styles.key(tag),
+                    false => Some(WrapKey::Tag),
                 };
                 let Some(key) = key else {
                     paragraph.point(range, Kind::PlainOpen, false);

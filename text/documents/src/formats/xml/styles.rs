@@ -1,5 +1,6 @@
 //! How text looks: what of the properties of a run or of a style counts, so that pieces of equal looks are one.
 
+use crate::formats::inline::narrow;
 use quick_xml::Reader;
 use quick_xml::events::{BytesStart, Event};
 use std::collections::HashMap;
@@ -69,9 +70,25 @@ pub(super) fn canonical(raw: &str, ignored: &[&str], outside: bool) -> String {
     }
 }
 
-/// The styles of words that a document defines, by name.
+/// What two wraps have in common that are one if they touch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum WrapKey {
+    /// Looks, by their number.
+    Looks(u32),
+    /// The whole tag.
+    Tag,
+    /// Nothing: they are two.
+    Alone,
+}
+
+/// The styles of words that a document defines.
 #[derive(Debug, Default)]
-pub(super) struct Styles(HashMap<String, String>);
+pub(super) struct Styles {
+    /// By name, the number of the looks; `None` if it looks like the text around it.
+    names: HashMap<String, Option<u32>>,
+    /// The numbers of looks: styles of equal looks have the same.
+    looks: HashMap<String, u32>,
+}
 
 impl Styles {
     /// Whether a tag begins a style of words.
@@ -92,19 +109,21 @@ impl Styles {
         if let Some(parent) = attribute(&tag, "parent-style-name") {
             looks.extend([" ", &parent]);
         }
-        self.0.insert(name, looks);
+        let new = narrow(self.looks.len());
+        let number = (!looks.is_empty()).then(|| *self.looks.entry(looks).or_insert(new));
+        self.names.insert(name, number);
     }
 
     /// What a wrap has in common with those that look like it; `None` if it looks like the text around it.
-    pub(super) fn key(&self, tag: &BytesStart<'_>, raw: &str) -> Option<String> {
+    pub(super) fn key(&self, tag: &BytesStart<'_>) -> Option<WrapKey> {
         let mut attributes = tag.attributes();
         let mut attributes = attributes.with_checks(false).flatten();
         if let (Some(only), None) = (attributes.next(), attributes.next())
             && only.key.local_name().as_ref() == "style-name"
-            && let Some(looks) = self.0.get(&*only.value)
+            && let Some(number) = self.names.get(&*only.value)
         {
-            return (!looks.is_empty()).then(|| looks.clone());
+            return number.map(WrapKey::Looks);
         }
-        Some(raw.to_owned())
+        Some(WrapKey::Tag)
     }
 }
