@@ -567,6 +567,114 @@ fn formats_are_guessed() {
     assert_eq!(Format::of("README"), None);
 }
 
+/// A document of pairs whose segments are written in capitals, for a language.
+fn pairs(source: &str, format: Format, target: Option<&str>) -> Result<String, Error> {
+    let options = ReadOptions { target: target.map(str::to_owned), ..ReadOptions::default() };
+    let document = Document::parse_with(source, format, &options)?;
+    assert_eq!(document.render(document.segments())?, source);
+    let segments: Vec<MarkedText> = document.segments().iter().map(shout).collect();
+    document.render(&segments)
+}
+
+#[test]
+fn languages_of_a_memory_may_have_regions() {
+    let variant = |language: &str, text: &str| {
+        format!("<tuv xml:lang=\"{language}\"><seg>{text}</seg></tuv>")
+    };
+    let unit = |variants: &[String]| format!("<tu>{}</tu>", variants.concat());
+    let memory = |language: &str, units: &[String]| {
+        format!("<tmx><header srclang=\"{language}\"/><body>{}</body></tmx>", units.concat())
+    };
+    // A target of another region is another target, and one without a region is any.
+    let units = [variant("fr-FR", "oui"), variant("en-GB", ""), variant("en-US", "")];
+    let source = memory("fr", &[unit(&units), unit(&[variant("FR", "non")])]);
+    for (target, expected, new) in [
+        (Some("en-US"), [variant("en-GB", ""), variant("en-US", "OUI")], "en-US"),
+        (Some("eng_Latn"), [variant("en-GB", "OUI"), variant("en-US", "")], "en-GB"),
+        (None, [variant("en-GB", "OUI"), variant("en-US", "")], "en-GB"),
+    ] {
+        let written = pairs(&source, Format::Tmx, target).unwrap();
+        assert!(written.contains(&expected.concat()), "{target:?}: {written}");
+        let new = unit(&[variant("FR", "non"), variant(new, "NON")]);
+        assert!(written.contains(&new), "{target:?}: {written}");
+    }
+    // The source is the variant of its own region.
+    let both = unit(&[variant("en-GB", ""), variant("en-US", "color"), variant("de", "")]);
+    let written = pairs(&memory("en-us", &[both]), Format::Tmx, Some("de")).unwrap();
+    assert!(written.contains(&variant("de", "COLOR")), "{written}");
+}
+
+#[test]
+fn files_for_translators_name_the_language_of_their_targets() {
+    let unit = "<unit><segment><source>oui</source></segment></unit>";
+    let two = format!("<xliff version=\"2.0\"\n srcLang='fr'><file>{unit}{unit}</file></xliff>");
+    let error = pairs(&two, Format::Xliff, None).unwrap_err().to_string();
+    assert!(error.contains("line 1 of the xliff document"), "{error}");
+    assert!(error.contains("expected an attribute trgLang, or the language of"), "{error}");
+    let written = pairs(&two, Format::Xliff, Some("eng_Latn")).unwrap();
+    assert!(
+        written.starts_with("<xliff version=\"2.0\"\n srcLang='fr' trgLang=\"en\"><file>"),
+        "{written}"
+    );
+    assert_eq!(written.matches("<target>OUI</target>").count(), 2, "{written}");
+    // Of the second unit alone, and of none.
+    let options = ReadOptions { target: Some("en".to_owned()), ..ReadOptions::default() };
+    let document = Document::parse_with(&two, Format::Xliff, &options).unwrap();
+    let written = document.render(&[plain("oui"), plain("yes")]).unwrap();
+    assert!(written.contains(" trgLang=\"en\">"), "{written}");
+    assert_eq!(written.matches("<target>").count(), 1, "{written}");
+    let none = two.replace("oui", "12");
+    assert_eq!(pairs(&none, Format::Xliff, None).unwrap(), none);
+    // In XLIFF 1.2 each file may.
+    let unit = "<trans-unit><source>oui</source></trans-unit>";
+    let file =
+        |named: &str| format!("<file source-language=\"fr\"{named}><body>{unit}</body></file>");
+    let one = format!(
+        "<xliff version=\"1.2\">{}{}{}</xliff>",
+        file(""),
+        file(" target-language=\"en-GB\""),
+        file("")
+    );
+    let written = pairs(&one, Format::Xliff, None).unwrap();
+    assert_eq!(written.matches("target-language").count(), 1, "{written}");
+    let written = pairs(&one, Format::Xliff, Some("en")).unwrap();
+    assert_eq!(
+        written.matches("<file source-language=\"fr\" target-language=\"en\">").count(),
+        2,
+        "{written}"
+    );
+    assert_eq!(written.matches("target-language=\"en-GB\">").count(), 1, "{written}");
+}
+
+#[test]
+fn parts_of_a_unit_lie_directly_in_it() {
+    let unit = |inside: &str| {
+        format!("<xliff version=\"2.0\" trgLang=\"en\"><file><unit>{inside}</unit></file></xliff>")
+    };
+    // A match of the memory, before the segment and in it, and a target that a change replaced.
+    let other = "<m:match><source>le chat</source><target>the cat</target></m:match>";
+    let written = pairs(
+        &unit(&format!(
+            "<m:matches>{other}</m:matches><segment><source>oui <pc id=\"1\">et <pc id=\"2\">non</pc></pc></source>\
+             <x:x>{other}</x:x></segment>"
+        )),
+        Format::Xliff,
+        None,
+    );
+    let target = "<target>OUI <pc id=\"1\">ET <pc id=\"2\">NON</pc></pc></target>";
+    let written = written.unwrap();
+    assert!(written.contains(&format!("</pc></source>{target}<x:x>{other}</x:x>")), "{written}");
+    // Units in each other.
+    for (format, inside) in [
+        (Format::Xliff, unit("<segment><segment/><source>oui</source></segment>")),
+        (Format::Xliff, "<xliff><trans-unit><a><trans-unit/></a></trans-unit></xliff>".to_owned()),
+        (Format::Tmx, "<tmx><tu><tuv><seg>a</seg></tuv><tu/></tu></tmx>".to_owned()),
+    ] {
+        let error = pairs(&inside, format, Some("en")).unwrap_err().to_string();
+        assert!(error.contains("expected units that are not in each other, found <"), "{error}");
+    }
+}
+
 #[test]
 fn pairs_for_translators() {
     let shouted = |name: &str, expected: &[&str]| {
@@ -580,7 +688,7 @@ fn pairs_for_translators() {
     let memory = shouted("memory.tmx", &["La vieille maison & le chat", "une maison", "une page"]);
     for expected in [
         &*format!("<seg>LA {mark} MAISON<ph x=\"2\">&lt;br/&gt;</ph> &amp; <hi>LE CHAT</hi></seg>"),
-        "une maison</seg></tuv>\n      <tuv xml:lang=\"en\"><seg>UNE MAISON</seg></tuv>\n    </tu>",
+        "une maison</seg></tuv>\n      <tuv xml:lang=\"en-US\"><seg>UNE MAISON</seg></tuv>\n    </tu>",
         "<tuv xml:lang=\"en-US\"><seg>UNE PAGE</seg></tuv>",
     ] {
         assert!(memory.contains(expected), "{expected}: {memory}");

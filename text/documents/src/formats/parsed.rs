@@ -17,8 +17,8 @@ const INSIDE: &str = "one inside or before it";
 pub struct ReadOptions {
     /// Attributes of HTML that people read, and titles and alternative texts of Markdown, are segments (true).
     pub attributes: bool,
-    /// The language of the translation, for TMX: it says which target of a unit is written. Without it that is the first other
-    /// language of the file.
+    /// The language of the translation. In TMX it says which target of a unit is written; without it that is the first other
+    /// language of the file. In XLIFF it is written where the file names no language of its targets, which XLIFF 2 requires.
     pub target: Option<String>,
 }
 
@@ -41,6 +41,8 @@ pub struct Document {
     pub(super) source: String,
     pub(super) segments: Vec<MarkedText>,
     pub(super) places: Vec<Place>,
+    /// What is written at a place before a changed segment, in order.
+    pub(super) insertions: Vec<(usize, String)>,
     pub(super) newline: &'static str,
 }
 
@@ -87,13 +89,14 @@ impl Document {
                 xml::parse_pairs(source, start, format, target, &mut places)?;
             }
         }
+        let insertions = std::mem::take(&mut places.insertions);
         let (segments, places) =
             places.into_parts().map_err(|line| format.error(line, AFTER, INSIDE))?;
         let newline = match source.find('\n') {
             Some(at) if source.as_bytes()[..at].ends_with(b"\r") => "\r\n",
             _ => "\n",
         };
-        Ok(Self { source: source.to_string(), segments, places, newline })
+        Ok(Self { source: source.to_string(), segments, places, insertions, newline })
     }
 
     /// As [`parse_with`](Self::parse_with), for the part `name` of an archive.
@@ -117,7 +120,7 @@ impl Document {
         let (segments, places) = places.into_parts().map_err(|line| {
             Error::invalid_input(format!("line {line} of {name}"), AFTER, INSIDE)
         })?;
-        Ok(Self { source, segments, places, newline: "\n" })
+        Ok(Self { source, segments, places, insertions: Vec::new(), newline: "\n" })
     }
 
     /// What was parsed.

@@ -128,11 +128,20 @@ pub(super) struct Places<'s> {
     end: usize,
     /// The first segment that has no place of its own.
     misplaced: Option<Range<usize>>,
+    /// What is written at a place before a changed segment, in order.
+    pub(super) insertions: Vec<(usize, String)>,
 }
 
 impl<'s> Places<'s> {
     pub(super) fn new(source: &'s str) -> Self {
-        Self { source, segments: Vec::new(), places: Vec::new(), end: 0, misplaced: None }
+        Self {
+            source,
+            segments: Vec::new(),
+            places: Vec::new(),
+            end: 0,
+            misplaced: None,
+            insertions: Vec::new(),
+        }
     }
 
     /// Adds a segment, whose range is in the source and after that of the last one. Another one makes [`Self::into_parts`] fail.

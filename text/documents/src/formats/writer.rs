@@ -102,6 +102,8 @@ pub(super) struct State {
     next: usize,
     /// The bytes of the source that are written.
     done: usize,
+    /// How many insertions are written.
+    inserted: usize,
     /// Changed segments in the markup of the next paragraph: their bytes of the source, and what is written there.
     nested: Vec<(Range<usize>, String)>,
 }
@@ -141,7 +143,21 @@ impl State {
             self.next += 1;
             return Ok(());
         }
+        if unchanged && self.nested.is_empty() && !document.insertions.is_empty() {
+            // Whether the text before it stays depends on the segments after it.
+            self.next += 1;
+            return Ok(());
+        }
         let range = place.range();
+        while let Some((at, insertion)) = document.insertions.get(self.inserted)
+            && *at < range.start
+        {
+            if *at >= self.done {
+                out.extend([&source[self.done..*at], insertion]);
+                self.done = *at;
+            }
+            self.inserted += 1;
+        }
         out.push_str(&source[self.done..range.start]);
         if unchanged {
             self.with_nested(source, &range, out);

@@ -79,6 +79,24 @@ pub fn model_language<'l>(
     found.map(|(_, language)| language)
 }
 
+/// Whether two codes name one language, and no different scripts or regions: `en` agrees with `en-US` and `eng_Latn`, and
+/// `en-GB` does not agree with `en-US`.
+pub(crate) fn codes_agree(one: &str, other: &str) -> bool {
+    let subtag = |code: &'_ str, is: fn(&str) -> bool| {
+        let mut tags = code.split(['_', '-']).skip(1);
+        tags.find(|tag| is(tag)).map(str::to_ascii_lowercase)
+    };
+    let agree = |is| match (subtag(one, is), subtag(other, is)) {
+        (Some(one), Some(other)) => one == other,
+        _ => true,
+    };
+    // mBART writes `XX` for any region.
+    let is_region = |tag: &str| tag.len() == 3 || tag.len() == 2 && tag != "XX";
+    language_code(one).eq_ignore_ascii_case(language_code(other))
+        && agree(|tag| tag.len() == 4)
+        && agree(is_region)
+}
+
 /// A code without its script and region.
 fn primary(code: &str) -> &str {
     code.split(['_', '-']).next().unwrap_or(code)
@@ -95,6 +113,22 @@ fn entry(primary: &str) -> Option<SplitWhitespace<'static>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn codes_agree_without_regard_to_their_form() {
+        for (one, other, expected) in [
+            ("en", "EN-us", true),
+            ("eng_Latn", "en-US", true),
+            ("en_XX", "en-GB", true),
+            ("en-GB", "en-US", false),
+            ("zh-Hant", "zho_Hans", false),
+            ("zh-Hant-TW", "zh-TW", true),
+            ("es-419", "es-ES", false),
+            ("fr", "en", false),
+        ] {
+            assert_eq!(codes_agree(one, other), expected, "{one} {other}");
+        }
+    }
 
     #[test]
     fn no_code_is_in_two_entries() {

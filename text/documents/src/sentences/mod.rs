@@ -25,6 +25,7 @@ mod rules_europe;
 mod rules_world;
 mod thai;
 
+pub(crate) use codes::codes_agree;
 pub use codes::{language_code, model_language};
 pub use detect::detect_language;
 

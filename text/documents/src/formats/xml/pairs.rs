@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::formats::format::Format;
 use crate::formats::inline::Found;
 use crate::formats::places::{Places, Writing};
-use crate::sentences::language_code;
+use crate::sentences::{codes_agree, language_code};
 use quick_xml::Reader;
 use quick_xml::events::{BytesStart, Event};
 use std::ops::Range;
@@ -30,13 +30,8 @@ pub(crate) fn parse(
 ) -> Result<(), Error> {
     let name = format!("the {format} document");
     let mut reader = Reader::from_str(&source[start..]);
-    let mut file = File {
-        source,
-        name: &name,
-        places,
-        unit: Unit::default(),
-        languages: Languages::default(),
-    };
+    let mut file =
+        File { source, name: &name, places, unit: None, languages: Languages::default() };
     file.languages.target = target.map(str::to_owned);
     let mut open: Vec<Element> = Vec::new();
     let mut at = start;
@@ -52,15 +47,17 @@ pub(crate) fn parse(
             }
             Ok(Event::Start(tag)) => {
                 let element = Element::new(&tag, range, open.last());
-                file.start(format, &tag, &element);
+                let fault = file.start(format, &tag, &element);
                 open.push(element);
-                None
+                fault
             }
             Ok(Event::Empty(tag)) => {
                 let element = Element::new(&tag, range, open.last());
-                file.start(format, &tag, &element);
-                file.end(format, &element, end..end)?;
-                None
+                let fault = file.start(format, &tag, &element);
+                if fault.is_none() {
+                    file.end(format, &element, end..end)?;
+                }
+                fault
             }
             Ok(Event::End(_)) => {
                 if let Some(element) = open.pop() {
@@ -89,19 +86,21 @@ struct Element {
     tag: Range<usize>,
     /// What is in it is not translated.
     closed: bool,
+    /// It lies directly in a unit or in a variant, not in something else there: another translation of the same source, or a
+    /// match.
+    part: bool,
 }
 
 impl Element {
     fn new(tag: &BytesStart<'_>, range: Range<usize>, around: Option<&Self>) -> Self {
-        let local = tag.local_name().as_ref().to_owned();
         let closed = match attribute(tag, "translate").as_deref() {
             Some("no") => true,
-            // Other translations of the same source.
-            _ if local == "alt-trans" => true,
-            Some("yes") => around.is_some_and(|around| around.local == "alt-trans"),
+            Some("yes") => false,
             _ => around.is_some_and(|around| around.closed),
         };
-        Self { local, tag: range, closed }
+        let is_unit = |one: &Self| matches!(&*one.local, "tu" | "tuv" | "trans-unit" | "segment");
+        let part = around.is_some_and(is_unit);
+        Self { local: tag.local_name().as_ref().to_owned(), tag: range, closed, part }
     }
 }
 
@@ -111,8 +110,12 @@ struct Languages {
     source: Option<String>,
     /// That of the translation, as the caller names it.
     target: Option<String>,
-    /// The first other one in the file.
+    /// That of the first target, as the file names it.
     other: Option<String>,
+    /// The tag of XLIFF that does not name the language of the targets, and the attribute that would.
+    unnamed: Option<(Range<usize>, &'static str)>,
+    /// Whether it is XLIFF 2.
+    two: bool,
 }
 
 /// A pair that is open.
@@ -153,7 +156,8 @@ struct File<'s, 'n, 'p, 'q> {
     source: &'s str,
     name: &'n str,
     places: &'p mut Places<'q>,
-    unit: Unit,
+    /// The pair that is open.
+    unit: Option<Unit>,
     languages: Languages,
 }
 
@@ -162,67 +166,107 @@ impl File<'_, '_, '_, '_> {
         self.source.get(range.clone()).unwrap_or_default()
     }
 
-    fn start(&mut self, format: Format, tag: &BytesStart<'_>, element: &Element) {
+    /// The begin of an element. What was expected and found, if it stands in the wrong place.
+    fn start(
+        &mut self,
+        format: Format,
+        tag: &BytesStart<'_>,
+        element: &Element,
+    ) -> Option<(&'static str, String)> {
         let value = |name| attribute(tag, name);
-        match (format, element.local.as_str()) {
-            (Format::Tmx, "header") => self.languages.source = value("srclang"),
-            (Format::Tmx, "tu") => {
-                self.unit = Unit { language: value("srclang"), ..Unit::default() };
-            }
-            (Format::Tmx, "tuv") => {
-                let language = value("lang").unwrap_or_default();
-                self.unit.variants.push(Variant { language, tag: element.tag.clone(), text: None });
-            }
+        let local = element.local.as_str();
+        let new = match (format, local) {
+            (Format::Tmx, "tu") => Unit { language: value("srclang"), ..Unit::default() },
             (Format::Xliff, "trans-unit") => {
-                let approved = value("approved").as_deref() == Some("yes");
-                self.unit = Unit { approved, ..Unit::default() };
+                Unit { approved: value("approved").as_deref() == Some("yes"), ..Unit::default() }
             }
             (Format::Xliff, "segment") => {
-                let (tag, state) = (element.tag.clone(), value("state"));
-                self.unit = Unit { tag, state, ..Unit::default() };
+                Unit { tag: element.tag.clone(), state: value("state"), ..Unit::default() }
             }
-            (Format::Xliff, "target") if !element.closed => {
-                let tag = element.tag.clone();
-                let (whole, inside) = (tag.clone(), tag.end..tag.end);
-                self.unit.target = Some(Target { whole, inside, tag, state: value("state") });
+            (Format::Tmx, "header") => {
+                self.languages.source = value("srclang");
+                return None;
             }
-            _ => {}
+            (Format::Xliff, "xliff") => {
+                self.languages.two = value("version").is_some_and(|two| two.starts_with('2'));
+                let unnamed = self.languages.two && value("trgLang").is_none();
+                self.languages.unnamed = unnamed.then(|| (element.tag.clone(), "trgLang"));
+                return None;
+            }
+            (Format::Xliff, "file") if !self.languages.two => {
+                let unnamed = value("target-language").is_none();
+                self.languages.unnamed = unnamed.then(|| (element.tag.clone(), "target-language"));
+                return None;
+            }
+            _ => {
+                let unit = self.unit.as_mut().filter(|_| element.part)?;
+                match (format, local) {
+                    (Format::Tmx, "tuv") => {
+                        let (language, tag) =
+                            (value("lang").unwrap_or_default(), element.tag.clone());
+                        unit.variants.push(Variant { language, tag, text: None });
+                    }
+                    (Format::Xliff, "target") => {
+                        let tag = element.tag.clone();
+                        let (whole, inside) = (tag.clone(), tag.end..tag.end);
+                        unit.target = Some(Target { whole, inside, tag, state: value("state") });
+                    }
+                    _ => {}
+                }
+                return None;
+            }
+        };
+        match self.unit {
+            None => self.unit = Some(new),
+            Some(_) => {
+                return Some(("units that are not in each other", format!("<{local}> in one")));
+            }
         }
+        None
     }
 
     /// The end of an element, and its end tag, if it has one.
     fn end(&mut self, format: Format, element: &Element, tag: Range<usize>) -> Result<(), Error> {
         let whole = element.tag.start..tag.end;
         let inside = element.tag.end..tag.start;
-        match (format, element.local.as_str()) {
+        let local = element.local.as_str();
+        if matches!(
+            (format, local),
+            (Format::Tmx, "tu") | (Format::Xliff, "trans-unit" | "segment")
+        ) && let Some(unit) = self.unit.take()
+        {
+            return match local {
+                _ if element.closed => Ok(()),
+                "tu" => self.end_memory_unit(&unit),
+                "segment" => self.end_segment(&unit),
+                _ => self.end_old_unit(&unit),
+            };
+        }
+        let Some(unit) = self.unit.as_mut().filter(|_| element.part) else { return Ok(()) };
+        match (format, local) {
             (Format::Tmx, "seg") => {
-                if let Some(variant) = self.unit.variants.last_mut() {
+                if let Some(variant) = unit.variants.last_mut() {
                     variant.text = Some((whole, inside));
                 }
             }
-            (Format::Tmx, "tuv") => self.unit.last = tag,
-            (Format::Tmx, "tu") => return self.end_memory_unit(),
-            (Format::Xliff, "source") if !element.closed => {
-                self.unit.last = tag;
-                self.unit.source = Some((whole, inside));
+            (Format::Tmx, "tuv") | (Format::Xliff, "seg-source") => unit.last = tag,
+            (Format::Xliff, "source") => {
+                unit.last = tag;
+                unit.source = Some((whole, inside));
             }
-            (Format::Xliff, "seg-source") if !element.closed => self.unit.last = tag,
-            (Format::Xliff, "target") if !element.closed => {
-                if let Some(target) = &mut self.unit.target {
+            (Format::Xliff, "target") => {
+                if let Some(target) = &mut unit.target {
                     (target.whole, target.inside) = (whole, inside);
                 }
             }
-            (Format::Xliff, "trans-unit") if !element.closed => return self.end_old_unit(),
-            (Format::Xliff, "segment") if !element.closed => return self.end_segment(),
             _ => {}
         }
         Ok(())
     }
 
     /// A unit of XLIFF 1.2.
-    fn end_old_unit(&mut self) -> Result<(), Error> {
+    fn end_old_unit(&mut self, unit: &Unit) -> Result<(), Error> {
         const STATE: &str = " state=\"needs-review-translation\"";
-        let unit = std::mem::take(&mut self.unit);
         let Some((source, inside)) = &unit.source else { return Ok(()) };
         if inside.is_empty() || unit.approved && unit.target.is_some() {
             return Ok(());
@@ -251,8 +295,7 @@ impl File<'_, '_, '_, '_> {
     }
 
     /// A segment of XLIFF 2.
-    fn end_segment(&mut self) -> Result<(), Error> {
-        let unit = std::mem::take(&mut self.unit);
+    fn end_segment(&mut self, unit: &Unit) -> Result<(), Error> {
         let Some((source, inside)) = &unit.source else { return Ok(()) };
         let state = unit.state.as_deref();
         let empty = unit.target.as_ref().is_none_or(|one| self.raw(&one.inside).trim().is_empty());
@@ -281,26 +324,20 @@ impl File<'_, '_, '_, '_> {
     }
 
     /// A unit of TMX.
-    fn end_memory_unit(&mut self) -> Result<(), Error> {
-        let unit = std::mem::take(&mut self.unit);
-        let same = |one: &str, other: &str| language_code(one) == language_code(other);
-        let stated = unit.language.as_ref().or(self.languages.source.as_ref());
+    fn end_memory_unit(&mut self, unit: &Unit) -> Result<(), Error> {
+        let stated = unit.language.as_deref().or(self.languages.source.as_deref());
         let stated = stated.filter(|language| *language != "*all*");
-        let Some(source) = unit.variants.iter().find(|one| {
-            stated.is_none_or(|language| same(language, &one.language)) && one.text.is_some()
-        }) else {
-            return Ok(());
-        };
+        let with_text = || unit.variants.iter().filter(|one| one.text.is_some());
+        let Some(source) = closest(with_text(), stated) else { return Ok(()) };
         let Some((_, inside)) = source.text.clone().filter(|(_, inside)| !inside.is_empty()) else {
             return Ok(());
         };
-        let mut others = unit.variants.iter().filter(|one| !same(&one.language, &source.language));
-        let known = self.languages.target.clone().or_else(|| self.languages.other.clone());
-        let found = match &known {
-            Some(language) => others.find(|one| same(language, &one.language)),
-            None => others.next(),
-        };
-        if self.languages.other.is_none() {
+        let others =
+            unit.variants.iter().filter(|one| !codes_agree(&one.language, &source.language));
+        let wanted = self.languages.target.clone();
+        let named = self.languages.other.clone();
+        let found = closest(others, wanted.as_deref().or(named.as_deref()));
+        if named.is_none() {
             self.languages.other = found.map(|one| one.language.clone());
         }
         match found {
@@ -314,7 +351,9 @@ impl File<'_, '_, '_, '_> {
             }
             Some(_) => Ok(()),
             None => {
-                let Some(language) = known.as_deref().map(language_code) else {
+                // As the file names it: the caller's code may have no region.
+                let Some(language) = named.as_deref().or(wanted.as_deref().map(language_code))
+                else {
                     let expected = "a unit with two languages, or the language of the translation";
                     let found = format!("a unit in {:?} alone", source.language);
                     return Err(wrong(self.source, source.tag.start, self.name, expected, found));
@@ -337,8 +376,26 @@ impl File<'_, '_, '_, '_> {
         around: [String; 2],
     ) -> Result<(), Error> {
         if let Some((segment, runs)) = paragraph(self.source, source, self.name, &PAIRS)? {
+            self.name_target()?;
             let found = Found { range, segment, markup: Vec::new() };
             self.places.push(found, Writing::Pair(Box::new(Pair { runs, around })));
+        }
+        Ok(())
+    }
+
+    /// The first target of XLIFF: the tag above it must name the language, in XLIFF 2, or it may, in XLIFF 1.2.
+    fn name_target(&mut self) -> Result<(), Error> {
+        let Some((tag, attribute)) = self.languages.unnamed.take() else { return Ok(()) };
+        match self.languages.target.as_deref().map(language_code) {
+            Some(language) => {
+                let insertion = format!(" {attribute}=\"{language}\"");
+                self.places.insertions.push((tag.end - 1, insertion));
+            }
+            None if self.languages.two => {
+                let expected = "an attribute trgLang, or the language of the translation";
+                return Err(wrong(self.source, tag.start, self.name, expected, "neither"));
+            }
+            None => {}
         }
         Ok(())
     }
@@ -370,6 +427,17 @@ impl File<'_, '_, '_, '_> {
     fn end_tag(&self, range: &Range<usize>) -> String {
         format!("</{}>", name_of(self.raw(range)))
     }
+}
+
+/// The first variant in a language, or the first one in the same language with or without a region or a script. Without a
+/// language the first one.
+fn closest<'v>(
+    mut variants: impl Iterator<Item = &'v Variant> + Clone,
+    language: Option<&str>,
+) -> Option<&'v Variant> {
+    let Some(language) = language else { return variants.next() };
+    let mut near = variants.clone().filter(|one| codes_agree(language, &one.language));
+    variants.find(|one| one.language.eq_ignore_ascii_case(language)).or_else(|| near.next())
 }
 
 /// The name of the element that a text begins with.
