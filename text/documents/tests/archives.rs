@@ -1,14 +1,17 @@
 //! Documents that are archives: what their segments are, how they are written in runs, and that everything else stays.
 
 use crate::office::{
-    docx, docx_entries, open_document, part, segments, shout, texts, translate, unzip, zip,
+    Entry, content_types, docx, docx_entries, open_document, part, segments, shout, texts,
+    translate, unzip, zip,
 };
 use crate::random::Random;
 use quick_xml::events::Event;
+use simdformer_documents::archives::Archive;
 use simdformer_documents::archives::ArchiveFormat::{self, Docx, Odt};
 use simdformer_documents::marked_text::{Mark, MarkKind, MarkedText};
 use simdformer_testing::effort;
 use std::fs;
+use std::io::Cursor;
 use std::ops::Range;
 use std::path::Path;
 
@@ -216,6 +219,83 @@ fn bookmarks_stay_in_their_order() {
     let document = part(&bytes.unwrap(), "word/document.xml");
     let begin = document.find("<w:bookmarkStart").unwrap();
     assert!(begin < document.find("<w:bookmarkEnd").unwrap(), "{document}");
+}
+
+/// The texts of an archive without descriptions of pictures.
+fn without_descriptions(bytes: &[u8], format: ArchiveFormat) -> Vec<String> {
+    let mut archive = Archive::open_with(Cursor::new(bytes), format, false).unwrap();
+    let mut texts = Vec::new();
+    while let Some(document) = archive.next_document().unwrap() {
+        texts.extend(document.segments().iter().map(|one| one.text.clone()));
+    }
+    texts
+}
+
+#[test]
+fn descriptions_of_pictures_are_segments() {
+    let picture = "<w:r><w:drawing><wp:docPr id=\"1\" name=\"Bild 1\" descr=\"a &quot;cat&quot; &amp; a\ndog\" title='it'/>\
+                   <pic:cNvPr id=\"2\" name=\"x.png\" descr=\"\"/></w:drawing></w:r>";
+    let table = "<w:tbl><w:tblPr><w:tblCaption w:val=\"prices\"/></w:tblPr></w:tbl>";
+    let body = format!("{table}<w:p>{}{picture}{}</w:p>", run("", "before "), run("", "after"));
+    let bytes = docx(&body);
+    assert_eq!(texts(&bytes, Docx), ["prices", "a \"cat\" & a dog", "it", "before after"]);
+    assert_eq!(without_descriptions(&bytes, Docx), ["before after"]);
+    let expected = body
+        .replace("\"prices\"", "\"PRICES\"")
+        .replace(
+            "\"a &quot;cat&quot; &amp; a\ndog\" title='it'",
+            "\"A &quot;CAT&quot; &amp; A DOG\" title='IT'",
+        )
+        .replace(">before ", ">BEFORE ")
+        .replace(">after", ">AFTER");
+    assert_eq!(shouted(&body), expected);
+    // What is deleted has none that is read.
+    let deleted = format!("<w:p>{}<w:del>{picture}</w:del></w:p>", run("", "one"));
+    assert_eq!(texts(&docx(&deleted), Docx), ["one"]);
+    let frame = "<draw:frame><draw:image/><svg:title>a cat</svg:title><svg:desc>it sleeps</svg:desc></draw:frame>";
+    let svg = "xmlns:svg=\"urn:oasis:names:tc:opendocument:xmlns:svg-compatible:1.0\"";
+    let bytes = open_document("text", "", &format!("<text:p {svg}>one {frame} two</text:p>"));
+    assert_eq!(texts(&bytes, Odt), ["a cat", "it sleeps", "one  two"]);
+    assert_eq!(without_descriptions(&bytes, Odt), ["one  two"]);
+}
+
+#[test]
+fn charts_have_titles_and_names() {
+    let cache = |kind: &str, value: &str| {
+        format!(
+            "<c:{kind}Ref><c:f>a!b</c:f><c:{kind}Cache><c:pt idx=\"0\"><c:v>{value}</c:v></c:pt></c:{kind}Cache></c:{kind}Ref>"
+        )
+    };
+    let chart = format!(
+        "<c:chartSpace xmlns:c=\"http://schemas.openxmlformats.org/drawingml/2006/chart\" \
+         xmlns:a=\"http://schemas.openxmlformats.org/drawingml/2006/main\"><c:title><a:p><a:r><a:t>sales</a:t></a:r></a:p></c:title>\
+         <c:ser><c:tx>{}</c:tx><c:cat>{}</c:cat><c:val>{}</c:val></c:ser></c:chartSpace>",
+        cache("str", "north"),
+        cache("str", "a quarter"),
+        cache("num", "1.5E-3")
+    );
+    let mut entries = docx_entries("");
+    entries[0] = content_types(&[
+        ("word/document.xml", "wordprocessingml.document.main+xml"),
+        ("word/charts/chart1.xml", "drawingml.chart+xml"),
+    ]);
+    entries.push(Entry::new("word/charts/chart1.xml", chart.clone()));
+    let bytes = zip(&entries, "");
+    assert_eq!(texts(&bytes, Docx), ["sales", "north", "a quarter"]);
+    let written = translate(&bytes, Docx, &mut shout).unwrap();
+    let expected = chart
+        .replace(">sales<", ">SALES<")
+        .replace(">north<", ">NORTH<")
+        .replace(">a quarter<", ">A QUARTER<");
+    assert_eq!(part(&written, "word/charts/chart1.xml"), expected);
+    // Of OpenDocument a chart is a document in the document.
+    let content = part(&open_document("chart", "", "<text:p>sales</text:p>"), "content.xml");
+    let mut entries: Vec<Entry> = unzip(&open_document("text", "", "<text:p>one</text:p>"))
+        .into_iter()
+        .map(|(name, content)| Entry::new(&name, content))
+        .collect();
+    entries.push(Entry::new("Object 1/content.xml", content));
+    assert_eq!(texts(&zip(&entries, ""), Odt), ["one", "sales"]);
 }
 
 #[test]

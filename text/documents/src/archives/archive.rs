@@ -33,8 +33,8 @@ impl<R: Read + Seek> Archive<R> {
         Self::open_with(reader, format, true)
     }
 
-    /// As [`open`](Self::open), with the caller's choice whether attributes of books that people read are segments (they are
-    /// for `open`).
+    /// As [`open`](Self::open), with the caller's choice whether attributes of books that people read, and descriptions of
+    /// pictures, are segments (they are for `open`).
     ///
     /// # Errors
     ///

@@ -23,16 +23,19 @@
 //!
 //! | format | parts with text | a segment is | what stays besides |
 //! |---|---|---|---|
-//! | [docx](ArchiveFormat::Docx) | the document, headers, footers, footnotes, endnotes, comments; charts and diagrams | the text of a paragraph between tabs and line breaks | fields but links, formulas, images, bookmarks, text that was deleted under tracking, properties of the document |
+//! | [docx](ArchiveFormat::Docx) | the document, headers, footers, footnotes, endnotes, comments; charts and diagrams | the text of a paragraph between tabs and line breaks | fields but links, formulas, images, bookmarks, text that was deleted under tracking, the choices of form fields, properties of the document |
 //! | [pptx](ArchiveFormat::Pptx) | slides, notes, comments; charts and diagrams | the same | fields, formulas, masters and layouts |
 //! | [xlsx](ArchiveFormat::Xlsx) | strings, shared or in a cell; comments, drawings, charts | a line of a cell; a cell with runs | formulas, names of sheets and columns of tables |
-//! | [odt](ArchiveFormat::Odt), [odp](ArchiveFormat::Odp), [ods](ArchiveFormat::Ods) | the content; headers and footers | the text of a paragraph between tabs, line breaks and several spaces | fields, images, bookmarks, tracked changes, forms, embedded objects |
+//! | [odt](ArchiveFormat::Odt), [odp](ArchiveFormat::Odp), [ods](ArchiveFormat::Ods) | the content; headers and footers; charts | the text of a paragraph between tabs, line breaks and several spaces | fields, images, bookmarks, tracked changes, forms |
 //! | [epub](ArchiveFormat::Epub) | pages; the table of contents of EPUB 2 | as in [HTML](crate::Format::Html) | the metadata of the book |
 //!
 //! Runs of a paragraph that look alike are one: what a spelling checker, a language or a revision divides is joined. The runs
 //! that look like most of the paragraph have no mark, all others [wrap](crate::marked_text::MarkKind::Wrap) their words, as
 //! links do. Fields are [kept](crate::marked_text::MarkKind::Keep) with their text; images, notes and bookmarks are
-//! [points](crate::marked_text::MarkKind::Point). A note, a comment or a text box in a paragraph has segments of its own.
+//! [points](crate::marked_text::MarkKind::Point). A note, a comment or a text box in a paragraph has segments of its own,
+//! and so has the description of a picture, a shape or a table, unless [`Archive::open_with`] leaves it out. Of a chart the
+//! titles and the names of categories and series are translated; the workbook in it, from which Office makes them again when
+//! its data are edited, stays.
 //!
 //! A part without a change, and every other entry of the archive, is copied as it is in the file: the compressed bytes, the
 //! header, the time, and the place among the others. A part that changes is compressed again.

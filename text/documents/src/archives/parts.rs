@@ -174,7 +174,9 @@ fn open_parts<R: Read + Seek>(
         let found = "one that needs a password";
         return Err(Error::unsupported("the archive", "a document without a password", found));
     }
-    let is_text = |name: &str| matches!(name, "content.xml" | "styles.xml");
+    // Charts and other documents in this one have a content in a folder of their own.
+    let is_text =
+        |name: &str| name == "styles.xml" || name.rsplit('/').next() == Some("content.xml");
     let part = |name: &str| is_text(name).then_some(PartFormat::Xml(&OPEN_DOCUMENT));
     Ok(zip.entries.iter().map(|entry| part(&entry.name)).collect())
 }

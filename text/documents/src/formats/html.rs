@@ -114,13 +114,22 @@ impl Reader<'_, '_, '_> {
 
 /// Adds the attributes of a tag that people read.
 pub(super) fn attributes(source: &str, tag: &Tag, xml: bool, asides: &mut Vec<Aside>) {
-    for (range, quote) in tag.readable() {
-        let mut inline = Inline::new(source);
-        text(source, range, &mut inline);
-        if let Some(found) = inline.finish(false) {
-            asides.push(Aside::new(&found.range, found.segment, Writing::Attribute { quote, xml }));
-        }
-    }
+    asides.extend(
+        tag.readable().filter_map(|(range, quote)| attribute_text(source, range, quote, xml)),
+    );
+}
+
+/// The text of the value of an attribute, which stands in a range between two of `quote`; `None` without a letter.
+pub(super) fn attribute_text(
+    source: &str,
+    range: Range<usize>,
+    quote: Option<char>,
+    xml: bool,
+) -> Option<Aside> {
+    let mut inline = Inline::new(source);
+    text(source, range, &mut inline);
+    let found = inline.finish(false)?;
+    Some(Aside::new(&found.range, found.segment, Writing::Attribute { quote, xml }))
 }
 
 /// A run of text without tags.

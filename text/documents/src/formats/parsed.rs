@@ -110,7 +110,7 @@ impl Document {
         let mut places = Places::new(&source);
         match format {
             PartFormat::Xml(vocabulary) => {
-                xml::parse(&source, start, name, vocabulary, &mut places)?;
+                xml::parse(&source, start, name, vocabulary, attributes, &mut places)?;
             }
             PartFormat::Xhtml => {
                 let reading = html::Reading { attributes, xml: true };

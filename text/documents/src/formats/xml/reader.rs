@@ -5,6 +5,7 @@ use super::runs::Runs;
 use super::styles::{Styles, WrapKey, attribute, canonical, canonical_tag};
 use super::vocabulary::{Role, Vocabulary};
 use crate::error::Error;
+use crate::formats::html::attribute_text;
 use crate::formats::places::{Aside, Places, Writing};
 use crate::marked_text::MarkedText;
 use core::fmt;
@@ -17,7 +18,7 @@ use std::ops::Range;
 /// Elements in each other.
 const DEEPEST: usize = 256;
 
-/// Finds the segments of an XML file. `name` is what errors call it.
+/// Finds the segments of an XML file. `name` is what errors call it; `descriptions`: those of pictures are segments.
 ///
 /// # Errors
 /// It is not well-formed, defines entities, is nested deeper than 256 elements, or has more than text in the text of a run.
@@ -26,9 +27,12 @@ pub(crate) fn parse(
     start: usize,
     name: &str,
     vocabulary: &Vocabulary,
+    descriptions: bool,
     places: &mut Places<'_>,
 ) -> Result<(), Error> {
-    Reader::new(source, vocabulary, places).read(start..source.len(), name)
+    let mut reader = Reader::new(source, vocabulary, places);
+    reader.descriptions = descriptions;
+    reader.read(start..source.len(), name)
 }
 
 /// The text of a part of an XML file that is one paragraph; `None` without a letter.
@@ -60,6 +64,7 @@ impl<'s, 'v, 'p, 'q> Reader<'s, 'v, 'p, 'q> {
             objects: Vec::new(),
             styles: Styles::default(),
             text: String::new(),
+            descriptions: false,
             places,
         }
     }
@@ -223,6 +228,7 @@ struct Reader<'s, 'v, 'p, 'q> {
     styles: Styles,
     /// The text of the element that is read.
     text: String,
+    descriptions: bool,
     places: &'p mut Places<'q>,
 }
 
@@ -234,7 +240,40 @@ impl<'s> Reader<'s, '_, '_, '_> {
         let found = namespaces.find(|one| one.uris.is_empty() || one.uris.contains(&namespace))?;
         let local = tag.local_name();
         let mut elements = found.elements.iter();
-        elements.find(|(name, _)| *name == local.as_ref()).map(|&(_, role)| role)
+        let role = elements.find(|(name, _)| *name == local.as_ref()).map(|&(_, role)| role);
+        match role {
+            Some(Role::Description) if self.descriptions => Some(Role::BareParagraph),
+            Some(Role::Description) => Some(Role::Skipped),
+            other => other,
+        }
+    }
+
+    /// Adds the attributes of a tag that are read out in place of a picture.
+    fn describe(&mut self, tag: &BytesStart<'_>) {
+        let local = tag.local_name();
+        let mut elements = self.vocabulary.attributes.iter();
+        let Some((_, names)) = elements.find(|(name, _)| *name == local.as_ref()) else { return };
+        for one in tag.attributes().with_checks(false).flatten() {
+            if !names.contains(&one.key.local_name().as_ref()) {
+                continue;
+            }
+            // The value is a part of the source.
+            let at = (one.value.as_ptr() as usize).wrapping_sub(self.source.as_ptr() as usize);
+            let range = at..at.saturating_add(one.value.len());
+            let before = self.source.get(..at).and_then(|before| before.chars().next_back());
+            let quote = before.filter(|quote| matches!(quote, '"' | '\''));
+            if self.source.get(range.clone()) != Some(&*one.value) || quote.is_none() {
+                continue;
+            }
+            let Some(aside) = attribute_text(self.source, range, quote, true) else { continue };
+            match self.paragraphs.last_mut() {
+                Some(paragraph) => {
+                    paragraph.has_asides = true;
+                    paragraph.asides.push(aside);
+                }
+                None => self.places.push_aside(aside),
+            }
+        }
     }
 
     fn start(
@@ -271,6 +310,10 @@ impl<'s> Reader<'s, '_, '_, '_> {
             }
         };
         self.frames.push(frame);
+        let is_read = matches!(frame, Frame::Outside | Frame::Object | Frame::Inside);
+        if self.descriptions && is_read {
+            self.describe(tag);
+        }
         Ok(())
     }
 

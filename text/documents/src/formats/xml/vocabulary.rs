@@ -42,6 +42,8 @@ pub(crate) enum Role {
     Dropped,
     /// Nothing in it is text.
     Skipped,
+    /// What is read out in place of a picture: as an attribute of HTML it is text if the caller wants it.
+    Description,
 }
 
 /// The elements of a namespace.
@@ -66,12 +68,22 @@ pub(crate) struct Vocabulary {
     pub(super) ignored: &'static [&'static str],
     /// Wraps with this attribute have a style of this document, by name.
     pub(super) styles: bool,
+    /// Attributes that are read out in place of a picture or a table, of elements by local name.
+    pub(super) attributes: &'static [(&'static str, &'static [&'static str])],
 }
 
+/// Of pictures and shapes, and of tables.
+const DESCRIPTIONS: &[(&str, &[&str])] = &[
+    ("docPr", &["title", "descr"]),
+    ("cNvPr", &["title", "descr"]),
+    ("tblCaption", &["val"]),
+    ("tblDescription", &["val"]),
+];
+
 use Role::{
-    BareParagraph, Break, Character, Dropped, Field, FieldMark, Instruction, Mark, Object,
-    PairBegin, PairEnd, Paragraph, Properties, Run, Skipped, Spaces, Text, Wrap, WrapContent,
-    WrapHead,
+    BareParagraph, Break, Character, Description, Dropped, Field, FieldMark, Instruction, Mark,
+    Object, PairBegin, PairEnd, Paragraph, Properties, Run, Skipped, Spaces, Text, Wrap,
+    WrapContent, WrapHead,
 };
 
 const WORD: Namespace = Namespace {
@@ -129,6 +141,7 @@ pub(crate) const WORD_PROCESSING: Vocabulary = Vocabulary {
     lines: false,
     ignored: &["lang", "noProof", "rsidR", "rsidRPr", "rsidDel"],
     styles: false,
+    attributes: DESCRIPTIONS,
 };
 
 const DRAWING: Namespace = Namespace {
@@ -157,12 +170,21 @@ pub(crate) const PRESENTATION: Vocabulary = Vocabulary {
             ],
             elements: &[("text", BareParagraph)],
         },
+        Namespace {
+            uris: &[
+                "http://schemas.openxmlformats.org/drawingml/2006/chart",
+                "http://purl.oclc.org/ooxml/drawingml/chart",
+            ],
+            // The names of categories and series, as they were when the chart was saved.
+            elements: &[("v", BareParagraph), ("numCache", Skipped), ("numLit", Skipped)],
+        },
     ],
     collapse: false,
     space_attribute: false,
     lines: false,
     ignored: &["lang", "altLang", "dirty", "err", "smtClean", "smtId"],
     styles: false,
+    attributes: DESCRIPTIONS,
 };
 
 /// The strings and comments of a workbook.
@@ -194,6 +216,7 @@ pub(crate) const SPREADSHEET: Vocabulary = Vocabulary {
     lines: true,
     ignored: &[],
     styles: false,
+    attributes: &[],
 };
 
 /// Texts, tables and slides of OpenDocument.
@@ -242,12 +265,17 @@ pub(crate) const OPEN_DOCUMENT: Vocabulary = Vocabulary {
             uris: &["urn:oasis:names:tc:opendocument:xmlns:drawing:1.0"],
             elements: &[("a", Object)],
         },
+        Namespace {
+            uris: &["urn:oasis:names:tc:opendocument:xmlns:svg-compatible:1.0"],
+            elements: &[("title", Description), ("desc", Description)],
+        },
     ],
     collapse: true,
     space_attribute: false,
     lines: false,
     ignored: &["rsid", "paragraph-rsid"],
     styles: true,
+    attributes: &[],
 };
 
 /// The contents of a book, for readers of EPUB 2.
@@ -261,6 +289,7 @@ pub(crate) const BOOK_CONTENTS: Vocabulary = Vocabulary {
     lines: false,
     ignored: &[],
     styles: false,
+    attributes: &[],
 };
 
 /// What is in the texts of TMX and XLIFF.
@@ -292,4 +321,5 @@ pub(super) const PAIRS: Vocabulary = Vocabulary {
     lines: false,
     ignored: &[],
     styles: false,
+    attributes: &[],
 };
