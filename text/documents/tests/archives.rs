@@ -7,7 +7,7 @@ use crate::office::{
 use crate::random::Random;
 use quick_xml::events::Event;
 use simdformer_documents::archives::Archive;
-use simdformer_documents::archives::ArchiveFormat::{self, Docx, Odt};
+use simdformer_documents::archives::ArchiveFormat::{self, Docx, Odt, Xlsx};
 use simdformer_documents::marked_text::{Mark, MarkKind, MarkedText};
 use simdformer_testing::effort;
 use std::fs;
@@ -188,6 +188,36 @@ fn what_is_deleted_stays_and_content_controls_wrap() {
     assert_eq!(shouted(&body), expected);
 }
 
+/// What programs put around words that people read: tags of Word, input fields and content controls of LibreOffice.
+#[test]
+fn words_in_tags_and_input_fields_are_text() {
+    let body = format!(
+        "<w:p>{}<w:smartTag w:element=\"City\"><w:smartTagPr/>{}</w:smartTag>{}\
+         <w:customXml w:element=\"a\">{}</w:customXml></w:p>",
+        run("", "in "),
+        run("", "paris"),
+        run("", " and "),
+        run("", "rome")
+    );
+    assert_eq!(texts(&docx(&body), Docx), ["in paris and rome"]);
+    let mut expected = body.clone();
+    for word in ["in ", "paris", " and ", "rome"] {
+        expected = expected.replace(&format!(">{word}<"), &format!(">{}<", word.to_uppercase()));
+    }
+    assert_eq!(shouted(&body), expected);
+    let body = "<text:p xmlns:l=\"urn:org:documentfoundation:names:experimental:office:xmlns:loext:1.0\">in \
+                <text:text-input text:description=\"\">paris</text:text-input> and \
+                <l:content-control l:alias=\"a\">rome</l:content-control></text:p>";
+    let bytes = open_document("text", "", body);
+    assert_eq!(texts(&bytes, Odt), ["in paris and rome"]);
+    let content = part(&translate(&bytes, Odt, &mut shout).unwrap(), "content.xml");
+    let expected = body.replace(">in ", ">IN ").replace(">paris<", ">PARIS<");
+    assert!(
+        content.contains(&expected.replace(" and ", " AND ").replace(">rome<", ">ROME<")),
+        "{content}"
+    );
+}
+
 #[test]
 fn white_space_in_a_wrap_is_written_once() {
     let body = format!(
@@ -219,6 +249,59 @@ fn bookmarks_stay_in_their_order() {
     let document = part(&bytes.unwrap(), "word/document.xml");
     let begin = document.find("<w:bookmarkStart").unwrap();
     assert!(begin < document.find("<w:bookmarkEnd").unwrap(), "{document}");
+}
+
+/// A workbook with these strings and tables.
+fn workbook(strings: &str, tables: &[(&str, &str, &str)]) -> Vec<u8> {
+    let mut types = vec![
+        ("xl/workbook.xml", "spreadsheetml.sheet.main+xml"),
+        ("xl/sharedStrings.xml", "spreadsheetml.sharedStrings+xml"),
+    ];
+    types.extend(tables.iter().map(|&(name, content_type, _)| (name, content_type)));
+    let uri = "http://schemas.openxmlformats.org/spreadsheetml/2006/main";
+    let mut entries = vec![
+        content_types(&types),
+        Entry::new("xl/workbook.xml", "<workbook/>"),
+        Entry::new("xl/sharedStrings.xml", format!("<sst xmlns=\"{uri}\">{strings}</sst>")),
+    ];
+    entries.extend(tables.iter().map(|&(name, _, content)| Entry::new(name, content)));
+    zip(&entries, "")
+}
+
+/// The space that stands for a line end is not written before it.
+#[test]
+fn lines_of_a_cell_with_runs_end_without_a_space() {
+    let run = "<r><rPr><b/></rPr><t xml:space=\"preserve\">one\ntwo</t></r><r><t>three</t></r>";
+    let bytes = workbook(&format!("<si>{run}</si>"), &[]);
+    assert_eq!(texts(&bytes, Xlsx), ["one twothree"]);
+    let written = translate(&bytes, Xlsx, &mut shout).unwrap();
+    let text = part(&written, "xl/sharedStrings.xml");
+    assert!([">ONE</t>", ">\n</t>", ">TWO</t>"].iter().all(|one| text.contains(one)), "{text}");
+}
+
+/// Office removes a table whose first cells have other names than its columns.
+#[test]
+fn headers_of_tables_stay() {
+    let table = "<table><tableColumns><tableColumn id=\"1\" name=\"a &amp; b\"/>\
+                 <tableColumn id=\"2\" name=\"two_x000a_lines\"/></tableColumns></table>";
+    let cache = "<pivotCacheDefinition><cacheFields><cacheField name=\"city\"/></cacheFields></pivotCacheDefinition>";
+    let string = |text: &str| format!("<si><t>{text}</t></si>");
+    let strings = ["a &amp; b", "two\nlines", "city", "a cell"].map(string).concat();
+    let tables = [
+        ("xl/tables/table1.xml", "spreadsheetml.table+xml", table),
+        ("xl/pivotCache/d.xml", "spreadsheetml.pivotCacheDefinition+xml", cache),
+    ];
+    assert_eq!(texts(&workbook(&strings, &[]), Xlsx), ["a & b", "two", "lines", "city", "a cell"]);
+    let bytes = workbook(&strings, &tables);
+    assert_eq!(texts(&bytes, Xlsx), ["a cell"]);
+    let written = translate(&bytes, Xlsx, &mut shout).unwrap();
+    assert!(
+        part(&written, "xl/sharedStrings.xml")
+            .contains("<si><t>city</t></si><si><t>A CELL</t></si>")
+    );
+    let broken = [("xl/tables/table1.xml", "spreadsheetml.table+xml", "<table")];
+    let error = segments(&workbook(&strings, &broken), Xlsx).unwrap_err().to_string();
+    assert!(error.contains("xl/tables/table1.xml: expected well-formed XML"), "{error}");
 }
 
 /// The texts of an archive without descriptions of pictures.
@@ -355,7 +438,10 @@ fn an_unchanged_archive_is_the_same_file() {
 
 /// The files that programs made, and their formats.
 fn files() -> Vec<(String, ArchiveFormat, Vec<u8>)> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/archives");
+    files_of(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/archives"))
+}
+
+fn files_of(folder: &Path) -> Vec<(String, ArchiveFormat, Vec<u8>)> {
     let mut files = Vec::new();
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
@@ -408,11 +494,26 @@ fn check(name: &str, format: ArchiveFormat, bytes: &[u8]) -> usize {
     found.len()
 }
 
+/// The same of the files of a folder, such as those that `structured.py` makes.
+#[test]
+#[ignore = "reads the folder that SIMDFORMER_ARCHIVES names"]
+fn files_of_a_folder_come_back() {
+    let folder = std::env::var_os("SIMDFORMER_ARCHIVES").unwrap();
+    let files = files_of(Path::new(&folder));
+    assert!(!files.is_empty());
+    let mut faults = 0;
+    for (name, format, bytes) in files {
+        // Every fault is printed.
+        faults += usize::from(std::panic::catch_unwind(|| check(&name, format, &bytes)).is_err());
+    }
+    assert_eq!(faults, 0);
+}
+
 /// The tags of XML but those of runs and spans, which may be joined and divided, and the ends of wraps.
 fn structure(xml: &str) -> Vec<String> {
     let mut reader = quick_xml::Reader::from_str(xml);
     let mut names = Vec::new();
-    const RUNS: [&str; 16] = [
+    const RUNS: [&str; 17] = [
         "w:r",
         "w:rpr",
         "w:t",
@@ -428,6 +529,7 @@ fn structure(xml: &str) -> Vec<String> {
         "w:lang",
         "text:soft-page-break",
         "w:nobreakhyphen",
+        "w:softhyphen",
         "text:s",
     ];
     const WRAPS: [&str; 4] = ["w:hyperlink", "w:sdt", "w:sdtcontent", "text:a"];

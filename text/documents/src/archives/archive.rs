@@ -1,10 +1,10 @@
 //! An archive whose parts are translated one after the other.
 
 use super::format::ArchiveFormat;
-use super::parts::{text_of, text_parts};
+use super::parts::{Parts, text_of, text_parts};
 use super::zip::Zip;
 use crate::error::Error;
-use crate::formats::{Document, PartFormat};
+use crate::formats::Document;
 use std::collections::VecDeque;
 use std::io::{Read, Seek, Write};
 
@@ -14,7 +14,7 @@ use std::io::{Read, Seek, Write};
 #[derive(Debug)]
 pub struct Archive<R> {
     zip: Zip<R>,
-    parts: Vec<Option<PartFormat>>,
+    parts: Parts,
     attributes: bool,
     /// The entry that is read next.
     next: usize,
@@ -51,13 +51,14 @@ impl<R: Read + Seek> Archive<R> {
     ///
     /// The part is damaged, longer than 256 MiB, or not of its format; errors of the reader.
     pub fn next_document(&mut self) -> Result<Option<Document>, Error> {
-        while let Some(part) = self.parts.get(self.next) {
+        while let Some(part) = self.parts.formats.get(self.next) {
             let index = self.next;
             self.next += 1;
             let Some(format) = *part else { continue };
             let text = text_of(&mut self.zip, index)?;
             let name = self.zip.entries.get(index).map_or("", |entry| &entry.name);
-            let document = Document::parse_part(text, name, format, self.attributes)?;
+            let document =
+                Document::parse_part(text, name, format, self.attributes, &self.parts.names)?;
             if !document.segments().is_empty() {
                 self.open.push_back(index);
                 return Ok(Some(document));

@@ -25,7 +25,7 @@
 //! |---|---|---|---|
 //! | [docx](ArchiveFormat::Docx) | the document, headers, footers, footnotes, endnotes, comments; charts and diagrams | the text of a paragraph between tabs and line breaks | fields but links, formulas, images, bookmarks, text that was deleted under tracking, the choices of form fields, properties of the document |
 //! | [pptx](ArchiveFormat::Pptx) | slides, notes, comments; charts and diagrams | the same | fields, formulas, masters and layouts |
-//! | [xlsx](ArchiveFormat::Xlsx) | strings, shared or in a cell; comments, drawings, charts | a line of a cell; a cell with runs | formulas, names of sheets and columns of tables |
+//! | [xlsx](ArchiveFormat::Xlsx) | strings, shared or in a cell; comments, drawings, charts | a line of a cell; a cell with runs | formulas and their results until they are computed again, names of sheets, headers of printed pages, the headers of tables and of the data of pivot tables |
 //! | [odt](ArchiveFormat::Odt), [odp](ArchiveFormat::Odp), [ods](ArchiveFormat::Ods) | the content; headers and footers; charts | the text of a paragraph between tabs, line breaks and several spaces | fields, images, bookmarks, tracked changes, forms |
 //! | [epub](ArchiveFormat::Epub) | pages; the table of contents of EPUB 2 | as in [HTML](crate::Format::Html) | the metadata of the book |
 //!

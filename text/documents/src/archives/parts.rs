@@ -62,23 +62,83 @@ const XLSX: &PartTypes = &[
     ("application/vnd.ms-office.drawingml.diagramDrawing+xml", &PRESENTATION),
 ];
 
-/// What each entry is that has text, in the order of the entries.
+/// The parts with names that cells must have, and their elements.
+const XLSX_NAMES: [(&str, &str); 2] = [
+    ("spreadsheetml.table+xml", "tableColumn"),
+    ("spreadsheetml.pivotCacheDefinition+xml", "cacheField"),
+];
+/// The most bytes of these names.
+const MOST_NAMES: usize = 64 << 20;
+
+/// The entries with text.
+#[derive(Debug)]
+pub(super) struct Parts {
+    /// What each entry is that has text, in the order of the entries.
+    pub(super) formats: Vec<Option<PartFormat>>,
+    /// Texts of cells that stay: the names of the columns of tables. Office removes a table whose cells have other names.
+    pub(super) names: HashSet<String>,
+}
+
+/// The entries with text.
 ///
 /// # Errors
 /// The archive is of another format, or its parts are encrypted.
 pub(super) fn text_parts<R: Read + Seek>(
     zip: &mut Zip<R>,
     format: ArchiveFormat,
-) -> Result<Vec<Option<PartFormat>>, Error> {
-    match format {
+) -> Result<Parts, Error> {
+    let mut names = HashSet::new();
+    let formats = match format {
         ArchiveFormat::Docx => office_parts(zip, format, DOCX_MAIN, DOCX),
         ArchiveFormat::Pptx => office_parts(zip, format, PPTX_MAIN, PPTX),
-        ArchiveFormat::Xlsx => office_parts(zip, format, XLSX_MAIN, XLSX),
+        ArchiveFormat::Xlsx => {
+            names = column_names(zip)?;
+            office_parts(zip, format, XLSX_MAIN, XLSX)
+        }
         ArchiveFormat::Odt => open_parts(zip, "text"),
         ArchiveFormat::Odp => open_parts(zip, "presentation"),
         ArchiveFormat::Ods => open_parts(zip, "spreadsheet"),
         ArchiveFormat::Epub => book_parts(zip),
+    }?;
+    Ok(Parts { formats, names })
+}
+
+/// The names of the columns of tables and of pivot tables; of one with several lines each line.
+fn column_names<R: Read + Seek>(zip: &mut Zip<R>) -> Result<HashSet<String>, Error> {
+    let mut names = HashSet::new();
+    let Some(index) = zip.find(TYPES) else { return Ok(names) };
+    let content_types = ContentTypes::read(&text_of(zip, index)?)?;
+    let mut bytes = 0usize;
+    for index in 0..zip.entries.len() {
+        let found = content_types.of(&zip.entries[index].name).unwrap_or_default();
+        let short = found.strip_prefix(OFFICE).unwrap_or(found);
+        let Some((_, element)) = XLSX_NAMES.iter().find(|(one, _)| *one == short) else { continue };
+        let text = text_of(zip, index)?;
+        let mut reader = Reader::from_str(&text);
+        loop {
+            match reader.read_event() {
+                Ok(Event::Start(tag) | Event::Empty(tag))
+                    if tag.local_name().as_ref() == *element =>
+                {
+                    let name = attribute(&tag, "name").unwrap_or_default();
+                    bytes = bytes.saturating_add(name.len());
+                    if bytes > MOST_NAMES {
+                        let expected = format!("at most {MOST_NAMES} bytes of names of columns");
+                        return Err(Error::unsupported("the archive", expected, "more"));
+                    }
+                    let lines = name.split("_x000a_").flat_map(str::lines);
+                    names.extend(lines.map(|line| line.trim().to_owned()));
+                }
+                Ok(Event::Eof) => break,
+                Ok(_) => {}
+                Err(error) => {
+                    let name = &*zip.entries[index].name;
+                    return Err(Error::corrupt(name, "well-formed XML", error.to_string()));
+                }
+            }
+        }
     }
+    Ok(names)
 }
 
 /// The parts of an Office document, by their content types.

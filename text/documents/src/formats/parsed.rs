@@ -7,6 +7,7 @@ use super::xml::Vocabulary;
 use super::{gettext, html, json_strings, markdown, plain, subtitles, xml};
 use crate::error::Error;
 use crate::marked_text::MarkedText;
+use std::collections::HashSet;
 
 /// What [`Places::into_parts`] expects, and finds.
 const AFTER: &str = "a text after the one before it";
@@ -99,12 +100,13 @@ impl Document {
         Ok(Self { source: source.to_string(), segments, places, insertions, newline })
     }
 
-    /// As [`parse_with`](Self::parse_with), for the part `name` of an archive.
+    /// As [`parse_with`](Self::parse_with), for the part `name` of an archive. Cells whose text is one of `names` stay.
     pub(crate) fn parse_part(
         source: String,
         name: &str,
         format: PartFormat,
         attributes: bool,
+        names: &HashSet<String>,
     ) -> Result<Self, Error> {
         let start = if source.starts_with('\u{feff}') { '\u{feff}'.len_utf8() } else { 0 };
         let mut places = Places::new(&source);
@@ -120,6 +122,10 @@ impl Document {
         let (segments, places) = places.into_parts().map_err(|line| {
             Error::invalid_input(format!("line {line} of {name}"), AFTER, INSIDE)
         })?;
+        let has_names = matches!(format, PartFormat::Xml(vocabulary) if vocabulary.has_cells());
+        let stays = |segment: &MarkedText| has_names && names.contains(&segment.text);
+        let found = segments.into_iter().zip(places);
+        let (segments, places) = found.filter(|(segment, _)| !stays(segment)).unzip();
         Ok(Self { source, segments, places, insertions: Vec::new(), newline: "\n" })
     }
 

@@ -114,6 +114,15 @@ impl<'r> Writer<'r, '_> {
 
     /// A tag, or runs that stay.
     fn markup(&mut self, markup: &str) {
+        let [open, close] = &self.tags.text;
+        let rest =
+            markup.strip_suffix(&*self.tags.run_end).and_then(|rest| rest.strip_suffix(&**close));
+        if rest.and_then(|rest| rest.strip_suffix('\n')).is_some_and(|rest| rest.ends_with(&**open))
+            && self.text.ends_with(' ')
+        {
+            // The space before a line end was put there for the model.
+            self.text.pop();
+        }
         self.end(None);
         self.out.push_str(markup);
     }

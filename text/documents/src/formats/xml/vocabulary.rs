@@ -72,6 +72,13 @@ pub(crate) struct Vocabulary {
     pub(super) attributes: &'static [(&'static str, &'static [&'static str])],
 }
 
+impl Vocabulary {
+    /// Whether its paragraphs are cells of a workbook.
+    pub(crate) fn has_cells(&self) -> bool {
+        self.lines
+    }
+}
+
 /// Of pictures and shapes, and of tables.
 const DESCRIPTIONS: &[(&str, &[&str])] = &[
     ("docPr", &["title", "descr"]),
@@ -109,6 +116,8 @@ const WORD: Namespace = Namespace {
         ("moveTo", Wrap),
         ("bdo", Wrap),
         ("dir", Wrap),
+        ("smartTag", Wrap),
+        ("customXml", Wrap),
         ("sdt", WrapHead),
         ("sdtContent", WrapContent),
         ("fldSimple", Field),
@@ -230,6 +239,7 @@ pub(crate) const OPEN_DOCUMENT: Vocabulary = Vocabulary {
                 ("span", Wrap),
                 ("a", Wrap),
                 ("meta", Wrap),
+                ("text-input", Wrap),
                 ("s", Spaces),
                 ("tab", Break),
                 ("line-break", Break),
@@ -264,6 +274,10 @@ pub(crate) const OPEN_DOCUMENT: Vocabulary = Vocabulary {
         Namespace {
             uris: &["urn:oasis:names:tc:opendocument:xmlns:drawing:1.0"],
             elements: &[("a", Object)],
+        },
+        Namespace {
+            uris: &["urn:org:documentfoundation:names:experimental:office:xmlns:loext:1.0"],
+            elements: &[("content-control", Wrap)],
         },
         Namespace {
             uris: &["urn:oasis:names:tc:opendocument:xmlns:svg-compatible:1.0"],
