@@ -90,8 +90,8 @@ class Translated:
 class TranslatedDocument:
     """The translation of a document."""
 
-    text: str
-    """The document, in which sentences that failed are copied."""
+    text: str | bytes
+    """The document, in which sentences that failed are copied: a string if it was one."""
     errors: list[SimdformerError]
     """Why sentences have no translation. Each has `index` (of the paragraph), `sentence`, `source` and `reason`."""
     finish: Finish

@@ -108,10 +108,10 @@ def text_iterator(texts: Iterable[str], argument: str) -> Iterator[str]:
         raise _not_strings(argument, "a list of strings", given) from error
 
 
-def string(text: object, argument: str) -> str:
+def string(text: object, argument: str, expected: str = "a string") -> str:
     """One string."""
     if not isinstance(text, str):
-        raise _not_strings(argument, "a string", text)
+        raise _not_strings(argument, expected, text)
     _check_characters(text, argument, None)
     return text
 

@@ -289,16 +289,36 @@ class Translator(ModelObject[_simdformer.Translator]):
 
     @overload
     def translate_document(
-        self, text: str, format: str = "text", *, errors: Literal["raise"] = "raise"
+        self, document: str, format: str | None = None, *, errors: Literal["raise"] = "raise"
     ) -> str: ...
     @overload
     def translate_document(
-        self, text: str, format: str = "text", *, errors: Literal["column"]
+        self,
+        document: bytes | bytearray | os.PathLike[str],
+        format: str | None = None,
+        *,
+        errors: Literal["raise"] = "raise",
+    ) -> bytes: ...
+    @overload
+    def translate_document(
+        self,
+        document: str | bytes | bytearray | os.PathLike[str],
+        format: str | None = None,
+        *,
+        errors: Literal["column"],
     ) -> TranslatedDocument: ...
     def translate_document(
-        self, text: str, format: str = "text", *, errors: Literal["raise", "column"] = "raise"
-    ) -> str | TranslatedDocument:
-        """The translation of a document, with its structure: ``text, markdown, html, srt, vtt, json`` or ``po``.
+        self,
+        document: str | bytes | bytearray | os.PathLike[str],
+        format: str | None = None,
+        *,
+        errors: Literal["raise", "column"] = "raise",
+    ) -> str | bytes | TranslatedDocument:
+        """The translation of a document, with its structure: ``text, markdown, html, srt, vtt, json, po, tmx`` or ``xliff``,
+        and of bytes and files also ``docx, pptx, xlsx, odt, odp, ods`` or ``epub``.
+
+        A string is the text of a document, and its translation is a string. Bytes, and the file of a path, have a translation
+        of bytes. Without a `format` a string is ``text``, and the name of a file decides; bytes need one.
 
         A sentence that cannot be translated raises an error as in `translate`; its `index` is that of the paragraph. With
         ``errors="column"`` the result is a `TranslatedDocument`, in which such sentences are copied and listed.
@@ -308,8 +328,10 @@ class Translator(ModelObject[_simdformer.Translator]):
         """
         skips = _skips(errors)
         native = self._open()
+        if not isinstance(document, (bytes, bytearray, os.PathLike)):
+            document = string(document, "document", "a string, bytes or a path")
         found, (_, failed, finish, _, truncated, notes) = native.translate_document(
-            string(text, "text"), format
+            document, format
         )
         if skips:
             worst = Finish(max(finish.tolist(), key=_SEVERITY.index, default=Finish.END))

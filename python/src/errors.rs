@@ -323,7 +323,10 @@ impl Failure {
     /// The class of an error in a call that reads a document.
     pub(crate) fn of_document(error: TextError) -> Self {
         match error {
-            TextError::InvalidInput { .. } => Self::new("DocumentError", error.to_string()),
+            TextError::InvalidInput { .. }
+            | TextError::Corrupt { .. }
+            | TextError::Unsupported { .. }
+            | TextError::Io { action: "read", .. } => Self::new("DocumentError", error.to_string()),
             TextError::Io { .. } => Self::new("SimdformerError", error.to_string()),
             error => error.into(),
         }

@@ -11,16 +11,19 @@ use crate::token_stream::TokenStream;
 use crate::translated::{PyTranslated, Translated};
 use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::pybacked::PyBackedBytes;
+use pyo3::types::{PyBytes, PyDict, PyString};
 use simdformer::kernels::Isa;
 use simdformer::search::Strategy;
 use simdformer::{Engine, Threads};
 use simdformer_text::documents::Format;
+use simdformer_text::documents::archives::ArchiveFormat;
 use simdformer_text::translator::{
     TextTranslation, TranslateOptions, Translator as TextTranslator,
 };
-use simdformer_text::{Direction, Error, Tokenizer};
-use std::io::{self, ErrorKind};
+use simdformer_text::{Direction, Tokenizer};
+use std::fs::File;
+use std::io::{self, BufReader, Cursor, Read, Seek};
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -42,6 +45,74 @@ pub(crate) struct Shared {
     /// attached.
     texts: [Mutex<Vec<TextTranslator>>; 2],
     ids: Mutex<Vec<Engine>>,
+}
+
+/// A document: its text, its bytes, or the path of its file.
+#[derive(FromPyObject)]
+pub(crate) enum PyDocument {
+    Text(String),
+    Bytes(PyBackedBytes),
+    Path(PathBuf),
+}
+
+#[derive(Clone, Copy)]
+enum DocumentFormat {
+    Text(Format),
+    Archive(ArchiveFormat),
+}
+
+trait ReadSeek: Read + Seek + Send {}
+impl<T: Read + Seek + Send> ReadSeek for T {}
+
+impl PyDocument {
+    /// The format of a name. Without one, that of the name of the file, or text.
+    fn format(&self, name: Option<&str>) -> Result<DocumentFormat, Failure> {
+        let archives: &[ArchiveFormat] = match self {
+            Self::Text(_) => &[],
+            Self::Bytes(_) | Self::Path(_) => &ArchiveFormat::ALL,
+        };
+        let Some(name) = name else {
+            return match self {
+                Self::Text(_) => Ok(DocumentFormat::Text(Format::Plain)),
+                Self::Path(path) => Ok(match ArchiveFormat::of(path) {
+                    Some(format) => DocumentFormat::Archive(format),
+                    None => DocumentFormat::Text(Format::of(path).unwrap_or(Format::Plain)),
+                }),
+                Self::Bytes(_) => Err(Failure::option("format", "that of the bytes", "None")),
+            };
+        };
+        let texts = Format::ALL.iter().map(|&one| (one.name(), DocumentFormat::Text(one)));
+        let archives = archives.iter().map(|&one| (one.name(), DocumentFormat::Archive(one)));
+        let mut all = texts.chain(archives);
+        let found = all.clone().find(|(known, _)| *known == name).map(|(_, format)| format);
+        found.ok_or_else(|| {
+            let first = all.next().map_or("", |(name, _)| name).to_owned();
+            let names = all.fold(first, |names, (name, _)| names + ", " + name);
+            Failure::option("format", &names, name)
+        })
+    }
+
+    /// The document, and its length in bytes.
+    fn open(self) -> io::Result<(Box<dyn ReadSeek>, usize)> {
+        Ok(match self {
+            Self::Text(text) => {
+                let length = text.len();
+                (Box::new(Cursor::new(text)), length)
+            }
+            Self::Bytes(bytes) => {
+                let length = bytes.len();
+                (Box::new(Cursor::new(bytes)), length)
+            }
+            Self::Path(path) => {
+                let opened = File::open(&path).and_then(|file| Ok((file.metadata()?.len(), file)));
+                let named = |error: io::Error| {
+                    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+                };
+                let (length, file) = opened.map_err(named)?;
+                (Box::new(file), length as usize)
+            }
+        })
+    }
 }
 
 /// A call that tokenizes `texts`.
@@ -278,46 +349,48 @@ impl Translator {
     }
 
     /// The translation of a document, in which sentences that failed are copied, and what is known of each paragraph with
-    /// a sentence: each failed sentence has an error.
+    /// a sentence: each failed sentence has an error. A string for a string, else bytes.
     fn translate_document<'py>(
         &self,
         py: Python<'py>,
-        text: String,
-        format: &str,
-    ) -> PyResult<(String, PyTranslated<'py>)> {
-        let known = Format::ALL.iter().find(|known| known.name() == format);
-        let Some(&format) = known else {
-            let names: Vec<&str> = Format::ALL.iter().map(|format| format.name()).collect();
-            return Err(Failure::option("format", &names.join(", "), format).into());
-        };
+        document: PyDocument,
+        format: Option<&str>,
+    ) -> PyResult<(Bound<'py, PyAny>, PyTranslated<'py>)> {
+        let is_text = matches!(document, PyDocument::Text(_));
+        let format = document.format(format)?;
+        let (mut input, length) = document.open()?;
         let mut translator = self.shared.text_translator(false)?;
-        let call = Call::new(64 + 2 * text.len(), self.parameters(), None);
+        let call = Call::new(64 + 2 * length, self.parameters(), None);
         let ((translator, result), seen) = self.workers.run_to_end(py, &call, move |cancel| {
             translator.set_cancel(cancel.clone());
             translator.set_on_done(|_| ());
             translator.seek(0);
             // Read in blocks, so that the structure of a long document does not delay Ctrl-C.
-            let mut out = Vec::with_capacity(text.len());
+            let mut out = Vec::with_capacity(length);
             let mut found = Translated::default();
             let mut on_text = |one: &TextTranslation| {
                 found.add_paragraph(one);
                 Ok(())
             };
-            let result =
-                translator.translate_reader(text.as_bytes(), format, &mut out, &mut on_text);
-            let result = result.and_then(|()| {
-                let text = String::from_utf8(out);
-                text.map_err(|error| {
-                    let error = io::Error::new(ErrorKind::InvalidData, error);
-                    Error::Io { action: "written", path: "the document".into(), error }
-                })
-            });
-            (translator, result.map(|text| (text, found)))
+            let result = match format {
+                DocumentFormat::Text(format) => {
+                    let input = BufReader::new(input);
+                    translator.translate_reader(input, format, &mut out, &mut on_text)
+                }
+                DocumentFormat::Archive(format) => {
+                    translator.translate_archive(&mut *input, format, &mut out, &mut on_text)
+                }
+            };
+            (translator, result.map(|()| (out, found)))
         })?;
         give_back(&self.shared.texts[0], translator);
         seen?;
-        let (text, found) = result.map_err(Failure::of_document)?;
-        Ok((text, found.into_python(py)?))
+        let (out, found) = result.map_err(Failure::of_document)?;
+        let out = match is_text {
+            true => PyString::new(py, &String::from_utf8(out)?).into_any(),
+            false => PyBytes::new(py, &out).into_any(),
+        };
+        Ok((out, found.into_python(py)?))
     }
 
     /// The parts of the translation of one sentence.

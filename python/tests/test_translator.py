@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
 import pickle
 import shutil
 import struct
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -107,6 +109,41 @@ def test_attributes_are_translated_unless_the_option_says_no(
     plain = Translator(demo_model, attributes=False)
     found = plain.translate_document(page.format("il fait froid", "il fait froid"), format)
     assert found == page.format("il fait froid", "it is cold")
+
+
+ARCHIVES = Path(__file__).parents[2] / "text/documents/tests/archives"
+
+
+def content_of(document: bytes) -> str:
+    return zipfile.ZipFile(io.BytesIO(document)).read("word/document.xml").decode()
+
+
+def test_documents_are_files_and_bytes(translator: Translator, tmp_path: Path) -> None:
+    path = ARCHIVES / "python_docx.docx"
+    found = translator.translate_document(path)
+    assert "what mon" in content_of(found) and "quel mois" not in content_of(found)
+    source = path.read_bytes()
+    assert translator.translate_document(source, "docx") == found
+    assert translator.translate_document(bytearray(source), "docx") == found
+    document = translator.translate_document(path, errors="column")
+    assert document.text == found and document.errors == []
+    renamed = tmp_path / "a.bin"
+    renamed.write_bytes(source)
+    assert translator.translate_document(renamed, "docx") == found
+    # Other formats are bytes, too, if they are read from a file.
+    page = tmp_path / "a.HTML"
+    page.write_bytes("<p>je suis étudiant</p>".encode())
+    assert translator.translate_document(page) == b"<p>i am a student</p>"
+    assert translator.translate_document("il fait froid".encode(), "text") == b"it is cold"
+
+
+def test_a_damaged_archive_is_an_error(translator: Translator) -> None:
+    source = (ARCHIVES / "python_docx.docx").read_bytes()
+    for wrong in (source[:-30], source.replace(b"word/document.xml", b"word/document.xm_")):
+        with pytest.raises(simdformer.DocumentError):
+            translator.translate_document(wrong, "docx")
+    with pytest.raises(simdformer.DocumentError, match="mimetype"):
+        translator.translate_document(source, "odt")
 
 
 @pytest.mark.parametrize(("option", "wrong"), [("prefix", 1), ("prefix", ["a"]), ("attributes", 1), ("attributes", "no"), ("capitals", 0)])
