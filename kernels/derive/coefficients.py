@@ -2,8 +2,8 @@
 
 exp(t) = 1 + t (1 + t q(t))       on |t| <= ln(2)/16, relative error
 2^(j/8)                           the bits of f32
--(1 - F(z)), F of GELU            on the intervals around the multiples of STEP, error times z: GELU multiplies it by z;
-                                  for its derivative, with one coefficient more, the error itself
+-(1 - F(z)), F of GELU            on the intervals around the multiples of STEP, error times max(z, 1): GELU multiplies it
+                                  by z, its derivative does not
 tanh(x) = x P(x^2)                on |x| <= 1/4, relative error
 
 All by Lawson's iteration: weighted linear least squares on Chebyshev nodes, with weights that grow where the error is
@@ -52,14 +52,14 @@ def tanh_tail(z):
     return 1 / (1 + mp.exp(2 * mp.sqrt(2 / mp.pi) * (z + mp.mpf("0.044715") * z**3)))
 
 
-def tail_coefficients(tail, degree, times_z):
-    """For each center the coefficients in f32, the constant first, and the largest error of (z times) the tail."""
+def tail_coefficients(tail, degree):
+    """For each center the coefficients in f32, the constant first, and the largest error of the tail times max(z, 1)."""
     rows, largest = [], 0.0
     for number in range(8):
         center = number * STEP
         z = nodes(max(0.0, center - STEP / 2), min(center + STEP / 2, END))
         t, f = z - center, np.array([-float(tail(v)) for v in z])
-        weight = np.maximum(z, 1e-3) if times_z else np.ones_like(z)
+        weight = np.maximum(z, 1)
         if number == 0:
             # -1/2 at 0, so that the relative error of GELU is small there.
             level, c = levelled(powers(t, range(1, degree + 1)), f + 0.5, weight)
@@ -95,12 +95,13 @@ def main():
     level, c = levelled(powers(t, [2, 3]), f, 1 / np.exp(t))
     print("exp, relative", level)
     show("  q", c)
+    print("  ln 2 in f32 minus ln 2", float(mp.mpf(float(np.float32(mp.log(2)))) - mp.log(2)))
     print("  powers", ", ".join(hex(np.float32(float(mp.mpf(2) ** (mp.mpf(j) / 8))).view(np.uint32)) for j in range(8)))
 
-    for name, tail, degree in [("normal", normal_tail, 5), ("tanh", tanh_tail, 5), ("derivative", normal_tail, 6)]:
-        rows, largest = tail_coefficients(tail, degree, degree == 5)
+    for name, tail in [("normal", normal_tail), ("tanh", tanh_tail)]:
+        rows, largest = tail_coefficients(tail, 6)
         print("GELU,", name, largest)
-        for k in range(degree, -1, -1):
+        for k in range(6, -1, -1):
             show(f"  t^{k}", rows[:, k])
 
     x = nodes(0, 0.25)

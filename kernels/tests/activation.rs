@@ -9,10 +9,10 @@ use simdformer_kernels::{Exec, Input, Isa, MatrixMut, Parallelism, reference};
 fn bound(activation: Activation, exact: f64) -> f64 {
     let y = exact.abs();
     match activation {
-        Activation::Gelu | Activation::GeluTanh => 2.2e-7 + 1.2e-7 * y,
-        Activation::Silu => 2e-36 + 5e-7 * y,
+        Activation::Gelu | Activation::GeluTanh => 1.1e-7 + 1.2e-7 * y,
+        Activation::Silu => 2e-36 + 4.7e-7 * y,
         Activation::Tanh => 5.0 * 1.2e-7 * y + 1.5e-45,
-        Activation::Sigmoid => 1.3e-38 + 5e-7 * y,
+        Activation::Sigmoid => 1.3e-38 + 3.6e-7 * y,
         _ => 0.0,
     }
 }

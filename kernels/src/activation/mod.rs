@@ -32,16 +32,16 @@ pub enum Activation {
     /// `max(x, 0)`, exact; NaN gives NaN.
     Relu,
     /// `x (1 + erf(x / sqrt 2)) / 2` (Hendrycks and Gimpel, "Gaussian Error Linear Units"):
-    /// within `2.2e-7 + 1.2e-7 |gelu(x)|`, exactly 0 up to -5.5.
+    /// within `1.1e-7 + 1.2e-7 |gelu(x)|`, exactly 0 up to -5.5.
     Gelu,
     /// `x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) / 2`, the tanh form of the same paper:
-    /// within `2.2e-7 + 1.2e-7 |gelu(x)|`, exactly 0 up to -5.5.
+    /// within `1.1e-7 + 1.2e-7 |gelu(x)|`, exactly 0 up to -5.5.
     GeluTanh,
-    /// `x / (1 + e^-x)`, also called swish: within `2e-36 + 5e-7 |silu(x)|`.
+    /// `x / (1 + e^-x)`, also called swish: within `2e-36 + 4.7e-7 |silu(x)|`.
     Silu,
     /// The hyperbolic tangent: within 5 units in the last place.
     Tanh,
-    /// `1 / (1 + e^-x)`: within `1.3e-38 + 5e-7 sigmoid(x)`.
+    /// `1 / (1 + e^-x)`: within `1.3e-38 + 3.6e-7 sigmoid(x)`.
     Sigmoid,
 }
 

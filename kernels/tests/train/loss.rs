@@ -179,7 +179,7 @@ fn one(isa: Isa, logits: &[f32], target: u32, smoothing: Smoothing) -> (Vec<f32>
 
 /// Rows of many blocks with the maximum anywhere, and rows with one probability near 1.
 #[test]
-fn long_and_certain_rows_are_within_two_millionths() {
+fn long_and_certain_rows_are_within_a_millionth() {
     let mut random = Random::new(9);
     for columns in [2, 1023, 1024, 1025, 2318, 4097, 32_000] {
         for peak in [0.0, 4.0, 14.0, 40.0] {
@@ -197,7 +197,7 @@ fn long_and_certain_rows_are_within_two_millionths() {
                             let z: Vec<f64> = row.iter().map(|&z| z.into()).collect();
                             let exact = oracle::cross_entropy(&z, target, smoothing);
                             let error = (losses.loss - exact).abs();
-                            assert!(error <= 2e-6 * exact, "{what}: {} for {exact}", losses.loss);
+                            assert!(error <= 1e-6 * exact, "{what}: {} for {exact}", losses.loss);
                         }
                     }
                 }
