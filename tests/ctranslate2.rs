@@ -5,6 +5,7 @@ use crate::effort::cases;
 use crate::families::{Expected, Sources};
 use crate::random_model::Random;
 use simdformer::checkpoint::{Checkpoint, TensorId};
+use simdformer::config::Config;
 use simdformer::kernels::{Isa, Matrix, QuantizedMatrix};
 use simdformer::search::{Hooks, SearchOptions, Strategy};
 use simdformer::{Error, Event, Limits, LoadOptions, Model, Session, Source, WeightDtypes};
@@ -300,6 +301,7 @@ fn early_versions_have_their_settings_in_the_file() {
     // The target begins with its end.
     early.model.flag("with_target_bos", 0);
     early.model.flag("with_source_bos", 1);
+    early.model.flag("with_source_eos", 1);
     for setting in ["num_heads", "pre_norm", "activation"] {
         let decoder = format!("decoder/{setting}");
         early.model.variables.retain(|variable| variable.name != decoder);
@@ -325,21 +327,41 @@ fn early_versions_have_their_settings_in_the_file() {
         std::fs::write(folder.path().join(name), &text).expect("written");
     }
     let found = Checkpoint::open(folder.path()).expect("a directory");
-    assert_eq!(found.config(), expected.config());
-    assert_eq!(found.config().tokens, checkpoint_tokens(&checkpoint));
+    let mut expected = expected.config().clone();
+    // CTranslate2 adds them to every source.
+    expected.tokens.source_begin = tokens.bos;
+    expected.tokens.source_end = tokens.eos.first().copied();
+    assert_eq!(*found.config(), expected);
     let again = text.replace('\n', "\r\n");
     std::fs::write(folder.path().join("target_vocabulary.txt"), again).expect("written");
-    assert_eq!(Checkpoint::open(folder.path()).expect("opened").config(), expected.config());
+    assert_eq!(*Checkpoint::open(folder.path()).expect("opened").config(), expected);
+    let without = text.replace(&format!("t{}\n", tokens.bos.expect("a token")), "other\n");
+    std::fs::write(folder.path().join("source_vocabulary.txt"), without).expect("written");
+    let error = Checkpoint::open(folder.path()).expect_err("an error").to_string();
+    assert!(error.contains("added to every source") && error.contains("none"), "{error}");
 }
 
-/// The tokens of a checkpoint that a directory keeps.
-fn checkpoint_tokens(checkpoint: &Checkpoint<'_>) -> simdformer::config::SpecialTokens {
+/// What `config.json` adds to every source is a part of the configuration.
+#[test]
+fn tokens_that_are_added_to_every_source_are_known() {
+    let folder = TemporaryFolder::new("ctranslate2_source_tokens");
+    let checkpoint = Checkpoint::open(golden("search/bart_a")).expect("a checkpoint");
     let tokens = &checkpoint.config().tokens;
-    simdformer::config::SpecialTokens {
-        eos: tokens.eos.clone(),
-        bos: tokens.bos,
-        decoder_start: tokens.decoder_start,
-        ..Default::default()
+    let ids = [tokens.bos, tokens.eos.first().copied()];
+    assert!(ids.iter().all(Option::is_some));
+    let mut directory = Directory::of(&checkpoint, Stored::F32);
+    for added in [[false, false], [true, false], [false, true], [true, true]] {
+        let config = directory.config.as_mut().expect("a config");
+        (config["add_source_bos"], config["add_source_eos"]) = (added[0].into(), added[1].into());
+        directory.write(folder.path());
+        let opened = Checkpoint::open(folder.path()).expect("a directory");
+        let found = &opened.config().tokens;
+        let expected = [ids[0].filter(|_| added[0]), ids[1].filter(|_| added[1])];
+        assert_eq!([found.source_begin, found.source_end], expected);
+        assert_eq!(found.bos, tokens.bos);
+        // Written and read again, as by `simdformer pack`.
+        let text = opened.config().to_json().expect("a text");
+        assert_eq!(Config::from_hugging_face(&text).expect("read").tokens, *found);
     }
 }
 

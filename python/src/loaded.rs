@@ -159,7 +159,11 @@ fn load(directory: &Path, isa: Isa, dtypes: WeightDtypes) -> Result<Loaded, Fail
     let model =
         Model::open_with(directory, LoadOptions { dtypes, map_packed: true, ..isa.into() })?;
     let tokenizer = match Tokenizer::from_dir(directory) {
-        Ok(tokenizer) => Ok(Arc::new(tokenizer.with_same_language(is_same_language))),
+        Ok(tokenizer) => {
+            let tokens = &model.config().tokens;
+            let own = tokenizer.with_source_tokens(tokens.source_begin, tokens.source_end);
+            Ok(Arc::new(own.with_same_language(is_same_language)))
+        }
         Err(missing @ (TokenizerError::NotFound { .. } | TokenizerError::Unsupported { .. })) => {
             Err(Failure::from(missing))
         }

@@ -546,6 +546,12 @@ impl Translator {
             .collect())
     }
 
+    /// The tokens that CTranslate2 puts before and after every source, and those that end a target.
+    fn special_tokens(&self) -> (Option<u32>, Option<u32>, Vec<u32>) {
+        let tokens = &self.shared.loaded.model.config().tokens;
+        (tokens.source_begin, tokens.source_end, tokens.eos.clone())
+    }
+
     /// The identity of the model, 32 hexadecimal digits.
     fn model_fingerprint(&self, py: Python<'_>) -> PyResult<String> {
         Ok(py.detach(|| self.shared.loaded.fingerprint())?)

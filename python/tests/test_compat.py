@@ -284,6 +284,38 @@ def test_directories_of_ctranslate2_open(name: str, sources: str) -> None:
             assert result.hypotheses[0] == greedy
 
 
+@pytest.mark.parametrize("version", [6, 5])
+def test_tokens_that_ctranslate2_adds_to_sources(version: int, tmp_path: Path) -> None:
+    from simdformer.compat import ctranslate2
+
+    whole = GOLDEN / "ctranslate2" / "marian-f32"
+    folder = tmp_path / "model"
+    shutil.copytree(whole, folder)
+    if version == 6:
+        config = json.loads((folder / "config.json").read_text("utf-8"))
+        (folder / "config.json").write_text(json.dumps({**config, "add_source_eos": True}), "utf-8")
+    else:
+        # The flag is a variable of the weights: a name, no dimensions, dtype 1 (int8), 1 byte.
+        data = (folder / "model.bin").read_bytes()
+        begin = 4 + 2 + int.from_bytes(data[4:6], "little") + 4
+        count = int.from_bytes(data[begin : begin + 4], "little") + 1
+        name = b"with_source_eos\0"
+        flag = len(name).to_bytes(2, "little") + name + bytes([0, 1, 1, 0, 0, 0, 1])
+        (folder / "model.bin").write_bytes(
+            (5).to_bytes(4, "little") + data[4:begin] + count.to_bytes(4, "little") + flag + data[begin + 4 :]
+        )
+    tokens = json.loads((folder / "shared_vocabulary.json").read_text("utf-8"))
+    rows = json.loads((GOLDEN / "search" / "marian_a" / "sources.json").read_text("utf-8"))
+    texts = [[tokens[index] for index in row] for row in rows]
+    assert all(text[-1] == "</s>" for text in texts)
+
+    def found(path: Path, rows: list[list[str]]) -> list[list[str]]:
+        results = ctranslate2.Translator(path).translate_batch(rows, beam_size=1, max_decoding_length=14)
+        return [result.hypotheses[0] for result in results]
+
+    assert found(folder, [text[:-1] for text in texts]) == found(whole, texts)
+
+
 @pytest.mark.peers
 @pytest.mark.parametrize("beams", [1, 2, 4])
 def test_tokens_of_ctranslate2(

@@ -366,6 +366,11 @@ pub struct SpecialTokens {
     pub eos: Vec<u32>,
     /// Begins a sentence in some tokenizers; neither the model nor the search uses it.
     pub bos: Option<u32>,
+    /// The first token of every source, which CTranslate2 puts before the tokens of its caller (`add_source_bos`,
+    /// `with_source_bos`). The sources of this crate are whole: a tokenizer or the caller adds it.
+    pub source_begin: Option<u32>,
+    /// The last token of every source, as [`source_begin`](Self::source_begin) (`add_source_eos`, `with_source_eos`).
+    pub source_end: Option<u32>,
     /// The first token of the decoder. `None` in models that need a language token here (mBART, PLBart): the caller
     /// must set it, and a search without it is an error.
     pub decoder_start: Option<u32>,

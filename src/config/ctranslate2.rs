@@ -3,7 +3,11 @@
 use super::keys::Keys;
 use super::{Config, Fields, SpecialTokens, Transcription};
 use crate::error::Error;
+use crate::printable_text::quoted;
 use std::collections::HashMap;
+
+/// Maximum characters of a token in an error.
+const SHOWN: usize = 80;
 
 /// The `config.json` of CTranslate2, whose tokens are texts. The defaults are those of CTranslate2.
 #[derive(Clone, Debug, PartialEq)]
@@ -12,6 +16,8 @@ pub(crate) struct CTranslate2Settings {
     pub(crate) eos: String,
     /// `None`: the caller sets the first token of the target.
     pub(crate) decoder_start: Option<String>,
+    /// Whether CTranslate2 puts the begin token before every source, and the end token after it.
+    pub(crate) add_source: [bool; 2],
     /// `None` for that of the kind of norm.
     pub(crate) layer_norm_eps: Option<f32>,
     suppress: Vec<u32>,
@@ -27,6 +33,7 @@ impl Default for CTranslate2Settings {
             bos: "<s>".to_owned(),
             eos: "</s>".to_owned(),
             decoder_start: Some("<s>".to_owned()),
+            add_source: [false; 2],
             layer_norm_eps: None,
             suppress: Vec::new(),
             begin_suppress: Vec::new(),
@@ -63,6 +70,10 @@ impl CTranslate2Settings {
             bos: text("bos_token", absent.bos)?,
             eos: text("eos_token", absent.eos)?,
             decoder_start,
+            add_source: [
+                fields.flag("add_source_bos", false)?,
+                fields.flag("add_source_eos", false)?,
+            ],
             layer_norm_eps: fields.optional_number("layer_norm_epsilon")?,
             suppress: fields.ids("suppress_ids", &[])?,
             begin_suppress: fields.ids("suppress_ids_begin", &[])?,
@@ -85,6 +96,28 @@ impl CTranslate2Settings {
             decoder_start: self.decoder_start.as_deref().and_then(id),
             ..SpecialTokens::default()
         }
+    }
+
+    /// Sets the tokens that CTranslate2 adds to every source, by the ids of tokens of the source.
+    ///
+    /// # Errors
+    /// [`Corrupt`](Error::Corrupt): the vocabulary does not have one.
+    pub(crate) fn set_source_tokens(
+        &self,
+        ids: &HashMap<String, u32>,
+        tokens: &mut SpecialTokens,
+    ) -> Result<(), Error> {
+        let [begin, end] = self.add_source;
+        for (added, token, place) in
+            [(begin, &self.bos, &mut tokens.source_begin), (end, &self.eos, &mut tokens.source_end)]
+        {
+            *place = ids.get(token).copied().filter(|_| added);
+            if added && place.is_none() {
+                let expected = format!("{}, which is added to every source", quoted(token, SHOWN));
+                return Err(Error::corrupt("the vocabulary of the source", expected, "none"));
+            }
+        }
+        Ok(())
     }
 
     /// Sets the tokens, the prompt and the rules of a Whisper model, by the ids of tokens.

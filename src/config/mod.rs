@@ -351,7 +351,12 @@ impl Config {
             ("forced_eos_token_id", &t.forced_eos),
             ("bad_words_ids", &t.banned),
         ];
-        named.into_iter().try_for_each(|(what, ids)| ids_inside(what, ids, self.target_vocab))
+        named.into_iter().try_for_each(|(what, ids)| ids_inside(what, ids, self.target_vocab))?;
+        let of_source = [
+            ("source_begin_token_id", t.source_begin.as_slice()),
+            ("source_end_token_id", t.source_end.as_slice()),
+        ];
+        of_source.into_iter().try_for_each(|(what, ids)| ids_inside(what, ids, self.source_vocab))
     }
 }
 

@@ -17,7 +17,10 @@ impl Config {
         let mut pass = Keys::write();
         let written = keys(&mut pass, &mut config);
         let written = written.and_then(|()| config.settings_keys(&mut pass, &Self::base(0)));
-        pass.written.remove("bad_words_ids");
+        // The first has a line below, the others are of the caller, whose sources have them.
+        for key in ["bad_words_ids", "source_begin_token_id", "source_end_token_id"] {
+            pass.written.remove(key);
+        }
         let lines = pass.written.iter().map(|(key, value)| (key.as_str(), value.to_string()));
         let mut lines: BTreeMap<&str, String> = lines.collect();
         lines.insert("activation", format!("{:?}", self.activation));
@@ -109,6 +112,8 @@ pub(super) fn keys(keys: &mut Keys<'_>, config: &mut Config) -> Result<(), Error
     keys.field("pad_token_id", &mut tokens.pad)?;
     keys.ids("eos_token_id", &mut tokens.eos)?;
     keys.field("bos_token_id", &mut tokens.bos)?;
+    keys.optional("source_begin_token_id", &mut tokens.source_begin, &None)?;
+    keys.optional("source_end_token_id", &mut tokens.source_end, &None)?;
     keys.field("decoder_start_token_id", &mut tokens.decoder_start)?;
     keys.forced_ids(tokens)
 }

@@ -19,8 +19,14 @@ fn demo() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/fr-en")
 }
 
-/// The demo model in `folder`, with its vocabulary under `name`.
+/// The demo model in `folder`, with its vocabulary under `names`.
 fn convert(folder: &Path, stored: Stored, names: &[&'static str]) {
+    converted(stored, names).write(folder);
+    // The converter copies it if it is asked to.
+    fs::copy(demo().join("generation_config.json"), folder.join("generation_config.json")).unwrap();
+}
+
+fn converted(stored: Stored, names: &[&'static str]) -> Directory {
     let checkpoint = Checkpoint::open(demo()).unwrap();
     let mut directory = Directory::of(&checkpoint, stored);
     let text = fs::read_to_string(demo().join("vocab.json")).unwrap();
@@ -37,9 +43,7 @@ fn convert(folder: &Path, stored: Stored, names: &[&'static str]) {
     {
         config[key] = token.into();
     }
-    directory.write(folder);
-    // The converter copies it if it is asked to.
-    fs::copy(demo().join("generation_config.json"), folder.join("generation_config.json")).unwrap();
+    directory
 }
 
 fn copy(folder: &Path, from: &str, to: &str) {
@@ -100,6 +104,30 @@ fn directories_translate_with_the_tokenizers_of_their_users() {
             assert_eq!(translations(&folder), expected, "{vocabularies:?} {text} {one}");
         }
     }
+}
+
+/// Before version 6, `model.bin` says which tokens are added to a source. The translator adds them, also after packing.
+#[test]
+fn early_versions_add_their_tokens_to_the_source() {
+    let expected = translations(&demo());
+    let place = TemporaryFolder::new("ctranslate2-early");
+    let (folder, packed) = (place.0.join("directory"), place.0.join("packed"));
+    let mut directory = converted(Stored::F32, &["shared_vocabulary"]);
+    (directory.model.version, directory.config) = (5, None);
+    // The first token of a target is that of the begin.
+    let begin = b"<pad>";
+    directory.model.push("bos_token", 1, &[begin.len()], begin.to_vec());
+    directory.model.flag("with_source_eos", 1);
+    directory.write(&folder);
+    copy(&folder, "generation_config.json", "generation_config.json");
+    copy(&folder, "source.spm", "sentencepiece.model");
+    let translator = Translator::open(&folder).unwrap();
+    let ids = translator.tokenizer().encode(TEXTS[0], &Default::default()).unwrap().ids;
+    let source = Tokenizer::from_dir(demo()).unwrap();
+    assert_eq!(ids, source.encode(TEXTS[0], &Default::default()).unwrap().ids);
+    assert_eq!(translations(&folder), expected);
+    packed::pack(&folder, &packed, &PackOptions::default()).unwrap();
+    assert_eq!(translations(&packed), expected);
 }
 
 /// Packed weights of such a directory have its results, and the tokenizer finds its settings.

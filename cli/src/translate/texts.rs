@@ -95,11 +95,9 @@ pub(crate) fn lines(
     let (model, tokenizer, mut options) = load(arguments, task, streams)?;
     options.capitals = capitals.unwrap_or(options.capitals);
     arguments.model.in_pool(|| {
-        let tokenizer = Arc::new(tokenizer);
-        let engine = arguments.engine(model)?;
-        let translator = Translator::new(engine, Arc::clone(&tokenizer), options)?;
+        let translator = Translator::new(arguments.engine(model)?, tokenizer, options)?;
         let search = translator.search_options().clone();
-        let tokenizer = &tokenizer;
+        let tokenizer = &translator.tokenizer().clone();
         Lines { arguments, tokenizer, search, done: 0, failed: 0, unknown: 0 }
             .run(translator, whole, streams)
     })

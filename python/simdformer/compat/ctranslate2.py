@@ -178,25 +178,21 @@ class Translator:
         file = folder / "config.json"
         config = json.loads(file.read_text("utf-8")) if file.is_file() else {}
         source, target = _vocabularies(folder)
-        self._around: tuple[list[str], list[str]] = ([], [])
+        begin, end, ends = self._translator._open().special_tokens()
+        # What is added to every source.
+        self._around = ([] if begin is None else [begin], [] if end is None else [end])
         if target is None:
             size = max(config.get("decoder_vocab_size") or 0, config["vocab_size"])
             target = self._translator.tokens(range(size))
-            ends: Any = config.get("eos_token_id")
             unknown = "<unk>"
         else:
             # The settings of CTranslate2 are tokens.
-            begin, end, unknown = (config.get(f"{name}_token") or text for name, text in _SPECIAL)
-            ends = [index for index, token in enumerate(target) if token == end]
-            if config.get("add_source_bos"):
-                self._around[0].append(begin)
-            if config.get("add_source_eos"):
-                self._around[1].append(end)
+            unknown = config.get("unk_token") or "<unk>"
         self._tokens = target
         self._ids = _first_ids(target)
         self._source_ids = self._ids if source is None else _first_ids(source)
         self._unknowns = (self._source_ids.get(unknown), self._ids.get(unknown))
-        self._ends: set[Any] = {*([ends] if type(ends) is not list else ends)}
+        self._ends = {*ends}
 
     def translate_batch(
         self,
@@ -494,7 +490,7 @@ class Translator:
     def _sources(self, source: list[list[str]], longest: int) -> list[list[int]]:
         """The ids of the sources, of which the first `longest` remain. An end token at the end stays."""
         begin, end_tokens = self._around
-        rows = [self._row([*begin, *self._checked(row), *end_tokens], source=True) for row in source]
+        rows = [[*begin, *self._row(row, source=True), *end_tokens] for row in source]
         cut = [index for index, row in enumerate(rows) if 0 < longest < len(row)]
         for index in cut:
             row = rows[index]
@@ -523,10 +519,6 @@ class Translator:
         self._pending.add(batch)
         batch.add_done_callback(self._pending.discard)
         return [kind(batch, index) for index in range(count)]
-
-
-_SPECIAL = (("bos", "<s>"), ("eos", "</s>"), ("unk", "<unk>"))
-"""The settings of special tokens, and what they are without a setting."""
 
 
 def _first_ids(tokens: Sequence[str]) -> dict[str, int]:

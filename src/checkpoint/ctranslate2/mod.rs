@@ -84,9 +84,8 @@ fn read_older_settings(
     if let Some(token) = file.text("eos_token")? {
         settings.eos = token;
     }
-    // Tokens of the source, which the caller adds.
-    file.flag("with_source_bos", false)?;
-    file.flag("with_source_eos", false)?;
+    settings.add_source =
+        [file.flag("with_source_bos", false)?, file.flag("with_source_eos", false)?];
     let of_caller = file.flag("user_decoder_start_tokens", false)?;
     let start = match file.flag("with_target_bos", true)? {
         true => &settings.bos,
@@ -109,6 +108,13 @@ fn set_tokens(
         Specification::Transformer => {
             let stems = ["shared_vocabulary", "target_vocabulary"];
             config.tokens = settings.special_tokens(&token_ids(directory, &stems, &named)?);
+            if settings.add_source != [false; 2] {
+                let stems = ["shared_vocabulary", "source_vocabulary"];
+                let of_source = token_ids(directory, &stems, &named)?;
+                settings
+                    .set_source_tokens(&of_source, &mut config.tokens)
+                    .map_err(|error| error.in_file(&directory.display().to_string()))?;
+            }
         }
         Specification::Encoder => {
             let ids = token_ids(directory, &["vocabulary"], &named)?;

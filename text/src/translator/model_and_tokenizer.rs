@@ -150,8 +150,13 @@ impl Translator {
                 None => own,
             });
         }
-        if engine.model().config().decoder.is_none() {
+        let config = engine.model().config();
+        if config.decoder.is_none() {
             return Err(simdformer::Error::NO_DECODER.into());
+        }
+        let (begin, end) = (config.tokens.source_begin, config.tokens.source_end);
+        if begin.or(end).is_some() {
+            tokenizer = Arc::new(Tokenizer::clone(&tokenizer).with_source_tokens(begin, end));
         }
         let prefix = tokenizer.encode("", &options.direction())?.prefix;
         let mut search = options.search.clone();

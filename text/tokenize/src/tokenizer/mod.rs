@@ -34,6 +34,8 @@ pub struct Tokenizer {
     /// Whether the language token follows the text.
     legacy: bool,
     max_tokens: Option<usize>,
+    /// Tokens before and after every text that no file of the tokenizer names.
+    source_tokens: [Option<u32>; 2],
 }
 
 impl Tokenizer {
@@ -112,7 +114,16 @@ impl Tokenizer {
             (a, b) => a.or(b),
         };
         let parts = Arc::new(parts);
-        Ok(Self { parts, prefix: None, tasks, source, target, legacy, max_tokens })
+        Ok(Self {
+            parts,
+            prefix: None,
+            tasks,
+            source,
+            target,
+            legacy,
+            max_tokens,
+            source_tokens: [None; 2],
+        })
     }
 
     /// The language of texts: the one of `direction`, or the one that the directory names. `None` if neither does. For the
@@ -176,6 +187,24 @@ impl Tokenizer {
     #[must_use]
     pub fn max_tokens(&self) -> Option<usize> {
         self.max_tokens
+    }
+
+    /// The same tokenizer for a model that reads `begin` before every text, and `end` after it. Directories of CTranslate2
+    /// have this in `config.json`, which [`from_dir`](Self::from_dir) reads, or, before version 6 of the format, in the file
+    /// of the weights (`source_begin` in the configuration of the model). Only a tokenizer of [`Family::OpenNmt`] changes; in
+    /// others the family decides.
+    #[must_use]
+    pub fn with_source_tokens(self, begin: Option<u32>, end: Option<u32>) -> Self {
+        match self.family() {
+            Family::OpenNmt => Self { source_tokens: [begin, end], ..self },
+            _ => self,
+        }
+    }
+
+    /// The tokens before and after every text.
+    fn source_tokens(&self) -> [Option<u32>; 2] {
+        let [begin, end] = self.source_tokens;
+        [begin.or(self.parts.begin), end.or(self.parts.end)]
     }
 
     /// The same tokenizer with another limit; `None` truncates nothing.

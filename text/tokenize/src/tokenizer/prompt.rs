@@ -78,8 +78,9 @@ impl Tokenizer {
                     _ if of_tasks => None,
                     target => chosen(target)?,
                 };
-                let before = list([self.parts.begin, target]);
-                Prompt { before, after: list([self.parts.end, None]), decoder: (start, None) }
+                let [begin, end] = self.source_tokens();
+                let before = list([begin, target]);
+                Prompt { before, after: list([end, None]), decoder: (start, None) }
             }
         })
     }
