@@ -50,7 +50,7 @@ pub(crate) enum Command {
     ///
     /// Documents are the arguments, the files, or standard input. Their sentences are translated one by one, and everything
     /// else stays: paragraphs, lists, code, links, tags, times of subtitles. With --lines every line is one sentence and
-    /// becomes one line of output; so with --whole, --explain and --stream every text is one sentence.
+    /// becomes one line of output; so with --whole, --explain and --stream every text is one sentence. --model may be a package of Argos Translate (FILE.argosmodel), too.
     Translate(Box<Translate>),
     /// Summarize texts
     ///

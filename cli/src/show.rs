@@ -2,14 +2,19 @@
 
 use crate::loading;
 use crate::streams::{Failure, Streams};
-use simdformer::checkpoint::Checkpoint;
 use simdformer::search::{SearchOptions, Strategy};
 use simdformer::{LoadOptions, Model};
 use simdformer_text::Tokenizer;
+use simdformer_text::argos::{Package, open_checkpoint, open_tokenizer};
 use std::io::Write;
 use std::path::Path;
 
 pub(crate) fn languages(model: &Path, out: &mut dyn Write) -> Result<u8, Failure> {
+    if Package::is_package(model) {
+        let package = Package::open(model)?;
+        writeln!(out, "{}\n{}", package.source(), package.target())?;
+        return Ok(0);
+    }
     let tokenizer = Tokenizer::from_dir(model)?;
     for language in tokenizer.languages().unwrap_or_default() {
         writeln!(out, "{}", language.code())?;
@@ -18,8 +23,8 @@ pub(crate) fn languages(model: &Path, out: &mut dyn Write) -> Result<u8, Failure
 }
 
 pub(crate) fn model(path: &Path, streams: &mut Streams<'_>) -> Result<u8, Failure> {
-    let tokenizer = Tokenizer::from_dir(path)?;
-    let checkpoint = Checkpoint::open(path)?;
+    let tokenizer = open_tokenizer(path)?;
+    let checkpoint = open_checkpoint(path)?;
     // This is computed before gigabytes are read.
     let needed = Model::requirements(&checkpoint, LoadOptions::default())?;
     writeln!(streams.out, "needs {needed}")?;

@@ -2,6 +2,7 @@
 
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic, unreachable_pub)]
 
+mod argos;
 mod bulk_command;
 mod command;
 mod copy_model;

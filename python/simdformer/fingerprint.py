@@ -30,7 +30,8 @@ def fingerprint(model: str, directory: str | Path, options: dict[str, Any]) -> s
     for name in model_files(directory, weights=False):
         # The list of shards says nothing that the weights do not.
         if not name.name.endswith(".index.json"):
-            add(name.as_posix().encode())
+            # A model that is one file has an absolute path, of which only the name counts.
+            add((name.name if name.is_absolute() else name.as_posix()).encode())
             add((directory / name).read_bytes())
     add(canonical_json(options).encode())
     return digest.hexdigest()

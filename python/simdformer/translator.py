@@ -41,7 +41,8 @@ from .ragged import Ids, Offsets, Ragged, rows_of, token_ids
 class Translator(ModelObject[_simdformer.Translator]):
     """Translates, summarizes or rewrites texts with an encoder-decoder model.
 
-    `model` is a directory with a checkpoint, or the name of a model of the Hugging Face hub. `threads` is the number of
+    `model` is a directory with a checkpoint, a package of Argos Translate (``.argosmodel``), or the name of a model of the
+    Hugging Face hub. `threads` is the number of
     threads of a call (`thread_count`), and `sessions` how many planned sessions share the sentences of a call, each on one
     thread (`threads`); fewer take less memory. `isa` names an instruction set, and an `IsaError` is raised if this machine
     lacks it; `dtype` is one of ``f32, bf16, f16, int8, int8x16``. Further keywords are those of `TranslatorOptions`.

@@ -5,7 +5,8 @@ use pyo3::prelude::*;
 use simdformer::config::Side;
 use simdformer::kernels::Isa;
 use simdformer::{LoadOptions, Model, WeightDtypes};
-use simdformer_text::tokenize::Error as TokenizerError;
+use simdformer_text::Error as TextError;
+use simdformer_text::argos::{open_checkpoint, open_tokenizer};
 use simdformer_text::translator::{Failure as TextFailure, is_same_language};
 use simdformer_text::{Encoded, Tokenizer};
 use std::collections::HashMap;
@@ -156,15 +157,15 @@ pub(crate) fn open(
 }
 
 fn load(directory: &Path, isa: Isa, dtypes: WeightDtypes) -> Result<Loaded, Failure> {
-    let model =
-        Model::open_with(directory, LoadOptions { dtypes, map_packed: true, ..isa.into() })?;
-    let tokenizer = match Tokenizer::from_dir(directory) {
+    let checkpoint = open_checkpoint(directory)?;
+    let model = Model::load(&checkpoint, LoadOptions { dtypes, map_packed: true, ..isa.into() })?;
+    let tokenizer = match open_tokenizer(directory) {
         Ok(tokenizer) => {
             let tokens = &model.config().tokens;
             let own = tokenizer.with_source_tokens(tokens.source_begin, tokens.source_end);
             Ok(Arc::new(own.with_same_language(is_same_language)))
         }
-        Err(missing @ (TokenizerError::NotFound { .. } | TokenizerError::Unsupported { .. })) => {
+        Err(missing @ (TextError::NotFound { .. } | TextError::Unsupported { .. })) => {
             Err(Failure::from(missing))
         }
         // A broken file.

@@ -9,6 +9,7 @@ import shutil
 import struct
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -223,3 +224,29 @@ def test_a_directory_that_cannot_be_listed_is_an_error(demo_model: str, tmp_path
     (folder / "loop.json").symlink_to("loop.json")
     with pytest.raises(simdformer.CheckpointError, match="model"):
         Translator(folder)
+
+
+@pytest.mark.parametrize("form", ["archive", "folder"])
+def test_packages_of_argos_open(form: str, demo_model: str, tmp_path: Path) -> None:
+    golden = Path(__file__).resolve().parents[2] / "tests" / "golden"
+    model = golden / "ctranslate2" / "marian-f32"
+    folder = tmp_path / "package"
+    shutil.copytree(model, folder / "model")
+    shutil.copy(Path(demo_model) / "source.spm", folder / "sentencepiece.model")
+    about = {"from_code": "fr", "to_code": "en"}
+    (folder / "metadata.json").write_text(json.dumps(about), "utf-8")
+    path = str(folder)
+    if form == "archive":
+        path = shutil.make_archive(str(tmp_path / "fr_en"), "zip", tmp_path, "package")
+    rows = json.loads((golden / "search" / "marian_a" / "sources.json").read_text("utf-8"))
+
+    def found(path: str, **options: Any) -> list[list[int]]:
+        with Translator(path, max_new_tokens=14, **options) as translator:
+            assert len(pickle.loads(pickle.dumps(translator)).fingerprint) == 64
+            return translator.generate(rows).tokens.to_list()
+
+    # The search of Argos.
+    beams = {"beams": 4, "length_penalty": 0.2, "early_stopping": True, "min_new_tokens": 1}
+    assert found(path) == found(str(model), **beams)
+    with pytest.raises(simdformer.LanguageError):
+        Translator(path, target_lang="de")

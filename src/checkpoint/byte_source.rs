@@ -23,6 +23,19 @@ pub(super) struct Source<'c> {
 enum Bytes<'c> {
     File(Positioned, u64),
     Memory(Cow<'c, [u8]>),
+    Other(Box<dyn ReadAt>),
+}
+
+/// Bytes that are read by position: an entry of an archive, a file that is decrypted.
+pub trait ReadAt: Send + Sync {
+    /// The number of bytes, which does not change.
+    fn length(&self) -> u64;
+
+    /// Fills `out` with the bytes from `offset` on. Calls for consecutive bytes are the usual case.
+    ///
+    /// # Errors
+    /// They cannot be read, or there are fewer.
+    fn read_exact_at(&self, out: &mut [u8], offset: u64) -> io::Result<()>;
 }
 
 impl<'c> Source<'c> {
@@ -32,6 +45,11 @@ impl<'c> Source<'c> {
             Some((file, len)) => Ok(Self { name, bytes: Bytes::File(Positioned::new(file), len) }),
             None => Err(not_a_file(name)),
         }
+    }
+
+    /// Bytes of the caller; errors name them `name`.
+    pub(super) fn other(name: String, bytes: Box<dyn ReadAt>) -> Self {
+        Self { name, bytes: Bytes::Other(bytes) }
     }
 
     pub(super) fn memory(bytes: Cow<'c, [u8]>) -> Self {
@@ -46,6 +64,7 @@ impl<'c> Source<'c> {
         match &self.bytes {
             Bytes::File(_, len) => *len,
             Bytes::Memory(bytes) => bytes.len() as u64,
+            Bytes::Other(bytes) => bytes.length(),
         }
     }
 
@@ -53,6 +72,7 @@ impl<'c> Source<'c> {
     pub(super) fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<(), Error> {
         let result = match &self.bytes {
             Bytes::File(file, _) => file.read_exact_at(out, offset),
+            Bytes::Other(bytes) => bytes.read_exact_at(out, offset),
             Bytes::Memory(bytes) => {
                 let begin = usize::try_from(offset).ok();
                 let range = begin.and_then(|begin| Some(begin..begin.checked_add(out.len())?));
@@ -94,16 +114,19 @@ fn foreign_weights(name: &str, found: UnsupportedFormat, begin: &[u8]) -> Error 
 
 /// The text of a JSON file of at most `limit` bytes; `None` if there is no such file.
 pub(crate) fn read_json(path: &Path, limit: u64) -> Result<Option<String>, Error> {
-    let name = path.display().to_string();
-    let Some(text) = read_text(path, limit)? else { return Ok(None) };
+    read_text(path, limit)?.map(|text| check_json(&path.display().to_string(), text)).transpose()
+}
+
+/// `text`, which is no web page and no pointer of Git-LFS in place of JSON.
+pub(super) fn check_json(name: &str, text: String) -> Result<String, Error> {
     let begin = &text.as_bytes()[..text.len().min(BEGIN)];
     let found = UnsupportedFormat::of_bytes(begin);
     let page = begin.trim_ascii_start().starts_with(b"<");
     match found.filter(|&found| {
         page || matches!(found, UnsupportedFormat::GitLfs | UnsupportedFormat::WebPage)
     }) {
-        Some(found) => Err(foreign_weights(&name, found, begin)),
-        None => Ok(Some(text)),
+        Some(found) => Err(foreign_weights(name, found, begin)),
+        None => Ok(text),
     }
 }
 
@@ -121,15 +144,16 @@ pub(super) fn read_text(path: &Path, limit: u64) -> Result<Option<String>, Error
     file.take(limit + 1)
         .read_to_end(&mut bytes)
         .map_err(|error| Error::unreadable(&*name, error))?;
+    text_of(name, bytes, limit).map(Some)
+}
+
+/// The text of a file called `name`, if it has at most `limit` bytes.
+pub(super) fn text_of(name: String, bytes: Vec<u8>, limit: u64) -> Result<String, Error> {
     if bytes.len() as u64 > limit {
-        return Err(Error::corrupt(
-            name,
-            format!("at most {limit} bytes, as in every real one"),
-            "more",
-        ));
+        let expected = format!("at most {limit} bytes, as in every real one");
+        return Err(Error::corrupt(name, expected, "more"));
     }
     String::from_utf8(bytes)
-        .map(Some)
         .map_err(|error| Error::corrupt(name, "UTF-8", not_utf8(&error.utf8_error())))
 }
 

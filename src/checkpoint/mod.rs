@@ -10,6 +10,7 @@
 //! |---|---|
 //! | a directory from `save_pretrained` | [`Checkpoint::open`] |
 //! | one safetensors file in memory: embedded, decrypted, received | [`Checkpoint::from_bytes`] |
+//! | a directory of CTranslate2 in an archive | [`Checkpoint::from_ctranslate2`] |
 //! | named tensors of other code: `safetensors`, a memory map, another engine | [`Checkpoint::from_tensors`] |
 //! | numbers without a name or a file | [`Model::from_fn`](crate::Model::from_fn) |
 //!
@@ -52,6 +53,7 @@ use crate::error::Error;
 use crate::network::visitor::{Tensor, each_tensor};
 pub use crate::network::{Attention, FeedForward, LayerPart, ParamKind, Projection, TensorId};
 use crate::printable_text::sanitized;
+pub use byte_source::ReadAt;
 use byte_source::Source;
 pub(crate) use byte_source::read_json;
 pub(crate) use directory::{HEADS, PackedFile, packed_name, read_layer, read_modules};
@@ -202,6 +204,54 @@ impl Checkpoint<'static> {
         }
         let Opened { sources, tensors, unlisted } = open_weights(directory)?;
         Ok(Self { unlisted, ..Self::checked(config, sources, tensors)? })
+    }
+}
+
+impl Checkpoint<'static> {
+    /// Opens a directory of CTranslate2 whose files are not in a folder, but for example in an archive. `model` are the bytes
+    /// of its `model.bin`. `read` reads another file whole by its name, `None` if there is no such file; it is asked for
+    /// `config.json`, vocabularies and `generation_config.json`, which are read as [`open`](Checkpoint::open) does it.
+    /// Errors name the files `place/NAME`.
+    ///
+    /// # Errors
+    /// As [`open`](Checkpoint::open); what `model` and `read` return is [`Io`](Error::Io).
+    ///
+    /// ```no_run
+    /// use simdformer::checkpoint::{Checkpoint, ReadAt};
+    /// use std::io;
+    ///
+    /// struct Memory(Vec<u8>);
+    ///
+    /// impl ReadAt for Memory {
+    ///     fn length(&self) -> u64 {
+    ///         self.0.len() as u64
+    ///     }
+    ///
+    ///     fn read_exact_at(&self, out: &mut [u8], offset: u64) -> io::Result<()> {
+    ///         let begin = offset as usize;
+    ///         let bytes = self.0.get(begin..begin.saturating_add(out.len()));
+    ///         out.copy_from_slice(bytes.ok_or(io::ErrorKind::UnexpectedEof)?);
+    ///         Ok(())
+    ///     }
+    /// }
+    ///
+    /// let model = Memory(std::fs::read("directory/model.bin")?);
+    /// let read = |name: &str| match name {
+    ///     "shared_vocabulary.json" => std::fs::read("directory/shared_vocabulary.json").map(Some),
+    ///     _ => Ok(None),
+    /// };
+    /// let checkpoint = Checkpoint::from_ctranslate2("directory", model, &read)?;
+    /// println!("{}", checkpoint.config().d_model);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn from_ctranslate2(
+        place: &str,
+        model: impl ReadAt + 'static,
+        read: &dyn Fn(&str) -> std::io::Result<Option<Vec<u8>>>,
+    ) -> Result<Self, Error> {
+        let ctranslate2::Opened { config, source, tensors } =
+            ctranslate2::open_elsewhere(place, Box::new(model), read)?;
+        Self::checked(config, vec![source], tensors)
     }
 }
 

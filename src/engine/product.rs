@@ -61,6 +61,14 @@ pub trait Product: Sized {
     /// Why it cannot be opened.
     type Error: From<Error>;
 
+    /// Opens the model at a path. A product may open more than [`Checkpoint::open`].
+    ///
+    /// # Errors
+    /// A file cannot be read, or is invalid.
+    fn checkpoint(path: &Path) -> Result<Checkpoint<'static>, Self::Error> {
+        Ok(Checkpoint::open(path)?)
+    }
+
     /// The options of a checkpoint.
     fn default_options(config: &Config) -> Self::Options;
 
@@ -129,7 +137,7 @@ impl<'b, X: Product> ProductBuilder<'b, X> {
     /// # Errors
     /// A file cannot be read, or is invalid; the model does not do what the options ask for; there is no memory.
     pub fn open(self) -> Result<X, X::Error> {
-        let checkpoint = Checkpoint::open(&self.directory)?;
+        let checkpoint = X::checkpoint(&self.directory)?;
         let options = (self.options)(X::default_options(checkpoint.config()));
         let setup = X::read(&self.directory, &checkpoint, options)?;
         let load = LoadOptions { map_packed: true, ..self.load };

@@ -1,5 +1,7 @@
 //! What the tests, benches and examples of all packages share. It is not published.
 
+#[cfg(feature = "model")]
+pub mod argos;
 pub mod compare_texts;
 pub mod counting;
 pub mod cpu_time;

@@ -146,6 +146,15 @@ impl Error {
         Self::Unsupported { operand, expected, found }
     }
 
+    pub(crate) fn corrupt(
+        operand: impl Into<Box<str>>,
+        expected: impl Into<Box<str>>,
+        found: impl fmt::Display,
+    ) -> Self {
+        let [operand, expected, found] = texts(operand, expected, found);
+        Self::Corrupt { operand, expected, found }
+    }
+
     pub(crate) fn conflict(
         operand: impl Into<Box<str>>,
         expected: impl Into<Box<str>>,

@@ -24,6 +24,7 @@
 //! long; a [`Tokenizer`] does neither. An input that is longer than the model's limit is reported
 //! ([`Encoded::truncated`]), never cut silently.
 
+pub mod argos;
 pub mod embedder;
 mod error;
 pub mod model_files;

@@ -27,12 +27,16 @@ const BLOCK: usize = 1 << 18;
 /// The files of a model's directory and of its folders that can decide a result: settings, tokenizers, prompts, weights.
 /// The paths are relative to the directory and sorted.
 ///
-/// A file counts by its name, whether or not this version reads it.
+/// A file counts by its name, whether or not this version reads it. A model that is one file, such as a package of Argos, has
+/// the absolute path of that file.
 ///
 /// # Errors
 /// A folder cannot be read; it has more than 100,000 entries.
 pub fn list(directory: impl AsRef<Path>) -> io::Result<Vec<PathBuf>> {
     let directory = directory.as_ref();
+    if directory.is_file() {
+        return Ok(vec![std::path::absolute(directory)?]);
+    }
     let mut found = Vec::new();
     let mut entries = 0;
     let mut folders = vec![(PathBuf::new(), 0)];
@@ -88,7 +92,9 @@ pub fn fingerprint(directory: impl AsRef<Path>, files: &[PathBuf]) -> io::Result
     let mut checksum = Checksum(0x9e37_79b9_7f4a_7c15);
     let mut block = vec![0; BLOCK];
     for path in files {
-        checksum.text(path.to_string_lossy().as_bytes());
+        // A model that is one file has an absolute path, of which only the name counts.
+        let name = path.file_name().filter(|_| path.is_absolute()).unwrap_or(path.as_os_str());
+        checksum.text(name.to_string_lossy().as_bytes());
         let mut file = File::open(directory.as_ref().join(path))?;
         let size = file.metadata()?.len();
         checksum.word(size);

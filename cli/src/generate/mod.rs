@@ -26,6 +26,7 @@ use simdformer::search::{Finish, Hooks, SearchOptions, Strategy, score_targets};
 use simdformer::{
     DecodeStats, Engine, Event, Features, Model, Session, Source, SourceId, Workload,
 };
+use simdformer_text::argos::open_checkpoint;
 use statistics::{Measured, Statistics, allocations, peak_rss_bytes};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -35,7 +36,7 @@ use std::time::Instant;
 pub(crate) fn run(arguments: &Generate, streams: &mut Streams<'_>) -> Result<u8, Failure> {
     let start = Instant::now();
     let isa = arguments.model.isa()?;
-    let checkpoint = Checkpoint::open(&arguments.model.directory.model)?;
+    let checkpoint = open_checkpoint(&arguments.model.directory.model)?;
     // Compared models are loaded one at a time.
     let model = match arguments.compare_weights {
         true => None,

@@ -4,7 +4,7 @@ use crate::arguments::{
     CacheArguments, ModelArguments, ReportArguments, TextArguments, UsageError, at_least_one,
 };
 use crate::search_arguments::{HEADING as SEARCH, SearchArguments};
-use clap::Args;
+use clap::{Args, ValueHint};
 use regex::Regex;
 use simdformer_text::documents::archives::ArchiveFormat;
 use simdformer_text::documents::{Format, tables};
@@ -62,6 +62,11 @@ pub(crate) struct TextToText {
 pub(crate) struct Translate {
     #[command(flatten)]
     pub(crate) common: TextToText,
+    /// Translate the output of the model again, with the model of this directory or file: --model reads French and writes
+    /// English, the pivot, and DIR reads English and writes Spanish. --from is the language of the first, --to of the second
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::AnyPath, help_heading = "Texts")]
+    #[arg(conflicts_with_all = ["lines", "whole", "stream", "explain", "column", "json", "num_return_sequences", "glossary"])]
+    pub(crate) pivot: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) documents: DocumentArguments,
     #[command(flatten)]

@@ -15,7 +15,7 @@ use simdformer_text::translator::{
     Note, Report, TextTranslation, TranslatedSentence, Translation, Translator,
 };
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Cursor, Write};
+use std::io::{self, BufRead, BufReader, Cursor, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
 /// The sentences that are named in the notes, for each kind of note.
@@ -33,20 +33,36 @@ struct Input<'i> {
 /// A text, or an archive, which is not read from its begin to its end.
 enum Content<'i> {
     Text(Box<dyn BufRead + Send + 'i>, Format),
-    Archive(File, ArchiveFormat),
+    Archive(Box<dyn ReadSeek>, ArchiveFormat),
 }
 
+/// What an archive is read from.
+trait ReadSeek: Read + Seek {}
+
+impl<R: Read + Seek> ReadSeek for R {}
+
 impl Content<'_> {
+    /// Translates with the first translator, and its output with the next one.
     fn translate(
         self,
-        translator: &Translator,
+        translators: &[Translator],
         out: &mut dyn Write,
         on_text: &mut dyn FnMut(&TextTranslation) -> io::Result<()>,
     ) -> Result<(), Error> {
-        match self {
-            Self::Text(reader, format) => translator.translate_reader(reader, format, out, on_text),
-            Self::Archive(file, format) => translator.translate_archive(file, format, out, on_text),
-        }
+        let Some((translator, next)) = translators.split_first() else { return Ok(()) };
+        let mut written = Vec::new();
+        let into: &mut dyn Write = if next.is_empty() { &mut *out } else { &mut written };
+        let again = match self {
+            Self::Text(reader, format) => {
+                translator.translate_reader(reader, format, into, on_text)?;
+                Content::Text(Box::new(Cursor::new(written)), format)
+            }
+            Self::Archive(file, format) => {
+                translator.translate_archive(file, format, into, on_text)?;
+                Content::Archive(Box::new(Cursor::new(written)), format)
+            }
+        };
+        again.translate(next, out, on_text)
     }
 }
 
@@ -80,17 +96,18 @@ pub(crate) fn outputs(arguments: &Translate) -> Result<Option<Vec<PathBuf>>, Fai
     }
     let outputs = output_file::outputs(&sources, output, &|name| name.into())?;
     let written: Vec<&Path> = outputs.iter().map(PathBuf::as_path).collect();
-    let read = texts.files.iter().chain(&documents.glossary).map(PathBuf::as_path);
+    let others = documents.glossary.iter().chain(&arguments.pivot);
+    let read = texts.files.iter().chain(others).map(PathBuf::as_path);
     let model = &arguments.common.model.directory.model;
     output_file::refuse_inputs(&written, &read.collect::<Vec<_>>(), model)?;
     Ok(Some(outputs))
 }
 
-/// Translates the documents of the command line to standard output or to `outputs`; returns the exit code.
+/// Translates the documents of the command line with each translator in turn to standard output or to `outputs`; returns the exit code.
 pub(crate) fn run(
     arguments: &Translate,
     outputs: Option<&[PathBuf]>,
-    mut translator: Translator,
+    translators: &mut [Translator],
     streams: &mut Streams<'_>,
 ) -> Result<u8, Failure> {
     let Streams { input, out, notes, .. } = streams;
@@ -108,7 +125,7 @@ pub(crate) fn run(
         let file = File::open(path).map_err(|e| format!("cannot read {}: {e}", path.display()))?;
         let content = match documents.format.of(Some(path)) {
             DocumentFormat::Text(format) => Content::Text(Box::new(BufReader::new(file)), format),
-            DocumentFormat::Archive(format) => Content::Archive(file, format),
+            DocumentFormat::Archive(format) => Content::Archive(Box::new(file), format),
         };
         inputs.push(Input { content, path: Some(path), argument: false });
     }
@@ -117,8 +134,10 @@ pub(crate) fn run(
         inputs.push(Input { content, path: None, argument: false });
     }
     let progress = progress::counter("sentences", arguments.common.reports.quiet);
-    let counter = progress.clone();
-    translator.set_on_done(move |_| counter.inc(1));
+    for translator in &mut *translators {
+        let counter = progress.clone();
+        translator.set_on_done(move |_| counter.inc(1));
+    }
     let mut named = 0;
     for (number, one) in inputs.into_iter().enumerate() {
         let mut file = match outputs {
@@ -151,9 +170,9 @@ pub(crate) fn run(
                     .iter()
                     .try_for_each(|sentence| writeln!(writer, "{}", json_of(sentence, text)))
             };
-            one.content.translate(&translator, &mut io::sink(), &mut on_text)
+            one.content.translate(translators, &mut io::sink(), &mut on_text)
         } else {
-            one.content.translate(&translator, &mut *writer, &mut note)
+            one.content.translate(translators, &mut *writer, &mut note)
         };
         done.map_err(|error| format!("{label}{error}"))?;
         if one.argument && !arguments.common.json {
@@ -165,17 +184,20 @@ pub(crate) fn run(
         }
     }
     progress.finish_and_clear();
-    let report = &translator.report();
     if named > NAMED {
         writeln!(notes, "simdformer: and {} more", named - NAMED)?;
     }
-    for line in summary(report) {
-        writeln!(notes, "simdformer: {line}")?;
+    let mut complete = true;
+    for report in translators.iter().map(Translator::report) {
+        for line in summary(&report) {
+            writeln!(notes, "simdformer: {line}")?;
+        }
+        if arguments.common.reports.summary {
+            writeln!(notes, "{}", counts(&report))?;
+        }
+        complete &= report.failed == 0 && report.lost == 0;
     }
-    if arguments.common.reports.summary {
-        writeln!(notes, "{}", counts(report))?;
-    }
-    Ok(u8::from(report.failed > 0 || report.lost > 0))
+    Ok(u8::from(!complete))
 }
 
 /// What is to be said about one sentence.

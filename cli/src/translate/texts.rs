@@ -11,10 +11,10 @@ use crate::search_arguments::check;
 use crate::streams::{Failure, Streams};
 use crate::{progress, show};
 use serde_json::{Value, json};
-use simdformer::checkpoint::Checkpoint;
 use simdformer::config::{Config, Side};
 use simdformer::search::{Hooks, Observation, SearchOptions, Strategy};
 use simdformer::{Engine, Event, Model};
+use simdformer_text::argos::{open_checkpoint, open_tokenizer};
 use simdformer_text::documents::archives::ArchiveFormat;
 use simdformer_text::documents::sentences::model_language;
 use simdformer_text::translator::{
@@ -54,27 +54,66 @@ pub(crate) fn translate(arguments: &Translate, streams: &mut Streams<'_>) -> Res
     }
     // What is wrong with the files is found before gigabytes are read.
     let outputs = documents::outputs(arguments)?;
-    let (model, tokenizer, mut options) = load_for_texts(arguments, streams)?;
-    (options.token_scores, options.alignment) = (common.json, common.json);
+    let mut loaded = vec![load_for_texts(arguments, streams)?];
+    if let Some(second) = &arguments.pivot {
+        let (directory, languages) = (second, [None, common.to.as_deref()]);
+        let mut second = load(common, directory, languages, None, streams)?;
+        set_options(arguments, &mut second.2);
+        loaded.push(second);
+    }
     common.model.in_pool(|| {
-        let translator = Translator::new(common.engine(model)?, tokenizer, options)?;
-        documents::run(arguments, outputs.as_deref(), translator, streams)
+        let mut translators = Vec::new();
+        for (model, tokenizer, mut options) in loaded {
+            (options.token_scores, options.alignment) = (common.json, common.json);
+            translators.push(Translator::new(common.engine(model)?, tokenizer, options)?);
+        }
+        documents::run(arguments, outputs.as_deref(), &mut translators, streams)
     })
 }
+
+/// A model, its tokenizer, and the options of the command line.
+type Loaded = (Model, Tokenizer, TranslateOptions);
 
 /// As [`load`], with the options of texts of several sentences.
 pub(crate) fn load_for_texts(
     arguments: &Translate,
     streams: &mut Streams<'_>,
-) -> Result<(Model, Tokenizer, TranslateOptions), Failure> {
+) -> Result<Loaded, Failure> {
+    let common = &arguments.common;
+    let glossary = arguments.documents.glossary.as_deref().map(glossary).transpose()?;
+    let directory = &common.model.directory.model;
+    let to = match &arguments.pivot {
+        Some(second) => pivot_language(directory, second)?,
+        None => common.to.clone(),
+    };
+    let languages = [common.from.as_deref(), to.as_deref()];
+    let mut loaded = load(common, directory, languages, None, streams)?;
+    set_options(arguments, &mut loaded.2);
+    loaded.2.glossary = glossary.map(Arc::new);
+    Ok(loaded)
+}
+
+/// The language between two models, if the first one has several. If each has one, it must be the same.
+fn pivot_language(first: &Path, second: &Path) -> Result<Option<String>, Failure> {
+    let (first, second) = (open_tokenizer(first)?, open_tokenizer(second)?);
+    let direction = Direction::default();
+    let read = second.source_language(&direction);
+    match (first.target_language(&direction), read) {
+        (Some(written), Some(read)) if !is_same_language(written, read) => {
+            let expected = format!("--pivot: expected a model that reads {written}");
+            Err(UsageError(format!("{expected}, found one that reads {read}")).into())
+        }
+        (None, read) if first.languages().is_some() => Ok(read.map(str::to_owned)),
+        _ => Ok(None),
+    }
+}
+
+/// Sets the options of texts of several sentences.
+fn set_options(arguments: &Translate, options: &mut TranslateOptions) {
     let documents = &arguments.documents;
-    let glossary = documents.glossary.as_deref().map(glossary).transpose()?;
-    let (model, tokenizer, mut options) = load(&arguments.common, None, streams)?;
     options.keep.clone_from(&documents.keep);
     options.attributes = !documents.no_attributes;
     options.capitals = documents.capitals.unwrap_or(options.capitals);
-    options.glossary = glossary.map(Arc::new);
-    Ok((model, tokenizer, options))
 }
 
 fn glossary(path: &Path) -> Result<Glossary, Failure> {
@@ -92,7 +131,9 @@ pub(crate) fn lines(
     streams: &mut Streams<'_>,
 ) -> Result<u8, Failure> {
     let task = whole.then_some("summarization");
-    let (model, tokenizer, mut options) = load(arguments, task, streams)?;
+    let languages = [arguments.from.as_deref(), arguments.to.as_deref()];
+    let directory = &arguments.model.directory.model;
+    let (model, tokenizer, mut options) = load(arguments, directory, languages, task, streams)?;
     options.capitals = capitals.unwrap_or(options.capitals);
     arguments.model.in_pool(|| {
         let translator = Translator::new(arguments.engine(model)?, tokenizer, options)?;
@@ -110,25 +151,26 @@ impl TextToText {
     }
 }
 
-/// The model, its tokenizer, and the options of the command line. `task` is one of `config.json`; `None` for the one of the
-/// languages.
+/// The model of `directory`, its tokenizer, and the options of the command line, from and to these languages. `task` is one
+/// of `config.json`; `None` for the one of the languages.
 fn load(
     arguments: &TextToText,
+    directory: &Path,
+    [from, to]: [Option<&str>; 2],
     task: Option<&str>,
     streams: &mut Streams<'_>,
-) -> Result<(Model, Tokenizer, TranslateOptions), Failure> {
-    let directory = &arguments.model.directory.model;
-    let tokenizer = Tokenizer::from_dir(directory)?.with_same_language(is_same_language);
+) -> Result<Loaded, Failure> {
+    let tokenizer = open_tokenizer(directory)?.with_same_language(is_same_language);
     let of_task = || task.and_then(|task| tokenizer.task_prefix(task)).map(str::to_owned);
     let prefix = arguments.prefix.clone().or_else(of_task);
     let tokenizer = tokenizer.with_prefix(prefix);
-    let detect = arguments.from.as_deref() == Some("auto");
+    let detect = from == Some("auto");
     let source = match detect {
-        true => undetected(&tokenizer, arguments.to.as_deref())?,
-        false => arguments.from.clone(),
+        true => undetected(&tokenizer, to)?,
+        false => from.map(str::to_owned),
     };
-    let direction = Direction { source: source.as_deref(), target: arguments.to.as_deref() };
-    if let (Some(languages), None) = (tokenizer.languages(), &arguments.to)
+    let direction = Direction { source: source.as_deref(), target: to };
+    if let (Some(languages), None) = (tokenizer.languages(), to)
         && matches!(tokenizer.family(), Family::Marian | Family::T5)
     {
         // Other models fail without a target language; the output language of these models is undefined without one.
@@ -137,12 +179,12 @@ fn load(
     }
     // Check the languages before gigabytes are read.
     let prefix = tokenizer.encode("", &direction)?.prefix;
-    let checkpoint = Checkpoint::open(directory)?;
+    let checkpoint = open_checkpoint(directory)?;
     let mut options = TranslateOptions::new(checkpoint.config());
     options.search = search_options(arguments, checkpoint.config(), &prefix)?;
     options.source.clone_from(&source);
     options.detect = detect;
-    options.target = arguments.to.clone();
+    options.target = to.map(str::to_owned);
     options.truncate = arguments.texts.truncate;
     // A summary has no place for the symbols of a text.
     options.symbols = task.is_none();

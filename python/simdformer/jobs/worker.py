@@ -236,7 +236,9 @@ def _files(directory: str) -> str:
     for name in model_files(directory, weights=True):
         with open(os.path.join(directory, name), "rb") as file:
             content = hashlib.file_digest(file, "sha256").hexdigest()
-        digest.update(canonical([name.as_posix(), content]).encode())
+        # A model that is one file has an absolute path, of which only the name counts.
+        place = name.name if name.is_absolute() else name.as_posix()
+        digest.update(canonical([place, content]).encode())
     return digest.hexdigest()
 
 

@@ -8,23 +8,28 @@
 //! Such a row, quantized again by the kernels, has the same integers.
 
 mod architecture;
+mod files;
 mod model_file;
 mod tensors;
 mod vocabulary;
 
-use super::byte_source::Source;
-use super::directory::{Tensors, has_tensors, set_generation_config};
+use super::byte_source::{ReadAt, Source};
+use super::directory::{MAX_CONFIG, Tensors, has_tensors};
 use crate::config::ctranslate2::{CTranslate2Settings, is_transcription_token};
 use crate::config::{Config, Fields, MODEL_TYPE};
 use crate::error::Error;
 use architecture::{Specification, read_architecture, starts_from_zeros};
+use files::Files;
 use model_file::{ModelFile, is_model_file};
+use std::io;
 use std::path::Path;
 use tensors::read_tensors;
 use vocabulary::token_ids;
 
-/// The file of the weights.
+/// The file of the weights, that of its settings, and that of generation settings, which a converter may copy.
 const WEIGHTS: &str = "model.bin";
+const CONFIG: &str = "config.json";
+const GENERATION: &str = "generation_config.json";
 
 /// A directory of CTranslate2.
 pub(super) struct Opened {
@@ -53,13 +58,33 @@ pub(super) fn is_directory(directory: &Path, config: Option<&str>) -> Result<boo
     Ok(is_model_file(begin))
 }
 
-/// Opens a directory of CTranslate2.
+/// Opens a directory of CTranslate2 whose `config.json` has been read.
 pub(super) fn open(directory: &Path, config: Option<&str>) -> Result<Opened, Error> {
-    let mut file = ModelFile::open(&directory.join(WEIGHTS))?;
+    open_files(&Files::Folder(directory), Source::open(&directory.join(WEIGHTS))?, config)
+}
+
+/// As [`open`], for files that `read` reads; the bytes of the weights are `model`.
+pub(super) fn open_elsewhere(
+    place: &str,
+    model: Box<dyn ReadAt>,
+    read: &dyn Fn(&str) -> io::Result<Option<Vec<u8>>>,
+) -> Result<Opened, Error> {
+    let files = Files::Read(place, read);
+    let config = files.json(CONFIG, MAX_CONFIG)?;
+    open_files(&files, Source::other(files.name(WEIGHTS), model), config.as_deref())
+}
+
+fn open_files(
+    files: &Files<'_>,
+    source: Source<'static>,
+    config: Option<&str>,
+) -> Result<Opened, Error> {
+    let mut file = ModelFile::open(source)?;
     let specification = Specification::of(&file)?;
     let mut settings = match config {
-        Some(text) => CTranslate2Settings::read(text)
-            .map_err(|error| error.in_file(&directory.join("config.json").display().to_string()))?,
+        Some(text) => {
+            CTranslate2Settings::read(text).map_err(|error| error.in_file(&files.name(CONFIG)))?
+        }
         None => CTranslate2Settings::default(),
     };
     if file.version < 6 && specification == Specification::Transformer {
@@ -67,7 +92,7 @@ pub(super) fn open(directory: &Path, config: Option<&str>) -> Result<Opened, Err
     }
     let mut config = read_architecture(&mut file, specification, &settings)?;
     let tensors = read_tensors(&mut file, &config)?;
-    set_tokens(directory, &mut file, specification, &settings, &mut config)?;
+    set_tokens(files, &mut file, specification, &settings, &mut config)?;
     config.validate().map_err(|error| error.in_file(file.name()))?;
     Ok(Opened { config, source: file.source, tensors })
 }
@@ -97,7 +122,7 @@ fn read_older_settings(
 
 /// Sets the tokens of `config`, from the vocabulary, and the generation settings beside it.
 fn set_tokens(
-    directory: &Path,
+    files: &Files<'_>,
     file: &mut ModelFile,
     specification: Specification,
     settings: &CTranslate2Settings,
@@ -107,23 +132,23 @@ fn set_tokens(
     match specification {
         Specification::Transformer => {
             let stems = ["shared_vocabulary", "target_vocabulary"];
-            config.tokens = settings.special_tokens(&token_ids(directory, &stems, &named)?);
+            config.tokens = settings.special_tokens(&token_ids(files, &stems, &named)?);
             if settings.add_source != [false; 2] {
                 let stems = ["shared_vocabulary", "source_vocabulary"];
-                let of_source = token_ids(directory, &stems, &named)?;
+                let of_source = token_ids(files, &stems, &named)?;
                 settings
                     .set_source_tokens(&of_source, &mut config.tokens)
-                    .map_err(|error| error.in_file(&directory.display().to_string()))?;
+                    .map_err(|error| error.in_file(&files.name(CONFIG)))?;
             }
         }
         Specification::Encoder => {
-            let ids = token_ids(directory, &["vocabulary"], &named)?;
+            let ids = token_ids(files, &["vocabulary"], &named)?;
             config.tokens = settings.special_tokens(&ids);
             config.tokens.decoder_start = None;
         }
         Specification::Whisper => {
             let keep = |_: u32, token: &str| is_transcription_token(token);
-            let ids = token_ids(directory, &["vocabulary"], &keep)?;
+            let ids = token_ids(files, &["vocabulary"], &keep)?;
             settings.set_transcription(&ids, config);
         }
     }
@@ -131,7 +156,10 @@ fn set_tokens(
     if let Some(start) = zeros {
         (config.tokens.pad, config.tokens.decoder_start) = (Some(start), Some(start));
     }
-    set_generation_config(config, &directory.join("generation_config.json"))?;
+    if let Some(text) = files.json(GENERATION, MAX_CONFIG)? {
+        let set = config.set_generation_config(&text);
+        set.map_err(|error| error.in_file(&files.name(GENERATION)))?;
+    }
     if let Some(start) = zeros {
         // The row of zeros is no token of the vocabulary.
         config.tokens.banned.push(start);

@@ -19,7 +19,6 @@ use crate::checkpoint::safetensors_file::{Entry, MAX_TENSORS, Stored};
 use crate::error::Error;
 use crate::printable_text::{quoted, sanitized};
 use std::collections::{BTreeMap, HashSet};
-use std::path::Path;
 
 /// The versions of the format that are read.
 const VERSIONS: core::ops::RangeInclusive<u32> = 4..=6;
@@ -79,8 +78,7 @@ pub(super) fn is_model_file(begin: &[u8]) -> bool {
 }
 
 impl ModelFile {
-    pub(super) fn open(path: &Path) -> Result<Self, Error> {
-        let source = Source::open(path)?;
+    pub(super) fn open(source: Source<'static>) -> Result<Self, Error> {
         let mut begin = [0; 64];
         let begin = &mut begin[..source.len().min(64) as usize];
         source.read_at(0, begin)?;

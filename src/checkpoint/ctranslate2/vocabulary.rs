@@ -1,12 +1,11 @@
 //! The vocabularies of a directory of CTranslate2, as far as a model needs them: the ids of a few tokens.
 
-use crate::checkpoint::byte_source::{read_json, read_text};
+use super::files::Files;
 use crate::error::Error;
 use crate::printable_text::sanitized;
 use serde_core::de::{DeserializeSeed, Deserializer, Error as _, SeqAccess, Visitor};
 use std::collections::HashMap;
 use std::fmt;
-use std::path::Path;
 
 /// Maximum size of a vocabulary: ten times that of the largest real one.
 const MAX_VOCABULARY: u64 = 64 << 20;
@@ -14,27 +13,26 @@ const MAX_VOCABULARY: u64 = 64 << 20;
 /// Maximum number of tokens that are kept; Whisper has two hundred.
 const MAX_KEPT: usize = 4096;
 
-/// The ids of some tokens of the first vocabulary of `stems` that `directory` has: a list in JSON, or a text with a token
+/// The ids of some tokens of the first vocabulary of `stems` that there is: a list in JSON, or a text with a token
 /// in each line. `keep` selects the tokens. The first of several equal tokens counts.
 pub(super) fn token_ids(
-    directory: &Path,
+    files: &Files<'_>,
     stems: &[&str],
     keep: &dyn Fn(u32, &str) -> bool,
 ) -> Result<HashMap<String, u32>, Error> {
     for stem in stems {
         let mut found = Found { keep, next: 0, ids: HashMap::new() };
-        let file = directory.join(format!("{stem}.json"));
-        if let Some(text) = read_json(&file, MAX_VOCABULARY)? {
+        let file = format!("{stem}.json");
+        if let Some(text) = files.json(&file, MAX_VOCABULARY)? {
             let mut parser = serde_json::Deserializer::from_str(&text);
             let parsed = (&mut found).deserialize(&mut parser).and_then(|()| parser.end());
             parsed.map_err(|error| {
                 let found = format!("something else: {}", sanitized(&error.to_string(), 400));
-                Error::corrupt(file.display().to_string(), "a list of tokens", found)
+                Error::corrupt(files.name(&file), "a list of tokens", found)
             })?;
             return Ok(found.ids);
         }
-        let file = directory.join(format!("{stem}.txt"));
-        if let Some(text) = read_text(&file, MAX_VOCABULARY)? {
+        if let Some(text) = files.text(&format!("{stem}.txt"), MAX_VOCABULARY)? {
             // A carriage return belongs to a token, unless each line has one.
             let lines = || text.strip_suffix('\n').unwrap_or(&text).split('\n');
             let windows = lines().all(|line| line.ends_with('\r'));
@@ -44,10 +42,10 @@ pub(super) fn token_ids(
             return Ok(found.ids);
         }
     }
-    let file = directory.join(format!("{}.json", stems.first().unwrap_or(&"")));
+    let file = files.name(&format!("{}.json", stems.first().unwrap_or(&"")));
     let names: Vec<String> = stems.iter().map(|stem| format!("{stem}.txt")).collect();
     let expected = format!("a vocabulary here or in {}", names.join(", "));
-    Err(Error::not_found(file.display().to_string(), expected, "no such file"))
+    Err(Error::not_found(file, expected, "no such file"))
 }
 
 /// Reads a list of tokens and keeps the ids of some.

@@ -247,6 +247,10 @@ impl Product for Batcher {
     type Setup = (Tokenizer, TranslateOptions);
     type Error = Error;
 
+    fn checkpoint(path: &Path) -> Result<Checkpoint<'static>, Error> {
+        Translator::checkpoint(path)
+    }
+
     fn default_options(config: &Config) -> TranslateOptions {
         TranslateOptions::new(config)
     }

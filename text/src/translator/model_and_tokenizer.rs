@@ -2,6 +2,7 @@
 
 use super::options::{TranslateOptions, is_same_language};
 use super::translation::Report;
+use crate::argos::{open_checkpoint, open_tokenizer};
 use crate::error::Error;
 use crate::{Family, Tokenizer};
 use core::fmt;
@@ -302,6 +303,10 @@ impl Product for Translator {
     type Setup = (Tokenizer, TranslateOptions);
     type Error = Error;
 
+    fn checkpoint(path: &Path) -> Result<Checkpoint<'static>, Error> {
+        open_checkpoint(path)
+    }
+
     fn default_options(config: &Config) -> TranslateOptions {
         TranslateOptions::new(config)
     }
@@ -316,7 +321,7 @@ impl Product for Translator {
             return Err(simdformer::Error::NO_DECODER.into());
         }
         config.check_search(&options.search)?;
-        let tokenizer = Tokenizer::from_dir(directory)?.with_same_language(is_same_language);
+        let tokenizer = open_tokenizer(directory)?.with_same_language(is_same_language);
         // Does the model have the languages?
         tokenizer.encode("", &options.direction())?;
         Ok((tokenizer, options))

@@ -54,3 +54,4 @@ mod zip;
 
 pub use archive::Archive;
 pub use format::ArchiveFormat;
+pub use zip::{Entry, Zip};

@@ -34,9 +34,9 @@ const DEFLATED: u16 = 8;
 /// The sizes follow the data.
 const DESCRIPTOR: u16 = 1 << 3;
 
-/// A file in the archive.
+/// A file in a [`Zip`].
 #[derive(Debug)]
-pub(super) struct Entry {
+pub struct Entry {
     pub(super) name: String,
     /// Bytes of the file, with the header and what follows the data.
     range: Range<u64>,
@@ -49,6 +49,42 @@ pub(super) struct Entry {
     record: Range<usize>,
 }
 
+impl Entry {
+    /// Its path in the archive.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Which bytes of the file it is, compressed.
+    #[must_use]
+    pub fn data(&self) -> Range<u64> {
+        self.data.clone()
+    }
+
+    /// The bytes of its content, as the directory says. What is there may differ.
+    #[must_use]
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// The checksum of its content.
+    #[must_use]
+    pub fn crc(&self) -> u32 {
+        self.crc
+    }
+
+    /// Whether it is compressed with DEFLATE; `None` for another compression.
+    #[must_use]
+    pub fn is_deflated(&self) -> Option<bool> {
+        match self.method {
+            STORED => Some(false),
+            DEFLATED => Some(true),
+            _ => None,
+        }
+    }
+}
+
 /// What was written of an entry.
 #[derive(Debug)]
 struct Written {
@@ -57,9 +93,9 @@ struct Written {
     new: Option<(u16, u32, u32, u32)>,
 }
 
-/// An archive that is read and written again.
+/// An archive that is read, and by [`Archive`](super::Archive) written again.
 #[derive(Debug)]
-pub(super) struct Zip<R> {
+pub struct Zip<R> {
     reader: R,
     /// In the order of the file.
     pub(super) entries: Vec<Entry>,
@@ -106,7 +142,7 @@ impl<R: Read + Seek> Zip<R> {
     /// # Errors
     /// It is no archive, has two entries of one name, entries that share bytes, a name that leads out of a folder, an
     /// entry that is encrypted, or more entries and bytes than there may be.
-    pub(super) fn open(mut reader: R) -> Result<Self, Error> {
+    pub fn open(mut reader: R) -> Result<Self, Error> {
         let length = reader.seek(SeekFrom::End(0)).map_err(unreadable)?;
         let mut begin = [0; 4];
         reader.rewind().map_err(unreadable)?;
@@ -127,11 +163,17 @@ impl<R: Read + Seek> Zip<R> {
         self.entries.iter().position(|entry| entry.name == name)
     }
 
+    /// The entries, in the order of the file.
+    #[must_use]
+    pub fn entries(&self) -> &[Entry] {
+        &self.entries
+    }
+
     /// The content of an entry.
     ///
     /// # Errors
-    /// It is damaged, longer than [`LONGEST_PART`], or its compression is not DEFLATE.
-    pub(super) fn read(&mut self, index: usize) -> Result<Vec<u8>, Error> {
+    /// It is damaged, longer than 256 MiB, or its compression is not DEFLATE.
+    pub fn read(&mut self, index: usize) -> Result<Vec<u8>, Error> {
         let Some(entry) = self.entries.get(index) else { return Ok(Vec::new()) };
         let name = entry.name.as_str();
         if entry.size > LONGEST_PART {

@@ -6,7 +6,7 @@ use crate::error::{Error, path_text};
 use crate::limits::{self, FileLimit};
 use core::fmt;
 use serde_json::Value;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::{Component, Path, PathBuf};
 
 /// The vocabulary of the source, or of both languages.
@@ -15,6 +15,8 @@ const VOCABULARY: &str = "vocab.json";
 /// A directory and its settings.
 pub(crate) struct Directory {
     path: PathBuf,
+    /// Its files by their names; `None` if they are in the file system.
+    files: Option<BTreeMap<String, Vec<u8>>>,
     /// `config.json`; empty if there is none.
     pub(crate) config: Settings,
     /// `tokenizer_config.json`; empty if there is none.
@@ -23,13 +25,27 @@ pub(crate) struct Directory {
 
 impl Directory {
     pub(crate) fn open(path: &Path) -> Result<Self, Error> {
-        let settings = |name, most| {
-            let found = Settings::read(path, name, most)?;
-            Ok::<_, Error>(found.unwrap_or_else(|| Settings::empty(path, name)))
+        Self::with_files(path, None)
+    }
+
+    /// A directory in memory; errors call it `path`.
+    pub(crate) fn in_memory(path: &Path, files: BTreeMap<String, Vec<u8>>) -> Result<Self, Error> {
+        Self::with_files(path, Some(files))
+    }
+
+    fn with_files(path: &Path, files: Option<BTreeMap<String, Vec<u8>>>) -> Result<Self, Error> {
+        let empty = |name| Settings::empty(path, name);
+        let (config, tokenizer) = (empty("config.json"), empty("tokenizer_config.json"));
+        let mut directory = Self { path: path.to_owned(), files, config, tokenizer };
+        let read = |name: &str, most: FileLimit| {
+            let bytes = directory.find(name, most.bytes)?;
+            bytes.map(|bytes| Settings::parse(path.join(name), &bytes, most)).transpose()
         };
-        let config = settings("config.json", FileLimit::CONFIG)?;
-        let tokenizer = settings("tokenizer_config.json", limits::SETTINGS)?;
-        Ok(Self { path: path.to_owned(), config, tokenizer })
+        let config = read("config.json", FileLimit::CONFIG)?;
+        let tokenizer = read("tokenizer_config.json", limits::SETTINGS)?;
+        directory.config = config.unwrap_or(directory.config);
+        directory.tokenizer = tokenizer.unwrap_or(directory.tokenizer);
+        Ok(directory)
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -37,7 +53,23 @@ impl Directory {
     }
 
     pub(crate) fn has(&self, name: &str) -> bool {
-        self.path(name).is_file()
+        match &self.files {
+            Some(files) => files.contains_key(name),
+            None => self.path(name).is_file(),
+        }
+    }
+
+    /// As [`read`](Self::read); `None` if there is no such file.
+    fn find(&self, name: &str, most: u64) -> Result<Option<Vec<u8>>, Error> {
+        let path = self.path(name);
+        let Some(files) = &self.files else { return read_file(&path, most) };
+        match files.get(name) {
+            Some(bytes) if bytes.len() as u64 > most => {
+                let expected = format!("at most {most} bytes");
+                Err(Error::corrupt(path_text(&path), expected, bytes.len()))
+            }
+            found => Ok(found.cloned()),
+        }
     }
 
     /// The error if none of the files of a family exists.
@@ -47,8 +79,8 @@ impl Directory {
 
     /// Reads a whole file of at most `most` bytes.
     pub(crate) fn read(&self, name: &str, most: u64) -> Result<Vec<u8>, Error> {
-        let path = self.path(name);
-        read_file(&path, most)?.ok_or_else(|| Error::not_found(&path, "a file", "none"))
+        let found = self.find(name, most)?;
+        found.ok_or_else(|| Error::not_found(&self.path(name), "a file", "none"))
     }
 
     /// Reads a JSON file.

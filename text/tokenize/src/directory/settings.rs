@@ -37,8 +37,13 @@ impl Settings {
     pub fn read(folder: &Path, name: &str, most: FileLimit) -> Result<Option<Self>, Error> {
         let path = folder.join(name);
         let Some(bytes) = read_file(&path, most.bytes)? else { return Ok(None) };
-        match parse(&bytes, most) {
-            Ok(Value::Object(keys)) => Ok(Some(Self { path, keys })),
+        Self::parse(path, &bytes, most).map(Some)
+    }
+
+    /// The settings in the text of the file `path`.
+    pub(super) fn parse(path: PathBuf, bytes: &[u8], most: FileLimit) -> Result<Self, Error> {
+        match parse(bytes, most) {
+            Ok(Value::Object(keys)) => Ok(Self { path, keys }),
             Ok(found) => Err(Error::corrupt(path_text(&path), "a JSON object", short(&found))),
             Err(error) => Err(error.inside(path.display())),
         }

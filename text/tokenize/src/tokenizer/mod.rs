@@ -13,6 +13,7 @@ use crate::languages::{Direction, Language};
 use crate::nearest_words::nearest;
 use crate::vocabulary::{self, Parts};
 use spans::decode_with_spans;
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
@@ -50,25 +51,55 @@ impl Tokenizer {
     /// The family is unknown; or a file is missing, truncated, not regular, larger than any published one, or
     /// inconsistent. The error has the file's name, what was expected and what was found.
     pub fn from_dir(path: impl AsRef<Path>) -> Result<Self, Error> {
-        let directory = Directory::open(&tokenizer_folder(path.as_ref())?)?;
-        let family = Family::of(&directory)?;
+        Self::of_directory(&Directory::open(&tokenizer_folder(path.as_ref())?)?)
+    }
+
+    /// As [`from_dir`](Self::from_dir), for a directory whose files are in memory by their names. Errors call it `place`.
+    ///
+    /// ```
+    /// use simdformer_tokenize::{Direction, Tokenizer};
+    /// use std::collections::BTreeMap;
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/golden/doc");
+    /// let mut files = BTreeMap::new();
+    /// for name in ["config.json", "source.spm", "target.spm", "vocab.json"] {
+    ///     files.insert(name.to_owned(), std::fs::read(format!("{directory}/{name}"))?);
+    /// }
+    /// let tokenizer = Tokenizer::from_files("an archive", files)?;
+    /// let ids = tokenizer.encode("attention", &Direction::default())?.ids;
+    /// assert_eq!(ids, Tokenizer::from_dir(directory)?.encode("attention", &Direction::default())?.ids);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`from_dir`](Self::from_dir).
+    pub fn from_files(
+        place: impl AsRef<Path>,
+        files: BTreeMap<String, Vec<u8>>,
+    ) -> Result<Self, Error> {
+        Self::of_directory(&Directory::in_memory(place.as_ref(), files)?)
+    }
+
+    fn of_directory(directory: &Directory) -> Result<Self, Error> {
+        let family = Family::of(directory)?;
         let parts = match family {
-            Family::Marian => vocabulary::marian(&directory)?,
-            Family::M2m100 => vocabulary::m2m100(&directory)?,
+            Family::Marian => vocabulary::marian(directory)?,
+            Family::M2m100 => vocabulary::m2m100(directory)?,
             Family::Nllb | Family::Mbart25 | Family::Mbart50 | Family::XlmRoberta
                 if directory.has("sentencepiece.bpe.model") =>
             {
-                vocabulary::fairseq(&directory, family)?
+                vocabulary::fairseq(directory, family)?
             }
             Family::Camembert if directory.has("sentencepiece.bpe.model") => {
-                vocabulary::camembert(&directory)?
+                vocabulary::camembert(directory)?
             }
-            Family::OpenNmt => vocabulary::opennmt(&directory)?,
-            Family::T5 if directory.has("spiece.model") => vocabulary::t5(&directory)?,
-            Family::Pegasus if directory.has("spiece.model") => vocabulary::pegasus(&directory)?,
-            _ => vocabulary::json(&directory, family)?,
+            Family::OpenNmt => vocabulary::opennmt(directory)?,
+            Family::T5 if directory.has("spiece.model") => vocabulary::t5(directory)?,
+            Family::Pegasus if directory.has("spiece.model") => vocabulary::pegasus(directory)?,
+            _ => vocabulary::json(directory, family)?,
         };
-        Self::with_settings(parts, &directory)
+        Self::with_settings(parts, directory)
     }
 
     /// Reads the settings that all families have in common.
@@ -133,6 +164,12 @@ impl Tokenizer {
         // A wrong language is an error of `encode`.
         let of_task = || self.tasks.choose(direction).ok().flatten().map(|(_, language)| language);
         direction.source.or(self.source.as_deref()).or_else(of_task)
+    }
+
+    /// The language of translations: the one of `direction`, or the one that the directory names. `None` if neither does.
+    #[must_use]
+    pub fn target_language<'t>(&'t self, direction: &Direction<'t>) -> Option<&'t str> {
+        direction.target.or(self.target.as_deref())
     }
 
     /// The same tokenizer for texts that are all read after `prefix`: the task of a T5 model, such as

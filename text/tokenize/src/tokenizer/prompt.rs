@@ -80,7 +80,7 @@ impl Tokenizer {
                 };
                 let [begin, end] = self.source_tokens();
                 let before = list([begin, target]);
-                Prompt { before, after: list([end, None]), decoder: (start, None) }
+                Prompt { before, after: list([end, None]), decoder: (start, self.parts.forced) }
             }
         })
     }

@@ -24,14 +24,16 @@ pub(crate) struct Parts {
     pub(crate) end: Option<u32>,
     /// The first token of the decoder.
     pub(crate) start: Option<u32>,
+    /// The first token of every target after it.
+    pub(crate) forced: Option<u32>,
     /// Whisper's prompt: transcribe, translate, no timestamps.
     pub(crate) tasks: [Option<u32>; 3],
 }
 
 impl Parts {
     fn new(family: Family, engine: Engine) -> Self {
-        let (begin, end, start) = (None, None, None);
-        Self { family, engine, languages: Vec::new(), begin, end, start, tasks: [None; 3] }
+        let (begin, end, start, forced) = (None, None, None, None);
+        Self { family, engine, languages: Vec::new(), begin, end, start, forced, tasks: [None; 3] }
     }
 }
 
@@ -149,6 +151,9 @@ pub(crate) fn m2m100(directory: &Directory) -> Result<Parts, Error> {
     Ok(parts)
 }
 
+/// The setting of the token that begins every target.
+const TARGET_PREFIX: &str = "target_prefix";
+
 /// OpenNMT and Argos, in a directory of CTranslate2: pieces of a SentencePiece file, ids of its vocabularies. Without such a
 /// file there are only tokens and ids.
 pub(crate) fn opennmt(directory: &Directory) -> Result<Parts, Error> {
@@ -180,6 +185,21 @@ pub(crate) fn opennmt(directory: &Directory) -> Result<Parts, Error> {
     let of_target =
         if separate { directory.vocabulary("target_vocab.json")? } else { vocabulary.clone() };
     let target_unknown = of_target.get(&unknown).copied().unwrap_or(of_target.len() as u32);
+    // A token that begins every target and is no part of its text.
+    let forced = match directory.tokenizer.text(TARGET_PREFIX)? {
+        None => None,
+        Some(text) => match of_target.get(text) {
+            None => {
+                let expected = "a token of the target vocabulary";
+                return Err(directory.tokenizer.wrong(TARGET_PREFIX, expected, &text.into()));
+            }
+            Some(&id) => {
+                let text = text.to_owned();
+                specials.push(Special { text, id, left: false, control: true });
+                Some(id)
+            }
+        },
+    };
     let side = |vocabulary, unknown| match models.first() {
         Some(model) => Side::of_vocabulary(0, model, vocabulary, unknown),
         None => Side::of_vocabulary_alone(vocabulary, unknown),
@@ -187,7 +207,7 @@ pub(crate) fn opennmt(directory: &Directory) -> Result<Parts, Error> {
     let (target, source) = (side(of_target, target_unknown), side(vocabulary, unknown_id));
     let pieces = Pieces::new(models, source, Some(target), separate, specials, false);
     let mut parts = Parts::new(Family::OpenNmt, Engine::Pieces(Box::new(pieces)));
-    (parts.begin, parts.end) = (before, after);
+    (parts.begin, parts.end, parts.forced) = (before, after, forced);
     Ok(parts)
 }
 
