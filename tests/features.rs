@@ -245,6 +245,11 @@ fn the_detected_language_has_the_largest_logit() {
         assert_eq!(Ok(best.expect("one")), session.detect_language(sentence[0], 2, &named));
     }
     assert_eq!(session.detect_language(sentence[0], 2, &[44]), Ok(44));
+    let exp = |id: u32| f64::from(logits[id as usize]).exp();
+    let (found, probability) = session.language_probability(sentence[0], 2, &named).expect("one");
+    let expected = exp(found) / named.into_iter().map(exp).sum::<f64>();
+    assert!((f64::from(probability) - expected).abs() < 1e-6, "{probability} {expected}");
+    assert_eq!(session.language_probability(sentence[0], 2, &[44]), Ok((44, 1.0)));
     let none = session.detect_language(sentence[0], 2, &[]);
     let text = "languages: expected at least one language, found none";
     assert_eq!(none.expect_err("none").to_string(), text);

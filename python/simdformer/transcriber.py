@@ -96,6 +96,10 @@ class SegmentStream(Closing):
     """The length of the recording, in seconds: at the first segment, if it is known before the end."""
     language: str | None = None
     """The language, once the first segment is there."""
+    language_probability: float | None = None
+    """The probability of a language that was detected, among those of the model: that of the first window."""
+    window_start: float = 0.0
+    """Where the window of the last segment begins, in seconds."""
     incomplete: str | None = None
     """At the end: where sound is missing, because the file is cut or damaged. The segments are those of what there is."""
     cut: list[float]
@@ -129,7 +133,10 @@ class SegmentStream(Closing):
                     self.duration = fields["seconds"]
                 elif name == "reached":
                     self._report(fields["seconds"])
-                    self.cut += [] if fields["cut"] is None else [fields["cut"]]
+                    self.window_start = fields["start"]
+                    if self.language_probability is None:
+                        self.language_probability = fields["language_probability"]
+                    self.cut += [fields["start"]] if fields["cut"] else []
                 else:
                     self.duration, self.language = fields["duration"], fields["language"]
                     self.incomplete = fields["incomplete"]

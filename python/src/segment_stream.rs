@@ -17,11 +17,20 @@ use std::sync::{Arc, Mutex, PoisonError};
 enum Part {
     /// The length of the recording, in seconds, if it is known before.
     Length(f64),
-    /// The recording is transcribed up to this second, and where the window begins, if its text did not end.
-    Reached(f64, Option<f64>),
+    /// The recording is transcribed up to the end of a window.
+    Reached(Reached),
     Segment(Segment),
     /// The last one: the transcriber, for the next recording, and the result.
     End(Box<Transcriber>, Result<RecordingSummary, Failure>),
+}
+
+/// A window that was transcribed: where it begins and ends, in seconds.
+struct Reached {
+    start: f64,
+    seconds: f64,
+    /// Whether its text did not end.
+    cut: bool,
+    language_probability: Option<f32>,
 }
 
 /// An iterator over the segments of a recording.
@@ -84,8 +93,12 @@ fn run(
         let sent = match event {
             TranscribeEvent::Window(window) => {
                 let seconds = |frame: usize| frame as f64 / FRAMES;
-                let cut = (window.finish != Finish::End).then(|| seconds(window.first_frame));
-                sender.send(Part::Reached(seconds(window.first_frame + window.frames), cut))
+                sender.send(Part::Reached(Reached {
+                    start: seconds(window.first_frame),
+                    seconds: seconds(window.first_frame + window.frames),
+                    cut: window.finish != Finish::End,
+                    language_probability: window.language_probability,
+                }))
             }
             TranscribeEvent::Segment(segment) => sender.send(Part::Segment(segment.clone())),
             _ => Ok(()),
@@ -103,7 +116,7 @@ fn run(
 
 #[pymethods]
 impl SegmentStream {
-    /// The next event, as its name and its fields: `length` and `reached` (seconds, and where a text was cut), `segment`, and `end` with what is known
+    /// The next event, as its name and its fields: `length` (seconds), `reached`, a window, before its `segment`s, and `end` with what is known
     /// of the whole recording. None after the end.
     fn next<'py>(&self, py: Python<'py>) -> PyResult<Option<(&'static str, Bound<'py, PyDict>)>> {
         if self.process != std::process::id() {
@@ -132,9 +145,11 @@ impl SegmentStream {
                     fields.set_item("seconds", seconds)?;
                     "length"
                 }
-                Ok(Part::Reached(seconds, cut)) => {
+                Ok(Part::Reached(Reached { start, seconds, cut, language_probability })) => {
+                    fields.set_item("start", start)?;
                     fields.set_item("seconds", seconds)?;
                     fields.set_item("cut", cut)?;
+                    fields.set_item("language_probability", language_probability)?;
                     "reached"
                 }
                 Ok(Part::Segment(segment)) => {

@@ -218,6 +218,19 @@ impl Session<'_> {
         start: u32,
         languages: &[u32],
     ) -> Result<u32, Error> {
+        self.language_probability(sentence, start, languages).map(|(language, _)| language)
+    }
+
+    /// As [`detect_language`](Self::detect_language), with the probability of that language among `languages`.
+    ///
+    /// # Errors
+    /// As of [`detect_language`](Self::detect_language).
+    pub fn language_probability(
+        &mut self,
+        sentence: SourceId,
+        start: u32,
+        languages: &[u32],
+    ) -> Result<(u32, f32), Error> {
         let (&first, others) = languages
             .split_first()
             .ok_or_else(|| Error::invalid_input("languages", "at least one language", "none"))?;
@@ -232,7 +245,12 @@ impl Session<'_> {
             // Nothing is larger than NaN.
             match languages.iter().any(|&id| score(id).is_nan()) || !score(best).is_finite() {
                 true => Err(Error::not_finite_scores(1)),
-                false => Ok(best),
+                false => {
+                    let top = f64::from(score(best));
+                    let sum: f64 =
+                        languages.iter().map(|&id| (f64::from(score(id)) - top).exp()).sum();
+                    Ok((best, (1.0 / sum) as f32))
+                }
             }
         });
         self.release(hypothesis)?;

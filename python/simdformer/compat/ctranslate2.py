@@ -34,6 +34,7 @@ from ..native_object import warn_of_cut_sources
 from ..options import TranslatorOptions, thread_count
 from ..ragged import Ragged
 from ..translator import Translator as _Translator
+from .supported import DTYPES, dtype_of, unsupported
 
 __all__ = [
     "AsyncScoringResult",
@@ -48,16 +49,6 @@ __all__ = [
 ]
 
 Tokens = Sequence[str]
-
-_DTYPES = {
-    "default": None,
-    "auto": None,
-    "float32": "f32",
-    "int8": "int8",
-    "int8_float32": "int8",
-    "bfloat16": "bf16",
-    "float16": "f16",
-}
 
 
 @dataclass(frozen=True)
@@ -158,9 +149,7 @@ class Translator:
         if isinstance(compute_type, dict):
             compute_type = compute_type.get("cpu", "default")
         if device not in ("cpu", "auto"):
-            _unsupported("device", device)
-        if compute_type not in _DTYPES:
-            _unsupported("compute_type", compute_type)
+            unsupported("device", device)
         _only(
             {"device_index": device_index not in (0, [0]), "flash_attention": flash_attention}
             | {"tensor_parallel": tensor_parallel, "files": files is not None}
@@ -170,8 +159,8 @@ class Translator:
         self.device_index = [0]
         self.num_translators = inter_threads
         self.tensor_parallel = False
-        threads = thread_count(intra_threads or None)
-        self._translator = _Translator(model_path, threads=threads, dtype=_DTYPES[compute_type])
+        threads, dtype = thread_count(intra_threads or None), dtype_of(compute_type)
+        self._translator = _Translator(model_path, threads=threads, dtype=dtype)
         self._workers = ThreadPoolExecutor(inter_threads, thread_name_prefix="simdformer-ctranslate2")
         self._pending: set[Future[Any]] = set()
         folder = Path(self._translator.path)
@@ -251,7 +240,7 @@ class Translator:
         )
         samples = sampling_topk != 1
         if samples and beam_size != 1:
-            _unsupported("sampling_topk with beam_size", beam_size)
+            unsupported("sampling_topk with beam_size", beam_size)
         if not samples and num_hypotheses > max(beam_size, 1):
             raise ValueError("The number of hypotheses can not be greater than the beam size")
         if min_decoding_length > max_decoding_length:
@@ -541,10 +530,6 @@ def _vocabularies(folder: Path) -> tuple[list[str] | None, list[str] | None]:
     return found.get("shared", found.get("source")), found.get("shared", found.get("target"))
 
 
-def _unsupported(option: str, value: object) -> None:
-    raise NotImplementedError(f"{option}={value!r} is not supported")
-
-
 def _only(used: dict[str, bool]) -> None:
     """An error that names the options that are used and not supported."""
     names = [name for name, is_used in used.items() if is_used]
@@ -565,7 +550,7 @@ def contains_model(path: str | os.PathLike[str]) -> bool:
 def get_supported_compute_types(device: str, device_index: int = 0) -> set[str]:
     """The values of `compute_type` beside ``default`` and ``auto``."""
     if device != "cpu":
-        _unsupported("device", device)
-    return {name for name, dtype in _DTYPES.items() if dtype is not None}
+        unsupported("device", device)
+    return {name for name, dtype in DTYPES.items() if dtype is not None}
 
 

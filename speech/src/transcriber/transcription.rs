@@ -86,6 +86,8 @@ pub struct Window {
     pub temperature: f64,
     /// As in [`Segment`]; `None` also if there was no sound.
     pub language: Option<String>,
+    /// The probability of the language among those of the model, if it was detected in this window.
+    pub language_probability: Option<f32>,
 }
 
 impl Window {
@@ -105,6 +107,7 @@ impl Window {
             compression_ratio: 0.0,
             temperature: 0.0,
             language: None,
+            language_probability: None,
         }
     }
 }

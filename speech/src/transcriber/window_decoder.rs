@@ -238,6 +238,8 @@ struct EncodedWindow {
     /// The tokens before its text, and the index of the decoder start among them.
     prompt: Vec<u32>,
     start: usize,
+    /// That of its language, if it was detected.
+    language_probability: Option<f32>,
 }
 
 /// An attempt at a window.
@@ -322,13 +324,17 @@ impl WindowQueue<'_> {
             timer.keep(source, features);
         }
         let detects = self.language.is_none() || options.detect_each_window;
-        let language = match prompt.to_detect().filter(|_| detects) {
-            Some(known) => Some(session.detect_language(source, prompt.start, known)?),
-            None => self.language,
+        let detected = match prompt.to_detect().filter(|_| detects) {
+            Some(known) => Some(session.language_probability(source, prompt.start, known)?),
+            None => None,
         };
+        let language = detected.map(|(language, _)| language).or(self.language);
+        let language_probability = detected.map(|(_, probability)| probability);
         self.language = self.language.or(language);
         let (prompt, start) = prompt.tokens(earlier, language);
-        let window = EncodedWindow { source, number: self.encoded, first, frames, prompt, start };
+        let number = self.encoded;
+        let window =
+            EncodedWindow { source, number, first, frames, prompt, start, language_probability };
         self.encoded += 1;
         self.begin(session, window, 0, None)
     }
@@ -564,6 +570,7 @@ impl Task<'_> {
             compression_ratio,
             temperature: temperatures[*number],
             language: language.and_then(|id| self.prompt.name(id)),
+            language_probability: window.language_probability,
         }))
     }
 }
