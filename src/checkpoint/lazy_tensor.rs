@@ -176,18 +176,15 @@ impl<'a> TensorView<'a> {
                     stored.iter_mut().for_each(|x| *x = f32::from_bits(x.to_bits().swap_bytes()));
                 }
             }
-            Elements::Float(dtype) if self.strides.is_empty() => {
-                self.widen(stored, |bits| dtype.widen(bits))?;
-            }
             Elements::Float(dtype) => {
-                self.gather(stored, |bytes| dtype.widen(u16::from_le_bytes(bytes)))?;
+                self.widen(stored, |bytes| dtype.widen(u16::from_le_bytes(bytes)))?;
             }
             Elements::Int16(divisor) => {
                 let scale = 1.0 / divisor;
-                self.gather(stored, |bytes| f32::from(i16::from_le_bytes(bytes)) * scale)?;
+                self.widen(stored, |bytes| f32::from(i16::from_le_bytes(bytes)) * scale)?;
             }
             Elements::Int8(divisors) => {
-                self.gather(stored, |[byte]: [u8; 1]| f32::from(byte.cast_signed()))?;
+                self.widen(stored, |[byte]: [u8; 1]| f32::from(byte.cast_signed()))?;
                 self.scale_rows(divisors, stored)?;
             }
         }
@@ -260,17 +257,25 @@ impl<'a> TensorView<'a> {
         Ok(())
     }
 
-    fn widen(&self, out: &mut [f32], widen: impl Fn(u16) -> f32) -> Result<(), Error> {
-        const BLOCK: usize = 2048;
-        let mut bytes = [0; 2 * BLOCK];
+    /// Fills `out` with the elements, of `N` bytes each, at most 2, a block at a time.
+    fn widen<const N: usize>(
+        &self,
+        out: &mut [f32],
+        widen: impl Fn([u8; N]) -> f32,
+    ) -> Result<(), Error> {
+        const BYTES: usize = 8192;
+        if !self.strides.is_empty() {
+            return self.gather(out, widen);
+        }
+        let mut bytes = [0; BYTES];
         let mut offset = self.offset;
-        for block in out.chunks_mut(BLOCK) {
-            let bytes = &mut bytes[..2 * block.len()];
+        for block in out.chunks_mut(BYTES / N) {
+            let bytes = &mut bytes[..N * block.len()];
             self.source.read_at(offset, bytes)?;
             offset += bytes.len() as u64;
-            let (pairs, _) = bytes.as_chunks::<2>();
-            for (x, &pair) in block.iter_mut().zip(pairs) {
-                *x = widen(u16::from_le_bytes(pair));
+            let (elements, _) = bytes.as_chunks::<N>();
+            for (x, &element) in block.iter_mut().zip(elements) {
+                *x = widen(element);
             }
         }
         Ok(())
