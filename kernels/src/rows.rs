@@ -66,7 +66,13 @@ impl RowVector {
     /// `v`, with zeros in the lanes after the end of the row.
     #[inline(always)]
     pub(crate) fn zero_rest<S: SimdF32>(self, s: S, v: S::F32) -> S::F32 {
-        if self.whole { v } else { s.select(s.first(self.count), v, s.splat(0.0)) }
+        self.replace_rest(s, v, s.splat(0.0))
+    }
+
+    /// `v`, with the lanes of `rest` after the end of the row.
+    #[inline(always)]
+    pub(crate) fn replace_rest<S: SimdF32>(self, s: S, v: S::F32, rest: S::F32) -> S::F32 {
+        if self.whole { v } else { s.select(s.first(self.count), v, rest) }
     }
 }
 

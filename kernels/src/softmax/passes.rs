@@ -7,13 +7,13 @@ use super::options::{FullyMasked, SoftmaxOptions};
 use crate::math::{exp_nonpositive, exp_shift};
 use crate::row_prefetch::PrefetchRow;
 use crate::row_tasks::RowPtrs;
-use crate::rows::{UNROLL, fold_parts, map_slice};
+use crate::rows::{RowVector, UNROLL, fold_parts, map_slice};
 use crate::simd::{SimdF32, simd_op};
+use core::cell::Cell;
 use core::ops::Range;
 
-/// The longest rows for which the passes of two rows are interleaved and the next row is prefetched. Longer rows evict
-/// each other from the L1 cache, and the hardware prefetcher alone loads them faster.
-const MAX_INTERLEAVED: usize = 768;
+/// The longest rows of which several are computed in turn. Longer ones evict each other from the L1 cache.
+const MAX_INTERLEAVED: usize = 1024;
 
 /// Columns in one block: 16 KiB, a third of an L1 cache.
 const BLOCK: usize = 4096;
@@ -44,27 +44,27 @@ pub(crate) unsafe fn block_max<S: SimdF32>(s: S, from: *const f32, len: usize) -
     s.reduce_max(s.max(s.max(max[0], max[1]), s.max(max[2], max[3])))
 }
 
-/// Sum of `e^(x - max)` over `len` floats; stores the exponentials too if `STORE`. If `PREFETCH`, prefetches `len`
-/// floats at `prefetch`, any address: the loads of the next data then overlap with the computation.
+/// Sum of `e^(x - max)` over `len` floats; stores the exponentials too if `STORE`. Prefetches `len` floats at
+/// `prefetch`, any addresses: the loads of the next data then overlap with the computation. Calls `beside` for each
+/// vector.
 ///
 /// # Safety
 /// `from` is valid for reads and, if `STORE`, `to` for writes of `len` floats; they are the same or
 /// disjoint.
 #[inline(always)]
-unsafe fn block_exp<S: SimdF32, const STORE: bool, const PREFETCH: bool>(
+unsafe fn block_exp<S: SimdF32, const STORE: bool>(
     s: S,
-    from: *const f32,
-    to: *mut f32,
+    (from, to): (*const f32, *mut f32),
     len: usize,
     max: f32,
-    prefetch: *const f32,
+    prefetch: &[[PrefetchRow; 1]],
+    beside: impl Fn(RowVector),
 ) -> f32 {
     let shift = s.splat(max);
-    let next = [[PrefetchRow::new(s, prefetch, false)]];
     let [[sum]] = fold_parts::<S, 1, 1, 1>(
         s,
         len,
-        if PREFETCH { &next } else { &[] },
+        prefetch,
         #[inline(always)]
         |_, at, [sum]| {
             // SAFETY: the caller's contract.
@@ -74,6 +74,7 @@ unsafe fn block_exp<S: SimdF32, const STORE: bool, const PREFETCH: bool>(
                 unsafe { at.store(s, to, e) };
             }
             *sum = s.add(*sum, at.zero_rest(s, e));
+            beside(at);
         },
     );
     sum
@@ -112,8 +113,9 @@ simd_op!(
             let part = unsafe {
                 // Prefetches the next block. After the last block it prefetches the first one, which the next pass reads.
                 let prefetch = if start + count < len { block.add(count) } else { from };
+                let next = [[PrefetchRow::new(s, prefetch, false)]];
                 let nowhere = core::ptr::null_mut();
-                block_exp::<S, false, true>(s, block, nowhere, count, exp_shift(max), prefetch)
+                block_exp::<S, false>(s, (block, nowhere), count, exp_shift(max), &next, |_| ())
             };
             sum += f64::from(part);
             start += count;
@@ -195,6 +197,70 @@ impl SoftmaxRows<'_> {
         }
     }
 
+    /// Divides the exponentials of an output row by their `sum`, and fills its masked columns.
+    ///
+    /// # Safety
+    /// The output has this row of `columns` floats.
+    #[inline(always)]
+    unsafe fn finish<S: SimdF32>(&self, s: S, row: usize, sum: f32) {
+        let (to, len) = (self.to.row(row), self.len(row));
+        let empty = sum == 0.0;
+        // SAFETY: the caller's contract.
+        unsafe {
+            if !empty {
+                let factor = s.splat(1.0 / sum);
+                map_slice(
+                    s,
+                    to,
+                    to,
+                    len,
+                    #[inline(always)]
+                    |x| s.mul(x, factor),
+                );
+            }
+            self.fill_masked(to, len, empty);
+        }
+    }
+
+    /// Stores the exponentials of `row`, of which `max` is known, finishes the row before it, whose sum is `before`,
+    /// and returns the sum of `row` and the maximum of the row after it, all in one loop: the two other passes wait for
+    /// memory, the exponentials for arithmetic.
+    ///
+    /// # Safety
+    /// The input and the output have the three rows of `columns` floats; they are the same or disjoint. The three have
+    /// the same number of valid entries.
+    #[inline(always)]
+    unsafe fn beside_neighbors<S: SimdF32>(
+        &self,
+        s: S,
+        row: usize,
+        max: f32,
+        before: f32,
+    ) -> (f32, f32) {
+        let (finished, next, len) = (self.to.row(row - 1), self.from.row(row + 1), self.len(row));
+        let (factor, lowest) = (s.splat(1.0 / before), s.splat(f32::NEG_INFINITY));
+        let largest = Cell::new(lowest);
+        // SAFETY: the caller's contract.
+        unsafe {
+            let sum = block_exp::<S, true>(
+                s,
+                (self.from.row(row).cast_const(), self.to.row(row)),
+                len,
+                max,
+                &[],
+                #[inline(always)]
+                |at| {
+                    // If the first argument of `max` is NaN, the result is the second.
+                    let x = at.replace_rest(s, at.load(s, next), lowest);
+                    largest.set(s.max(x, largest.get()));
+                    at.store(s, finished, s.mul(at.load(s, finished), factor));
+                },
+            );
+            self.fill_masked(finished, len, false);
+            (sum, s.reduce_max(largest.get()))
+        }
+    }
+
     /// Softmax of `rows`, each with at most one block. The maximum of a row is computed before the previous row is
     /// finished, so that a pass need not wait for the result of the pass before it.
     ///
@@ -202,43 +268,33 @@ impl SoftmaxRows<'_> {
     /// The input and the output have these rows of `columns` floats; they are the same or disjoint.
     #[inline(always)]
     unsafe fn short<S: SimdF32>(&self, s: S, rows: Range<usize>) {
+        // Where rows come from memory, a pass that waits for nothing else loads them faster.
+        let cached = !self.from.large;
         let mut sum = 0.0;
-        for row in rows.start..=rows.end {
-            let from = self.from.row(row);
-            // SAFETY: the caller's contract, in the whole loop.
-            unsafe {
-                let mut max = 0.0;
-                if row < rows.end {
-                    max = exp_shift(block_max(s, from, self.len(row)));
+        // SAFETY: the caller's contract, in the whole function.
+        unsafe {
+            let mut max = block_max(s, self.from.row(rows.start), self.len(rows.start));
+            for row in rows.clone() {
+                let (len, shift) = (self.len(row), exp_shift(max));
+                let inside = rows.start < row && row + 1 < rows.end;
+                let same = inside && self.len(row - 1) == len && len == self.len(row + 1);
+                if cached && same && sum != 0.0 {
+                    (sum, max) = self.beside_neighbors(s, row, shift, sum);
+                    continue;
                 }
-                if row > rows.start {
-                    let before = row - 1;
-                    let (to, len) = (self.to.row(before), self.len(before));
-                    let empty = sum == 0.0;
-                    if !empty {
-                        let factor = s.splat(1.0 / sum);
-                        map_slice(
-                            s,
-                            to,
-                            to,
-                            len,
-                            #[inline(always)]
-                            |x| s.mul(x, factor),
-                        );
-                    }
-                    self.fill_masked(to, len, empty);
+                if rows.start < row {
+                    self.finish(s, row - 1, sum);
                 }
-                if row < rows.end {
-                    let to = self.to.row(row);
-                    let prefetch = self.from.row(row + 1);
-                    let len = self.len(row);
-                    sum = if self.columns <= MAX_INTERLEAVED {
-                        block_exp::<S, true, true>(s, from, to, len, max, prefetch)
-                    } else {
-                        block_exp::<S, true, false>(s, from, to, len, max, prefetch)
-                    };
+                let place = (self.from.row(row).cast_const(), self.to.row(row));
+                let next = [[PrefetchRow::new(s, self.from.row(row + 1), false)]];
+                // The prefetcher of the hardware alone loads longer rows faster.
+                let next = if self.columns <= MAX_INTERLEAVED { &next[..] } else { &[] };
+                sum = block_exp::<S, true>(s, place, len, shift, next, |_| ());
+                if row + 1 < rows.end {
+                    max = block_max(s, self.from.row(row + 1), self.len(row + 1));
                 }
             }
+            self.finish(s, rows.end - 1, sum);
         }
     }
 }
