@@ -41,8 +41,9 @@ KNOWN = {
     "je suis étudiant": "i am a student",
     "la maison est belle": "the house is beautiful",
 }
-# How many of them stay: in a field, in text that was moved, in results of formulas and in the header of a printed sheet.
-STAY = {"word_fields": 1, "word_revisions": 1, "sheets_structure": 4, "sheets_drawings": 1}
+# How many of them stay: in a field, in text that was moved, in results of formulas and the header of a printed sheet, in the
+# name that LibreOffice gives a series, in the header of a table.
+STAY = {"word_fields": 1, "word_revisions": 1, "sheets_structure": 4, "sheets_drawings": 1, "sheets_tables": 1}
 # Runs may be joined and divided, and wraps around words, too.
 RUNS = re.compile(
     r"(w:(r|rPr|t|proofErr|lastRenderedPageBreak|softHyphen|noBreakHyphen|lang|hyperlink)|[aw]:[a-z]+Pr|a:(r|rPr|t)|r|rPr|t|"

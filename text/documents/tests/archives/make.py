@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Makes the archives of this folder, with the programs that people have.
 
-    pip install python-docx openpyxl XlsxWriter python-pptx ebooklib
+    pip install python-docx openpyxl XlsxWriter python-pptx ebooklib pypandoc_binary
     apt-get install --no-install-recommends pandoc libreoffice-writer libreoffice-calc libreoffice-impress
     ./make.py [FOLDER]
 

@@ -276,7 +276,7 @@ def sheets_structure(path):
 def sheets_tables(path):
     workbook = openpyxl.Workbook()
     sheet = workbook.active
-    for row in (("il fait froid", "la maison"), (COLD, 1), (STUDENT, 2)):
+    for row in (("quel mois", "la maison"), (COLD, 1), (STUDENT, 2)):
         sheet.append(row)
     sheet.add_table(Table(displayName="Table1", ref="A1:B3"))
     sheet["D1"] = "=SUM(Table1[la maison])"
@@ -314,7 +314,11 @@ lang: fr
 
 # {COLD}
 
-{STUDENT}. *la maison* **est** [belle](https://example.org "{COLD}").[^1] {COLD} `code`.[^2]
+*la maison* **est** [belle](https://example.org "{COLD}").[^1]
+
+{COLD}.[^2]
+
+le chat `code`
 
 1. {COLD}
 2. {STUDENT}
@@ -337,7 +341,9 @@ lang: fr
 
 ![{COLD}](pixel.png "{HOUSE}")
 
-$x = 1$. {COLD}. H~2~O. ~~il fait~~ froid.
+$x = 1$ le chien
+
+~~il fait~~ froid
 
 ------
 
