@@ -1,11 +1,17 @@
 //! The memory of archives: that of the largest part, not of the archive. This is a part of the program that counts bytes.
 
 use crate::office::{Entry, content_types, docx_entries, open_document, shout, zip};
+use crate::random::Random;
+use simdformer_documents::Error;
 use simdformer_documents::archives::Archive;
 use simdformer_documents::archives::ArchiveFormat::{self, Docx, Odt};
 use simdformer_documents::marked_text::MarkedText;
 use simdformer_testing::counting::most_bytes;
+use simdformer_testing::cpu_time::cpu_time;
+use std::fs;
 use std::io::{self, Cursor, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Counts what is written.
 struct Sink(u64);
@@ -21,18 +27,20 @@ impl Write for Sink {
     }
 }
 
+fn translate(bytes: &[u8], format: ArchiveFormat, out: &mut Sink) -> Result<(), Error> {
+    let mut archive = Archive::open(Cursor::new(bytes), format)?;
+    while let Some(document) = archive.next_document()? {
+        let segments: Vec<MarkedText> = document.segments().iter().map(shout).collect();
+        archive.write_document(&document.render(&segments)?, out)?;
+    }
+    archive.finish(out)
+}
+
 /// The most bytes that are live while an archive is translated part by part, beside the archive, and the bytes written.
 fn translated(bytes: &[u8], format: ArchiveFormat) -> (usize, u64) {
     let mut out = Sink(0);
-    let ((), most) = most_bytes(|| {
-        let mut archive = Archive::open(Cursor::new(bytes), format).unwrap();
-        while let Some(document) = archive.next_document().unwrap() {
-            let segments: Vec<MarkedText> = document.segments().iter().map(shout).collect();
-            let text = document.render(&segments).unwrap();
-            archive.write_document(&text, &mut out).unwrap();
-        }
-        archive.finish(&mut out).unwrap();
-    });
+    let (result, most) = most_bytes(|| translate(bytes, format, &mut out));
+    result.unwrap();
     (most, out.0)
 }
 
@@ -87,4 +95,40 @@ fn a_style_takes_its_bytes_once() {
     };
     let (short, long) = (memory(1 << 10), memory(1 << 18));
     assert!(long < short + 16 * (1 << 18), "{short} and {long} bytes");
+}
+
+/// Files of programs that are cut or have other bytes: each error comes in 100 ms and 10 MB beside the file.
+#[test]
+fn damaged_files_are_errors_soon() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/archives");
+    let mut files: Vec<PathBuf> =
+        fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    let mut random = Random(54);
+    let mut errors = 0;
+    for path in files {
+        let Some(format) = ArchiveFormat::of(&path) else { continue };
+        let whole = fs::read(&path).unwrap();
+        for number in 0..60 {
+            let mut bytes = whole.clone();
+            if number % 3 == 0 {
+                bytes.truncate(random.below(whole.len()));
+            }
+            for _ in 0..number {
+                let at = random.below(bytes.len().max(1));
+                if let Some(byte) = bytes.get_mut(at) {
+                    *byte = [0, 1, 0x7f, 0xff, random.below(256) as u8][random.below(5)];
+                }
+            }
+            let begin = cpu_time();
+            let (result, most) = most_bytes(|| translate(&bytes, format, &mut Sink(0)));
+            let spent = cpu_time() - begin;
+            if result.is_err() {
+                errors += 1;
+                assert!(spent < Duration::from_millis(100), "{path:?} {number}: {spent:?}");
+                assert!(most < 10 << 20, "{path:?} {number}: {most} bytes");
+            }
+        }
+    }
+    assert!(errors >= 400, "{errors}");
 }
