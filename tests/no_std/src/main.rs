@@ -326,7 +326,8 @@ fn the_example(_: Isa) -> Result<(), Failure> {
     let x = Matrix::new(&[3.0, 4.0], 1, 2).map_err(|_| Failure::Setup)?;
     let weight = Matrix::new(&weight, 3, 2).map_err(|_| Failure::Setup)?;
     let to = MatrixMut::new(&mut out, 1, 3).map_err(|_| Failure::Setup)?;
-    simdformer_no_std::feed_forward(x, (weight, &[0.5; 3]), packed, to).map_err(|_| Failure::ExampleWrong)?;
+    simdformer_no_std::feed_forward(x, (weight, &[0.5; 3]), packed, to)
+        .map_err(|_| Failure::ExampleWrong)?;
     if out == [3.5, 4.5, 0.0] { Ok(()) } else { Err(Failure::ExampleWrong) }
 }
 
