@@ -8,20 +8,17 @@
 //! `cargo bench -- attention` runs the rows with that word. On a machine that is also used for other work,
 //! `cargo bench -- --fastest` prints the fastest rounds instead of medians.
 
-#[path = "../tests/support/mod.rs"]
-mod support;
-
 use candle_core::{CpuStorage, CustomOp1, D, Device, Layout, Module, Result, Shape, Tensor};
 use candle_nn::attention::{AttnMask, flash_attn};
 use candle_nn::{LayerNorm, Linear};
 use candle_transformers::models::marian::MTModel;
 use simdformer_candle::marian::Marian;
 use simdformer_candle::{AddLayerNorm, HeadLayout, SimdAttention, SimdLinear, Threads};
+use simdformer_candle_support::{Random, checkpoint};
 use simdformer_kernels::{Activation, Isa, Matrix, MatrixMut};
 use std::hint::black_box;
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
-use support::{Random, checkpoint};
 
 const ROUNDS: usize = 31;
 /// The minimum duration of one measurement.
@@ -313,7 +310,7 @@ fn boundary(isa: Isa, random: &mut Random) -> Result<()> {
 }
 
 fn run() -> Result<()> {
-    let isa = support::isa();
+    let isa = simdformer_candle_support::isa();
     let threads = candle_core::utils::get_num_threads();
     let what = if fastest() { "fastest" } else { "medians" };
     println!("\n{threads} thread(s), {}, {what} of {ROUNDS} rounds\n", isa.name());

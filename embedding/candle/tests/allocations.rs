@@ -2,16 +2,14 @@
 //!
 //! Compared with ops that only return a result of the same shape, serial and on a pool of two threads.
 
-mod support;
-
 use candle_core::{
     CpuStorage, CustomOp1, CustomOp3, InplaceOp2, Layout, Module, Result, Shape, Tensor,
 };
 use simdformer_candle::{AddLayerNorm, HeadLayout, SimdAttention, SimdLinear, Threads};
+use simdformer_candle_support::Random;
 use simdformer_kernels::Activation;
 use std::alloc::{GlobalAlloc, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use support::Random;
 
 struct Counting;
 
@@ -106,7 +104,7 @@ fn count(what: &str, call: &dyn Fn() -> Result<()>) -> Result<usize> {
 }
 
 fn check(threads: Threads) -> Result<()> {
-    let isa = support::isa();
+    let isa = simdformer_candle_support::isa();
     let mut random = Random::new(51);
     let layer = SimdLinear::new(isa, &random.tensor(&[300, 200])?, Some(&random.tensor(&[300])?))?
         .activated(Activation::Gelu)

@@ -1,18 +1,16 @@
 //! OPUS-MT on our ops compared with candle-transformers' own model, and batches compared with single
 //! sentences.
 
-mod support;
-
 use candle_core::{DType, Device, Error, Result, Tensor};
 use candle_nn::VarBuilder;
 use candle_transformers::models::marian::{Config, MTModel};
 use serde_json::Value;
 use simdformer_candle::Threads;
 use simdformer_candle::marian::{EncoderOutput, Marian};
+use simdformer_candle_support::checkpoint::{opus, seeded};
+use simdformer_candle_support::{Random, bits, close};
 use simdformer_kernels::Isa;
 use std::path::PathBuf;
-use support::checkpoint::{opus, seeded};
-use support::{Random, bits, close};
 
 /// OPUS-MT with two layers of a width that is a multiple of no vector length.
 fn small() -> Config {
@@ -102,7 +100,7 @@ fn the_trained_checkpoint_matches_candle() -> Result<()> {
     let (config, bytes) = fr_en()?;
     let vb = || VarBuilder::from_buffered_safetensors(bytes.clone(), DType::F32, &Device::Cpu);
     let mut theirs = MTModel::new(&config, vb()?)?;
-    let ours = Marian::load(support::isa(), &config, vb()?)?;
+    let ours = Marian::load(simdformer_candle_support::isa(), &config, vb()?)?;
     for (source, target) in held_out()?.iter().take(20) {
         let begun = [&[config.decoder_start_token_id], &target[..target.len() - 1]].concat();
         same_as_candle(&ours, &mut theirs, source, &begun)?;
@@ -114,7 +112,7 @@ fn the_trained_checkpoint_matches_candle() -> Result<()> {
 fn batches_translate_as_transformers_does() -> Result<()> {
     let (config, bytes) = fr_en()?;
     let vb = VarBuilder::from_buffered_safetensors(bytes, DType::F32, &Device::Cpu)?;
-    let model = Marian::load(support::isa(), &config, vb)?;
+    let model = Marian::load(simdformer_candle_support::isa(), &config, vb)?;
     let held_out = held_out()?;
     assert!(held_out.len() >= 50, "{} sentences", held_out.len());
     for batch in held_out.chunks(16) {
@@ -218,7 +216,8 @@ fn threads_change_no_bit() -> Result<()> {
     let rows: Vec<&[u32]> = sources.iter().map(|row| &row[..]).collect();
     let targets: [&[u32]; 3] = [&[4000, 1], &[4000, 2], &[4000, 3]];
     let run = |threads: Threads| {
-        let model = Marian::load_for(support::isa(), threads, &opus(), seeded(None))?;
+        let model =
+            Marian::load_for(simdformer_candle_support::isa(), threads, &opus(), seeded(None))?;
         bits(&logits(&model, &model.encode(&ids(&rows)?, &lengths)?, &targets)?)
     };
     let expected = run(Threads::Serial)?;
@@ -232,7 +231,7 @@ fn threads_change_no_bit() -> Result<()> {
 
 #[test]
 fn unsupported_calls_are_errors() -> Result<()> {
-    let isa = support::isa();
+    let isa = simdformer_candle_support::isa();
     let text = |config: Config| match Marian::load(isa, &config, seeded(None)) {
         Ok(_) => panic!("loaded"),
         // A backtrace may follow.

@@ -1,7 +1,5 @@
 //! The ops compared with candle's own, in every layout.
 
-mod support;
-
 mod ops {
     mod attention;
     mod linear;

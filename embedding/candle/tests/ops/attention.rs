@@ -1,9 +1,9 @@
 //! [`SimdAttention`] compared with candle's products and softmax, and with itself in other layouts.
 
-use crate::support::{Random, bits, close, isa};
 use candle_core::{D, Device, Result, Tensor};
 use candle_nn::attention::{AttnMask, flash_attn};
 use simdformer_candle::{HeadLayout, SimdAttention};
+use simdformer_candle_support::{Random, bits, close, isa};
 use simdformer_kernels::Isa;
 
 /// Which pairs of query and key are visible.

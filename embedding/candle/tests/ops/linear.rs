@@ -1,9 +1,9 @@
 //! [`SimdLinear`] compared with [`candle_nn::Linear`] and with sums in f64.
 
-use crate::support::{Random, bits, close, isa};
 use candle_core::{Device, Module, Result, Tensor};
 use candle_nn::Linear;
 use simdformer_candle::{SimdLinear, activation};
+use simdformer_candle_support::{Random, bits, close, isa};
 use simdformer_kernels::{Activation, Isa};
 
 #[test]

@@ -1,10 +1,10 @@
 //! [`AddLayerNorm`] compared with `+` and [`candle_nn::LayerNorm`].
 
 use super::linear::layouts;
-use crate::support::{Random, bits, close, isa};
 use candle_core::{Layout, Module, Result, Storage, Tensor};
 use candle_nn::LayerNorm;
 use simdformer_candle::AddLayerNorm;
+use simdformer_candle_support::{Random, bits, close, isa};
 use simdformer_kernels::Isa;
 
 /// The result of candle on contiguous tensors.

@@ -1,8 +1,8 @@
 //! An unsupported call is one error that says what to call instead, and nothing is written.
 
-use crate::support::{Random, bits, isa};
 use candle_core::{DType, Device, Module, Result, Tensor};
 use simdformer_candle::{AddLayerNorm, HeadLayout, SimdAttention, SimdLinear};
+use simdformer_candle_support::{Random, bits, isa};
 
 #[track_caller]
 fn rejected<T>(result: Result<T>, text: &str) {

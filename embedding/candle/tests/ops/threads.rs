@@ -1,9 +1,9 @@
 //! Pools around, inside and beside the ops: the same bits, and no thread waits for ever.
 
-use crate::support::{Random, bits, isa};
 use candle_core::{Device, Module, Result, Tensor};
 use rayon::prelude::*;
 use simdformer_candle::{AddLayerNorm, HeadLayout, SimdAttention, SimdLinear, Threads};
+use simdformer_candle_support::{Random, bits, isa};
 use simdformer_kernels::Activation;
 
 struct Block {

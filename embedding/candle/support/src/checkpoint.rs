@@ -1,13 +1,13 @@
 //! A checkpoint with the shapes of OPUS-MT, without a file.
 
-use super::Random;
+use crate::Random;
 use candle_core::{DType, Device, Error, Result, Shape, Tensor};
 use candle_nn::VarBuilder;
 use candle_nn::var_builder::SimpleBackend;
 use candle_transformers::models::marian::Config;
 
 /// A checkpoint with random weights, each seeded by its name.
-pub(crate) struct Seeded {
+struct Seeded {
     /// An id whose embedding is NaN.
     broken: Option<usize>,
 }
@@ -47,12 +47,13 @@ impl SimpleBackend for Seeded {
     }
 }
 
-pub(crate) fn seeded(broken: Option<usize>) -> VarBuilder<'static> {
+/// The variables of such a checkpoint. `broken`: an id whose embedding is NaN.
+pub fn seeded(broken: Option<usize>) -> VarBuilder<'static> {
     VarBuilder::from_backend(Box::new(Seeded { broken }), DType::F32, Device::Cpu)
 }
 
 /// OPUS-MT with a smaller vocabulary.
-pub(crate) fn opus() -> Config {
+pub fn opus() -> Config {
     let vocabulary = 4001;
     Config {
         vocab_size: vocabulary,

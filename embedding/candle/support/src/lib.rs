@@ -1,23 +1,22 @@
-//! Seeded tensors in every layout that candle can make, and comparisons. Each test program uses a part of
-//! this file.
-#![allow(dead_code)]
+//! What the tests and the benches share: seeded tensors in every layout that candle can make, and comparisons.
 
-pub(crate) mod checkpoint;
+pub mod checkpoint;
 
 use candle_core::{Device, Result, Tensor};
 use simdformer_kernels::Isa;
 
 /// The best instruction set, or the one that the environment names.
-pub(crate) fn isa() -> Isa {
+pub fn isa() -> Isa {
     Isa::detect().expect("a set that is here")
 }
 
 /// xorshift64*, Vigna 2016.
 #[derive(Clone)]
-pub(crate) struct Random(u64);
+pub struct Random(u64);
 
 impl Random {
-    pub(crate) fn new(seed: u64) -> Self {
+    /// A stream of random numbers.
+    pub fn new(seed: u64) -> Self {
         Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
     }
 
@@ -29,32 +28,34 @@ impl Random {
     }
 
     /// From `low` to `high`, both included.
-    pub(crate) fn from(&mut self, low: usize, high: usize) -> usize {
+    pub fn from(&mut self, low: usize, high: usize) -> usize {
         low + (self.next() % (high - low + 1) as u64) as usize
     }
 
-    pub(crate) fn one_in(&mut self, count: usize) -> bool {
+    /// True once in `count` times.
+    pub fn one_in(&mut self, count: usize) -> bool {
         self.from(1, count) == 1
     }
 
     /// From -1 to 1.
-    pub(crate) fn float(&mut self) -> f32 {
+    pub fn float(&mut self) -> f32 {
         (self.next() % (1 << 24)) as f32 / (1 << 23) as f32 - 1.0
     }
 
-    pub(crate) fn floats(&mut self, count: usize) -> Vec<f32> {
+    /// Of [`Self::float`].
+    pub fn floats(&mut self, count: usize) -> Vec<f32> {
         (0..count).map(|_| self.float()).collect()
     }
 
     /// Contiguous.
-    pub(crate) fn tensor(&mut self, dims: &[usize]) -> Result<Tensor> {
+    pub fn tensor(&mut self, dims: &[usize]) -> Result<Tensor> {
         let floats = self.floats(dims.iter().product());
         Tensor::from_vec(floats, dims, &Device::Cpu)
     }
 
     /// A tensor of `dims` in some layout: permuted, narrowed, shifted, and broadcast if that is
     /// allowed.
-    pub(crate) fn view(&mut self, dims: &[usize], broadcast: bool) -> Result<Tensor> {
+    pub fn view(&mut self, dims: &[usize], broadcast: bool) -> Result<Tensor> {
         let rank = dims.len();
         let mut order: Vec<usize> = (0..rank).collect();
         if self.one_in(2) {
@@ -87,7 +88,8 @@ impl Random {
     }
 }
 
-pub(crate) fn bits(tensor: &Tensor) -> Result<Vec<u32>> {
+/// The bits of the elements in order.
+pub fn bits(tensor: &Tensor) -> Result<Vec<u32>> {
     Ok(floats(tensor)?.into_iter().map(f32::to_bits).collect())
 }
 
@@ -101,7 +103,7 @@ fn floats(tensor: &Tensor) -> Result<Vec<f32>> {
 
 /// Within 2e-5 of the largest magnitude.
 #[track_caller]
-pub(crate) fn close(found: &Tensor, expected: &Tensor, what: &str) -> Result<()> {
+pub fn close(found: &Tensor, expected: &Tensor, what: &str) -> Result<()> {
     assert_eq!(found.dims(), expected.dims(), "{what}");
     let (found, expected) = (floats(found)?, floats(expected)?);
     let largest = expected.iter().fold(0f32, |largest, x| largest.max(x.abs()));
@@ -109,7 +111,7 @@ pub(crate) fn close(found: &Tensor, expected: &Tensor, what: &str) -> Result<()>
     for (index, (found, expected)) in found.iter().zip(&expected).enumerate() {
         let error = (found - expected).abs();
         assert!(
-            !(error > 2e-5 * largest) && !error.is_nan(),
+            error <= 2e-5 * largest,
             "{what}: element {index} is {found}, expected {expected}, of at most {largest}"
         );
     }
