@@ -22,13 +22,8 @@
 //! | up to 36 | all of them | 64, or all of `k` for one tile | memory bandwidth |
 //! | more | up to 192 | 512 | arithmetic |
 //!
-//! 16-bit weights of many rows are widened to f32, one block at a time, before the loop `ir`.
-//!
-//! Threads take ranges of panels. They also take ranges of rows when there are fewer panels than tasks. `k` is never
-//! split.
-//!
-//! The partial sums take 9 KiB of each thread's stack for few rows, and 48 KiB for many (see [`PartialSums`]). Nothing
-//! else here is larger than a tile.
+//! 16-bit weights of many rows are widened to f32, one block at a time, before the loop `ir`. Threads take ranges of
+//! panels, and of rows when there are fewer panels than tasks. `k` is never split.
 
 use super::epilogue::Epilogue;
 use super::f16_tile::{few_rows, widen};

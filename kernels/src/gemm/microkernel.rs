@@ -13,9 +13,6 @@
 //!   f32 times 16-bit numbers; the pruning table multiplies int8 by int8.
 //! * [`Prefetch`]: which cache lines are prefetched (`prefetch.rs`).
 //! * [`PerStepWork`]: what else each step does.
-//!
-//! The loops are plain: in functions with many tiles, some closures of `core::array` are not inlined, and a call in the
-//! innermost loop stores and loads every sum.
 
 use crate::matrix::Matrix;
 use crate::prefetch::Prefetch;

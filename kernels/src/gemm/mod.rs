@@ -11,9 +11,6 @@
 //! * Partial sums are stored between blocks of `k` as f32, so no bit is lost.
 //! * The epilogue runs in registers, before the only store.
 //!
-//! A call takes at most 64 KiB of the caller's stack when compiled with optimization. 48 KiB of it are the partial sums
-//! of 192 rows of a panel, stored between blocks of `k`. Nothing is allocated.
-//!
 //! `microkernel.rs` has the tile, `blocking.rs` the loops and the split over threads, and `packing.rs` the layout.
 //! Another weight dtype needs another packing file and another implementation of `TileOperand`. The loop over `k` and
 //! its prefetch policy do not change. For the 16-bit dtypes, `pack_f16.rs` has the layout and the packing, and
