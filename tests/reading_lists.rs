@@ -6,10 +6,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The most files of a list and the most lines of them, without unit tests. A change that raises one says why in its commit.
-const LISTS: [(&str, usize, usize); 2] = [("gemm", 15, 3800), ("attention", 18, 4720)];
+const LISTS: [(&str, usize, usize); 2] = [("gemm", 15, 3800), ("attention", 18, 4800)];
 /// The most public functions of the kernels outside of `impl`, without the oracles in `reference`. The lint `unreachable_pub`
 /// makes sure that `pub` means public.
-const FUNCTIONS: usize = 48;
+const FUNCTIONS: usize = 46;
 
 fn source() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("kernels/src")

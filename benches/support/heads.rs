@@ -5,9 +5,9 @@ use crate::work::Work;
 #[cfg(feature = "train")]
 use simdformer_kernels::train;
 use simdformer_kernels::{
-    AttentionOptions, Bias, Cache, CacheMut, CacheShape, CachedSequence, Dtype, Exec, Heads,
-    HeadsMut, Isa, Qkv, Sequence, SlotTable, attention, attention_cached, attention_decode,
-    attention_int8, attention_int8_scratch, attention_scratch,
+    AttentionOptions, AttentionPrecision, Bias, Cache, CacheMut, CacheShape, CachedSequence, Dtype,
+    Exec, Heads, HeadsMut, Isa, Qkv, Sequence, SlotTable, attention, attention_cached,
+    attention_decode, attention_scratch,
 };
 use std::hint::black_box;
 
@@ -147,11 +147,15 @@ pub(crate) fn prefill_int8(isa: Isa, shape: Shape, mask: Mask) -> Work {
     let value = Buffer::random(shape.floats(keys), 3);
     let mut out = Buffer::zeros(shape.floats(queries));
     let sequences = shape.sequences(mask);
-    let needed = attention_int8_scratch(isa, &sequences, heads, heads, head_dim).expect("scratch");
+    let options = AttentionOptions {
+        causal: mask == Mask::Causal,
+        precision: AttentionPrecision::Int8,
+        ..AttentionOptions::new(head_dim)
+    };
+    let needed = options.scratch(isa, &sequences, heads, heads, head_dim).expect("scratch");
     let mut scratch = Buffer::zeros(needed);
-    let causal = mask == Mask::Causal;
     Work::new(shape.flops(mask), shape.key_value_bytes(), move |parallelism| {
-        attention_int8(
+        attention(
             Exec::new(isa, parallelism),
             Qkv {
                 query: Heads::new(black_box(&query), shape.tokens(queries)).expect("query"),
@@ -159,8 +163,8 @@ pub(crate) fn prefill_int8(isa: Isa, shape: Shape, mask: Mask) -> Work {
                 value: Heads::new(&value, shape.tokens(keys)).expect("value"),
             },
             &sequences,
-            &AttentionOptions { causal, ..AttentionOptions::new(head_dim) },
-            HeadsMut::new(&mut out, shape.tokens(queries)).expect("out"),
+            &options,
+            HeadsMut::new(&mut out, shape.tokens(queries)).expect("out").into(),
             &mut scratch,
         )
         .expect("attention");

@@ -26,7 +26,7 @@
 //! | [`gemm_int8`] on a [`QuantizedMatrix`] and [`QuantizedActivations`], int8 weights | 12 x 32 with VNNI, 6 x 32 without; many rows 32 x 32 with AMX | 6 x 16 with AVX-VNNI, 4 x 16 without | 6 x 16 with dot products, 3 x 16 without; many rows 12 x 8 with I8MM | plain Rust |
 //! | [`pruned_argmax`]: the largest element of each row of a product | 12 x 32 int8 with VNNI, 6 x 32 without | 2 x 32 | 2 x 32 with dot products, 1 x 32 without | plain Rust |
 //! | [`attention`], [`attention_cached`], [`attention_decode`] | 16 keys per vector | 8 | 4 | 8 |
-//! | [`attention_int8`], quantized to bytes within the call | 32 queries per tile | 16 | 16 | 32 |
+//! | [`fn@attention`] in int8 ([`AttentionPrecision`]), quantized to bytes within the call | 32 queries per tile | 16 | 16 | 32 |
 //! | [`norm`], [`mod@softmax`], [`activation`], [`embedding`], [`topk`], [`position`], [`relative`] | yes | yes | yes | yes |
 //!
 //! The scalar path is plain Rust that the compiler vectorizes for the target. It rounds a multiply-add once, as the
@@ -59,7 +59,7 @@
 //! | a linear layer that owns its weight | [`Linear`] |
 //! | a linear layer in your own memory | [`PackedMatrix`] and [`gemm`], or for a quarter of the memory [`QuantizedMatrix`], [`QuantizedActivations`] and [`gemm_int8`] |
 //! | a product of two activations | [`gemm_unpacked`] |
-//! | attention over concatenated sentences | [`fn@attention`], or with int8 products [`attention_int8`] |
+//! | attention over concatenated sentences | [`fn@attention`], with f32 or int8 products ([`AttentionPrecision`]) |
 //! | a decoding step | [`CacheMut`], then [`attention_decode`] and [`attention_cached`] |
 //! | T5's relative position bias | [`relative::RelativeBuckets`], then [`Bias::Relative`] in any attention |
 //! | a gated feed-forward block | [`PostOp::MultiplyOutput`] |
@@ -96,7 +96,7 @@
 //!
 //! The kernels do not use the heap. A thread needs this much free stack when the crate is compiled with optimization
 //! (`opt-level` 2 or 3): 64 KiB for [`gemm`] and [`gemm_unpacked`], 32 KiB for [`attention`], [`attention_cached`],
-//! [`attention_decode`], [`gemm_int8`] and [`pruned_argmax`], 72 KiB for [`attention_int8`], 16 KiB for everything else. The
+//! [`attention_decode`], [`gemm_int8`] and [`pruned_argmax`], 40 KiB for int8 attention, 16 KiB for everything else. The
 //! sizes do not depend on shapes. Threads of a pool need as much as the calling thread. There is no bound for builds without
 //! optimization, where the compiler stores every intermediate vector in memory.
 //!
@@ -157,10 +157,9 @@ mod view_shape;
 
 pub use activation::Activation;
 pub use attention::{
-    AttentionOptions, AttentionOutput, AttentionWeights, Bias, Cache, CacheMut, CacheShape,
-    CachedSequence, Heads, HeadsMut, Qkv, Sequence, SlotTable, attention, attention_cached,
-    attention_decode, attention_int8, attention_int8_scratch, attention_scratch,
-    attention_scratch_bound,
+    AttentionOptions, AttentionOutput, AttentionPrecision, AttentionWeights, Bias, Cache, CacheMut,
+    CacheShape, CachedSequence, Heads, HeadsMut, Qkv, Sequence, SlotTable, attention,
+    attention_cached, attention_decode, attention_scratch, attention_scratch_bound,
 };
 pub use dtype::Dtype;
 pub use error::{Error, Expected, FoundName, ViewShape};

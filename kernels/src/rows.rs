@@ -32,7 +32,7 @@ impl RowVector {
 
     /// The elements from `at` on, at most a vector, of a row of `len >= at`.
     #[inline(always)]
-    fn rest<S: SimdF32>(at: usize, len: usize) -> Self {
+    pub(crate) fn rest<S: SimdF32>(at: usize, len: usize) -> Self {
         let count = (len - at).min(S::LANES);
         Self { at, count, whole: count == S::LANES }
     }

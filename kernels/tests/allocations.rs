@@ -7,10 +7,10 @@ mod support;
 use simdformer_kernels::norm::{LayerNorm, Norm, NormInput, RmsNorm, norm};
 use simdformer_kernels::pruned_argmax::{Product, PruningTable};
 use simdformer_kernels::{
-    AttentionOptions, Bias, Cache, CacheMut, CacheShape, CachedSequence, Epilogue, Exec, Isa,
-    PackedMatrix, Parallelism, PostOp, Qkv, Quantization, QuantizedActivations, QuantizedMatrix,
-    Sequence, SlotTable, Team, ThreadPool, attention, attention_cached, attention_decode,
-    attention_int8, attention_int8_scratch, attention_scratch, gemm, gemm_int8, gemm_unpacked,
+    AttentionOptions, AttentionPrecision, Bias, Cache, CacheMut, CacheShape, CachedSequence,
+    Epilogue, Exec, Isa, PackedMatrix, Parallelism, PostOp, Qkv, Quantization,
+    QuantizedActivations, QuantizedMatrix, Sequence, SlotTable, Team, ThreadPool, attention,
+    attention_cached, attention_decode, attention_scratch, gemm, gemm_int8, gemm_unpacked,
     pruned_argmax,
 };
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -123,7 +123,11 @@ impl Bench {
             pruning_table: vec![0.0; PruningTable::buffer_len(WIDTH, WIDTH).expect("small")],
             scratch: {
                 let attention = attention_scratch(isa, &SEQUENCES, HEADS, HEAD_DIM);
-                let int8 = attention_int8_scratch(isa, &SEQUENCES, HEADS, HEADS, HEAD_DIM);
+                let int8 = AttentionOptions {
+                    precision: AttentionPrecision::Int8,
+                    ..AttentionOptions::new(HEAD_DIM)
+                };
+                let int8 = int8.scratch(isa, &SEQUENCES, HEADS, HEADS, HEAD_DIM);
                 let pruning_table = pruned_argmax::argmax_scratch(TOKENS, WIDTH);
                 let most = [attention, int8, pruning_table].map(|floats| floats.expect("small"));
                 vec![0.0; most.into_iter().max().expect("three")]
@@ -206,10 +210,13 @@ impl Bench {
                 .expect("a fit");
         }
         for causal in [false, true] {
-            let options = AttentionOptions { causal, ..options };
-            let (qkv, to) =
-                (Qkv { query: input, key: input, value: input }, view_heads_mut(output, shape));
-            attention_int8(Exec::new(isa, parallelism), qkv, &SEQUENCES, &options, to, scratch)
+            let options =
+                AttentionOptions { causal, precision: AttentionPrecision::Int8, ..options };
+            let (qkv, to) = (
+                Qkv { query: input, key: input, value: input },
+                view_heads_mut(output, shape).into(),
+            );
+            attention(Exec::new(isa, parallelism), qkv, &SEQUENCES, &options, to, scratch)
                 .expect("a fit");
         }
         let mut cache = CacheMut::new(isa, SHAPE, &mut self.cache).expect("the length");

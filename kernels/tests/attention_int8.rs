@@ -5,8 +5,9 @@ use crate::support::batches::{batches, head_sizes, pairs_of_lengths};
 use crate::support::*;
 use proptest::prelude::*;
 use simdformer_kernels::{
-    AttentionOptions, Bias, Error, Exec, Expected, FullyMasked, Heads, HeadsMut, Isa, Parallelism,
-    Qkv, Sequence, attention_int8, attention_int8_scratch, reference,
+    AttentionOptions, AttentionOutput, AttentionPrecision, AttentionWeights, Bias, CacheMut,
+    CacheShape, CachedSequence, Error, Exec, Expected, FullyMasked, Heads, HeadsMut, Isa,
+    Parallelism, Qkv, Sequence, attention, attention_cached, reference,
 };
 
 /// Keys of a block.
@@ -21,15 +22,19 @@ fn forms(isas: &[Isa]) -> impl Iterator<Item = Isa> {
     isas.iter().flat_map(|isa| [*isa, isa.without_dot_products()])
 }
 
+fn in_int8(options: AttentionOptions<'_>) -> AttentionOptions<'_> {
+    AttentionOptions { precision: AttentionPrecision::Int8, ..options }
+}
+
 /// Int8 attention with a scratch of exactly the documented length, which holds poison.
 fn attend(batch: &Batch, isa: Isa, parallelism: Parallelism<'_>) -> Tensor {
     let mut out = Tensor::new(batch.query.shape, batch.out_layout);
     let (heads, kv_heads) = (batch.heads(), batch.kv_heads());
-    let floats = attention_int8_scratch(isa, &batch.sequences, heads, kv_heads, batch.head_dim());
+    let options = in_int8(batch.options());
+    let floats = options.scratch(isa, &batch.sequences, heads, kv_heads, batch.head_dim());
     let mut scratch = poisoned(floats.expect("small"));
-    let (exec, options) = (Exec::new(isa, parallelism), batch.options());
-    let to = out.view_mut();
-    attention_int8(exec, batch.qkv(), &batch.sequences, &options, to, &mut scratch).expect("a fit");
+    let (exec, to) = (Exec::new(isa, parallelism), out.view_mut().into());
+    attention(exec, batch.qkv(), &batch.sequences, &options, to, &mut scratch).expect("a fit");
     out
 }
 
@@ -516,7 +521,7 @@ fn every_error_and_nothing_is_written() {
     let (data, good) = (poisoned(7 * 2 * 8), Sequence::packed(0, 4));
     let view =
         |tokens, heads, head_dim| Heads::new(&data, [tokens, heads, head_dim]).expect("fits");
-    let options = AttentionOptions::new(8);
+    let options = in_int8(AttentionOptions::new(8));
     let biased = AttentionOptions {
         bias: Some(Bias::Dense { data: &data, head_stride: 0, query_stride: 7 }),
         ..options
@@ -543,7 +548,7 @@ fn every_error_and_nothing_is_written() {
             [7, 2, 8],
             shape("value", [7, 2, 8], [6, 2, 8]),
         ),
-        (all, all, all, vec![good], options, few, shape("context", [7, 2, 8], few)),
+        (all, all, all, vec![good], options, few, shape("output.context", [7, 2, 8], few)),
         (
             view(7, 2, 8),
             view(7, 2, 4),
@@ -596,24 +601,47 @@ fn every_error_and_nothing_is_written() {
     ];
     for (query, key, value, sequences, options, out_shape, expected) in rows {
         let mut out = poisoned(7 * 2 * 8);
-        let to = HeadsMut::new(&mut out, out_shape).expect("fits");
-        let floats = attention_int8_scratch(isa, &sequences, 2, 2, 8).expect("small");
+        let to = HeadsMut::new(&mut out, out_shape).expect("fits").into();
+        let floats = options.scratch(isa, &sequences, 2, 2, 8).expect("small");
         let mut scratch = poisoned(floats);
         let qkv = Qkv { query, key, value };
-        let found = attention_int8(Exec::serial(isa), qkv, &sequences, &options, to, &mut scratch);
+        let found = attention(Exec::serial(isa), qkv, &sequences, &options, to, &mut scratch);
         assert_eq!(found, Err(expected));
         assert!(is_poison(&out) && is_poison(&scratch), "{expected}: something was written");
     }
-    let floats = attention_int8_scratch(isa, &[good], 2, 2, 8).expect("small");
+    let floats = options.scratch(isa, &[good], 2, 2, 8).expect("small");
     let (mut out, mut scratch) = (poisoned(7 * 2 * 8), poisoned(floats - 1));
-    let to = HeadsMut::new(&mut out, [7, 2, 8]).expect("fits");
+    let to = HeadsMut::new(&mut out, [7, 2, 8]).expect("fits").into();
     let qkv = Qkv { query: all, key: all, value: all };
-    let found = attention_int8(Exec::serial(isa), qkv, &[good], &options, to, &mut scratch);
+    let found = attention(Exec::serial(isa), qkv, &[good], &options, to, &mut scratch);
     let short = size("length", "scratch", None, Expected::AtLeast(floats), floats - 1);
     assert_eq!(found, Err(short));
+    let context = HeadsMut::new(&mut out, [7, 2, 8]).expect("fits");
+    let mut weights = poisoned(7 * 7);
+    let weights = AttentionWeights {
+        data: &mut weights,
+        heads: &[0],
+        head_stride: 0,
+        query_stride: 7,
+        keys: 7,
+    };
+    let to = AttentionOutput { weights: Some(weights), ..context.into() };
+    let found = attention(Exec::serial(isa), qkv, &[good], &options, to, &mut scratch);
+    let (operand, expected) = ("output.weights", "no weights in int8");
+    assert_eq!(found, Err(Error::Unsupported { operand, expected, found: "a buffer" }));
+    // Other kernels have only f32.
+    let shape = CacheShape::new(1, 7, 2, 8);
+    let mut data = vec![0.0; shape.buffer_len(isa).expect("small")];
+    let cache = CacheMut::new(isa, shape, &mut data).expect("fits");
+    let sequence = CachedSequence { query_start: 0, query_len: 1, slot: 0, key_len: 1 };
+    let to = HeadsMut::new(&mut out, [7, 2, 8]).expect("fits").into();
+    let found = attention_cached(all, &cache.read(), &[sequence], &options, to, SERIAL);
+    let (operand, expected) = ("options.precision", "f32");
+    assert_eq!(found, Err(Error::Unsupported { operand, expected, found: "int8" }));
+    assert!(is_poison(&out) && is_poison(&scratch), "something was written");
     for (heads, kv_heads, head_dim) in [(usize::MAX, 1, 8), (2, usize::MAX, 8), (2, 2, usize::MAX)]
     {
-        let found = attention_int8_scratch(isa, &[good], heads, kv_heads, head_dim);
+        let found = options.scratch(isa, &[good], heads, kv_heads, head_dim);
         assert_eq!(found, Err(Error::TooLarge { operand: "the scratch" }));
     }
 }

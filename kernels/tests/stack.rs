@@ -13,11 +13,10 @@ use simdformer_kernels::pruned_argmax::PruningTable;
 use simdformer_kernels::softmax::{SoftmaxOptions, log_sum_exp, softmax};
 use simdformer_kernels::topk::{argmax, top_k};
 use simdformer_kernels::{
-    AttentionOptions, AttentionOutput, AttentionWeights, Bias, Cache, CacheMut, CacheShape,
-    CachedSequence, Dtype, Epilogue, Exec, FullyMasked, Heads, Input, MatrixMut, PackOptions,
-    PackedMatrix, Parallelism, PostOp, Qkv, QuantizedMatrix, Sequence, SlotTable, attention,
-    attention_cached, attention_decode, attention_int8, attention_int8_scratch, attention_scratch,
-    gemm, gemm_unpacked,
+    AttentionOptions, AttentionOutput, AttentionPrecision, AttentionWeights, Bias, Cache, CacheMut,
+    CacheShape, CachedSequence, Dtype, Epilogue, Exec, FullyMasked, Heads, Input, MatrixMut,
+    PackOptions, PackedMatrix, Parallelism, PostOp, Qkv, QuantizedMatrix, Sequence, SlotTable,
+    attention, attention_cached, attention_decode, attention_scratch, gemm, gemm_unpacked,
 };
 
 /// The limits in the documentation of the crate.
@@ -176,12 +175,16 @@ fn attentions() {
         for (isa, causal) in
             [isa, isa.without_dot_products()].map(|isa| [(isa, false), (isa, true)]).as_flattened()
         {
-            let floats = attention_int8_scratch(*isa, &[sequence], heads, kv_heads, head_dim);
+            let options = AttentionOptions {
+                causal: *causal,
+                precision: AttentionPrecision::Int8,
+                ..AttentionOptions::new(head_dim)
+            };
+            let floats = options.scratch(*isa, &[sequence], heads, kv_heads, head_dim);
             let mut scratch = vec![0.0; floats.expect("small")];
-            let options = AttentionOptions { causal: *causal, ..AttentionOptions::new(head_dim) };
             check(*isa, "attention with int8 products", ATTENTION_INT8, || {
-                let to = view_heads_mut(&mut out, [queries, heads, head_dim]);
-                attention_int8(Exec::serial(*isa), qkv, &[sequence], &options, to, &mut scratch)
+                let to = view_heads_mut(&mut out, [queries, heads, head_dim]).into();
+                attention(Exec::serial(*isa), qkv, &[sequence], &options, to, &mut scratch)
                     .expect("a fit");
             });
         }

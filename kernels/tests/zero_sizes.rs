@@ -11,12 +11,12 @@ use simdformer_kernels::relative::RelativeBuckets;
 use simdformer_kernels::softmax::{FullyMasked, SoftmaxOptions, log_sum_exp, softmax};
 use simdformer_kernels::topk::{argmax, top_k};
 use simdformer_kernels::{
-    AttentionOptions, AttentionOutput, AttentionWeights, Bias, Cache, CacheMut, CacheShape,
-    CachedSequence, Dtype, Epilogue, Exec, Heads, HeadsMut, Input, Isa, Linear, Matrix, MatrixMut,
-    PackOptions, PackSource, PackedMatrix, Parallelism, PostOp, Qkv, Quantization,
+    AttentionOptions, AttentionOutput, AttentionPrecision, AttentionWeights, Bias, Cache, CacheMut,
+    CacheShape, CachedSequence, Dtype, Epilogue, Exec, Heads, HeadsMut, Input, Isa, Linear, Matrix,
+    MatrixMut, PackOptions, PackSource, PackedMatrix, Parallelism, PostOp, Qkv, Quantization,
     QuantizedActivations, QuantizedMatrix, Sequence, SlotTable, attention, attention_cached,
-    attention_decode, attention_int8, attention_int8_scratch, attention_scratch,
-    attention_scratch_bound, gemm, gemm_int8, gemm_unpacked, gemm_unpacked_scratch, reference,
+    attention_decode, attention_scratch, attention_scratch_bound, gemm, gemm_int8, gemm_unpacked,
+    gemm_unpacked_scratch, reference,
 };
 use std::sync::mpsc;
 use std::time::Duration;
@@ -232,11 +232,15 @@ const CALLS: &[(&str, Call)] = &[
             vec![Sequence { key_len: a, padded_len: a, ..Sequence::default() }; 2],
         ] {
             for causal in [false, true] {
-                let mut scratch = space(attention_int8_scratch(isa, &sequences, b, b, c))?;
-                let options = AttentionOptions { causal, ..AttentionOptions::new(c.clamp(1, 64)) };
+                let options = AttentionOptions {
+                    causal,
+                    precision: AttentionPrecision::Int8,
+                    ..AttentionOptions::new(c.clamp(1, 64))
+                };
+                let mut scratch = space(options.scratch(isa, &sequences, b, b, c))?;
                 with_qkv(sizes, |qkv, out| {
                     let exec = Exec::new(isa, p);
-                    let _ = attention_int8(exec, qkv, &sequences, &options, out, &mut scratch);
+                    let _ = attention(exec, qkv, &sequences, &options, out.into(), &mut scratch);
                 })?;
             }
         }

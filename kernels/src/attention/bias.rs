@@ -4,7 +4,7 @@
 //! stride apart. The rows of a relative bias overlap: each begins one element *before* that of the previous query. The
 //! inner loops use a pointer and a signed stride.
 
-use super::options::{Bias, Reach, Sequence};
+use super::options::{AttentionOptions, AttentionPrecision, Bias, Reach, Sequence};
 use crate::error::{Error, Expected};
 use crate::simd::{MAX_LANES, SimdF32};
 
@@ -27,13 +27,14 @@ pub(super) struct CheckedBias<'a> {
 }
 
 impl<'a> CheckedBias<'a> {
-    /// `None` if there is no bias, or no score to add it to. In the second case its strides may be anything.
-    pub(super) fn new(
-        bias: Option<Bias<'a>>,
-        reach: Reach,
-        causal: bool,
-    ) -> Result<Option<Self>, Error> {
-        match bias {
+    /// The bias of a call with f32 products. `None` if there is no bias, or no score to add it to. In the second case its
+    /// strides may be anything.
+    pub(super) fn new(options: &AttentionOptions<'a>, reach: Reach) -> Result<Option<Self>, Error> {
+        if options.precision != AttentionPrecision::F32 {
+            let (operand, found) = ("options.precision", "int8");
+            return Err(Error::Unsupported { operand, expected: "f32", found });
+        }
+        match options.bias {
             None => Ok(None),
             Some(bias @ Bias::Dense { data, head_stride, query_stride }) => {
                 let [_, keys] = reach.longest;
@@ -50,7 +51,7 @@ impl<'a> CheckedBias<'a> {
                 }
                 // The last query is at the last key. A first query at a position before key 0 still has keys ahead of
                 // it.
-                let (behind, ahead) = (keys - 1, if causal { 0 } else { queries - 1 });
+                let (behind, ahead) = (keys - 1, if options.causal { 0 } else { queries - 1 });
                 let keys_before = Expected::AtLeast(behind);
                 Error::check_size("values before distance 0", "bias", keys_before, zero)?;
                 let len = (reach.heads - 1)

@@ -79,7 +79,7 @@ pub fn attention_cached(
     check_query(&query, ("output.context", &output.context), shape.heads, shape.head_dim)?;
     let queries = sequences.iter().map(|s| (s.query_start, s.query_len, s.key_len));
     let reach = check_sequences(queries, &query, &[output.context.read()])?;
-    let bias = CheckedBias::new(options.bias, reach, options.causal)?;
+    let bias = CheckedBias::new(options, reach)?;
     let weights = check_weights(output.weights, reach)?;
     for sequence in sequences {
         shape.check_range(sequence.slot, 0, sequence.key_len)?;

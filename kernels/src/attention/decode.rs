@@ -113,7 +113,7 @@ pub fn attention_decode(
     check_slots(&slot_table, query.tokens(), &shape)?;
     let ranges = slot_table.lens.iter().enumerate().map(|(row, &len)| (row, 1, len as usize));
     let reach = check_sequences(ranges, &query, &[])?;
-    let bias = CheckedBias::new(options.bias, reach, options.causal)?;
+    let bias = CheckedBias::new(options, reach)?;
     if query.tokens() == 0 || query.heads() == 0 || shape.head_dim == 0 {
         return Ok(());
     }

@@ -55,8 +55,9 @@ pub use cache::{Cache, CacheMut, CacheShape};
 pub use cached::{CachedSequence, attention_cached};
 pub use decode::{SlotTable, attention_decode};
 pub use head_views::{Heads, HeadsMut, Qkv};
-pub use int8::{attention_int8, attention_int8_scratch};
-pub use options::{AttentionOptions, AttentionOutput, AttentionWeights, Bias, Sequence};
+pub use options::{
+    AttentionOptions, AttentionOutput, AttentionPrecision, AttentionWeights, Bias, Sequence,
+};
 pub use tasks::attention_scratch;
 
 use crate::error::Error;
@@ -93,12 +94,33 @@ pub fn attention_scratch_bound(
         .ok_or(Error::TooLarge { operand: "the scratch" })
 }
 
+impl AttentionOptions<'_> {
+    /// Floats of scratch that [`attention`](fn@attention) needs with these options for `sequences` with `heads` query
+    /// heads and `kv_heads` key-value heads of `head_dim` elements: with f32 products, [`attention_scratch`].
+    ///
+    /// # Errors
+    /// The size overflows.
+    pub fn scratch(
+        &self,
+        isa: Isa,
+        sequences: &[Sequence],
+        heads: usize,
+        kv_heads: usize,
+        head_dim: usize,
+    ) -> Result<usize, Error> {
+        match self.precision {
+            AttentionPrecision::F32 => attention_scratch(isa, sequences, kv_heads, head_dim),
+            AttentionPrecision::Int8 => int8::scratch(isa, sequences, [heads, kv_heads, head_dim]),
+        }
+    }
+}
+
 /// Attention of every sequence. The query and the output are `[tokens, heads, head_dim]`, key and value
 /// `[tokens, kv_heads, head_dim]`. `heads` is a multiple of `kv_heads`: query head `h` reads key-value head
 /// `h / (heads / kv_heads)`. Output rows of queries that are in no sequence are not written.
 ///
 /// Sequences are in order of `query_start`, and their queries do not overlap; they may share keys. `scratch` needs
-/// [`attention_scratch`] floats.
+/// [`AttentionOptions::scratch`] floats.
 ///
 /// The bits of an output row depend on its own query, on the keys and values that the query may see, and on the
 /// options. They do not depend on the rest of the batch or on threads.
@@ -147,5 +169,10 @@ pub fn attention(
     scratch: &mut [f32],
 ) -> Result<(), Error> {
     let Exec { isa, threads } = exec;
-    tasks::attend(isa, qkv, sequences, options, (output, None), scratch, threads)
+    match options.precision {
+        AttentionPrecision::F32 => {
+            tasks::attend(isa, qkv, sequences, options, (output, None), scratch, threads)
+        }
+        AttentionPrecision::Int8 => int8::attend(exec, qkv, sequences, options, output, scratch),
+    }
 }

@@ -51,6 +51,63 @@ pub struct AttentionOptions<'a> {
     /// The output of a fully masked query, which sees no key or only keys with a score of minus infinity: zeros, or the
     /// mean of all values of the sequence, including hidden ones and padding.
     pub fully_masked: FullyMasked,
+    /// The precision of the products, f32 by default. Only [`attention`](super::attention()) has the others.
+    pub precision: AttentionPrecision,
+}
+
+/// The precision of the two products of [`attention`](super::attention()).
+///
+/// ```
+/// use simdformer_kernels::{
+///     AttentionOptions, AttentionPrecision, Exec, HeadsMut, Isa, Qkv, Sequence, attention,
+/// };
+///
+/// let isa = Isa::detect()?;
+/// let (tokens, heads, head_dim) = (3, 2, 4);
+/// let fused = [0.25; 3 * 3 * 8]; // [tokens, (query, key, value), heads, head_dim]
+/// let sequences = [Sequence::packed(0, tokens)];
+/// let options =
+///     AttentionOptions { precision: AttentionPrecision::Int8, ..AttentionOptions::new(head_dim) };
+/// let floats = options.scratch(isa, &sequences, heads, heads, head_dim)?;
+/// let (mut scratch, mut out) = (vec![0.0; floats], [0.0; 3 * 8]);
+/// attention(
+///     Exec::serial(isa),
+///     Qkv::fused(&fused, [tokens, heads, head_dim])?,
+///     &sequences,
+///     &options,
+///     HeadsMut::new(&mut out, [tokens, heads, head_dim])?.into(),
+///     &mut scratch,
+/// )?;
+/// assert!(out.iter().all(|x| (x - 0.25).abs() < 1e-6));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum AttentionPrecision {
+    /// Products of f32.
+    #[default]
+    F32,
+    /// Queries, keys, weights and values are quantized to bytes within the call, for encoders, prefills and
+    /// cross-attention: up to several times faster from about 100 keys on, most on CPUs with int8 instructions, and less
+    /// exact. A bias and the output of weights are not supported, and the head size is at most 131,072. Without the
+    /// feature `int8` it is an error.
+    ///
+    /// The bits of an output row depend on its own query, on the keys and values of its sequence (under a causal mask, on
+    /// those that the query sees), and on the options. They do not depend on the rest of the batch, on threads, or on the
+    /// instruction set.
+    ///
+    /// Error, for finite operands: let `d = 0.51 / 127`, and for each visible key `j`, less the center,
+    /// `shift = scale d (max|k_j| sum|q| + max|q| sum|k_j| + d head_dim max|q| max|k_j|)`, of which `g = exp(the largest) - 1`.
+    /// Let `r` be the sum over blocks of `64 / 254 (1 + g)` times the largest weight of the block, where the weights of all keys
+    /// add up to 1. Each output is within `2 (g + 0.001 + r) max|v| + d max|v|` of the exact value. This is a bound for the worst
+    /// signs of all roundings. For Gaussian queries, keys and values, the error is 1.3 % of the output (root mean square).
+    ///
+    /// A call uses at most 40 KiB of the stack of each participating thread, in an optimized build.
+    ///
+    /// A query, key or value that is not finite makes every output NaN that depends on it: a query its row, a key the rows that
+    /// see it, a value its column in the rows that see it. If the largest score of a query in a block is beyond 2.9 million, its
+    /// row is NaN.
+    Int8,
 }
 
 impl AttentionOptions<'_> {
@@ -63,6 +120,7 @@ impl AttentionOptions<'_> {
             causal: false,
             bias: None,
             fully_masked: FullyMasked::Zeros,
+            precision: AttentionPrecision::F32,
         }
     }
 }

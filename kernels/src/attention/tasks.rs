@@ -302,7 +302,7 @@ pub(super) fn attend(
     check_query(&query, (name, &output.context), kv_heads, head_dim)?;
     let queries = sequences.iter().map(|s| (s.query_start, s.query_len, s.key_len));
     let reach = check_sequences(queries, &query, &[output.context.read()])?;
-    let bias = CheckedBias::new(options.bias, reach, options.causal)?;
+    let bias = CheckedBias::new(options, reach)?;
     let weights = check_weights(output.weights, reach)?;
     check_keys(sequences, &key, &[value])?;
     let expected = attention_scratch(isa, sequences, kv_heads, head_dim)?;

@@ -1,5 +1,6 @@
 //! Int8 products whose lanes are rows, as int8 attention needs them: a vector holds a word of each of `LANES` queries, and
-//! is multiplied with one word of a key or of a column of values, which all queries share.
+//! is multiplied with one word of a key or of a column of values, which all queries share. Of the two, weights and keys are
+//! integers in `0..=255`, those of keys with an offset of 128; queries and values are signed.
 //!
 //! All sums are exact modulo `2^32`, so all sets return the same results, whatever a word is on them.
 
@@ -9,12 +10,12 @@ use crate::simd::vector::SimdF32;
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[allow(dead_code, reason = "each architecture has some of them")]
 pub(crate) enum WordForm {
-    /// Four bytes: keys plus 128 as u8 times queries as i8, weights as u8 times values as i8. A score starts at -128 times
-    /// the sum of its query.
+    /// Four bytes: u8 times i8. A score starts at -128 times the sum of its query.
     Unsigned,
-    /// Four signed bytes on both sides: weights less 128. A weighted sum starts at 128 times the sum of its values.
+    /// Four signed bytes on both sides: unsigned elements less 128. A weighted sum starts at 128 times the sum of its
+    /// values.
     Signed,
-    /// Two signed 16-bit halves on both sides.
+    /// Two signed 16-bit halves on both sides. A score starts as with [`WordForm::Unsigned`].
     Halves,
 }
 
@@ -67,20 +68,26 @@ pub(crate) unsafe trait Int8Lanes: Copy + Send + Sync + 'static {
     fn splat_word(self, word: i32) -> Self::Words;
     /// Sums that start at these numbers.
     fn totals(self, start: Self::Words) -> Self::Totals;
-    /// `sum + query . key` in each lane.
-    fn score(self, sum: Self::Totals, query: Self::Words, key: Self::Words) -> Self::Totals;
-    /// `sum + weights . values` in each lane.
-    fn weigh(self, sum: Self::Totals, weights: Self::Words, values: Self::Words) -> Self::Totals;
+    /// `sum + unsigned . signed` in each lane, of words of [`Int8Lanes::pack`] and of [`Int8Lanes::signed`].
+    fn add_products(
+        self,
+        sum: Self::Totals,
+        unsigned: Self::Words,
+        signed: Self::Words,
+    ) -> Self::Totals;
     /// The nearest f32 of each sum.
     fn totals_to_f32(self, sum: Self::Totals) -> <Self::LaneFloats as SimdF32>::F32;
-    /// Rounds numbers in `2^23..2^31` to integers and returns the floats with these bits, and their mantissas in `1..2`.
+    /// Rounds numbers of a magnitude below `2^31` to integers and returns the floats with these bits, and their mantissas
+    /// in `1..2`.
     fn float_of_bits(
         self,
         bits: <Self::LaneFloats as SimdF32>::F32,
     ) -> [<Self::LaneFloats as SimdF32>::F32; 2];
-    /// The words of four elements, weights of which each is an integer in `0..=255` plus [`BYTE`]. With
+    /// The unsigned words of four elements, of which each is an integer in `0..=255` plus [`BYTE`]. With
     /// [`WordForm::Halves`] there are two words, otherwise both are the same.
-    fn pack_weights(self, weights: [<Self::LaneFloats as SimdF32>::F32; 4]) -> [Self::Words; 2];
+    fn pack(self, elements: [<Self::LaneFloats as SimdF32>::F32; 4]) -> [Self::Words; 2];
+    /// The signed words with the elements of `packed` less 128.
+    fn signed(self, packed: Self::Words) -> Self::Words;
 }
 
 /// The most [`Int8Lanes::KEYS`].

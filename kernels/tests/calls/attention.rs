@@ -10,9 +10,9 @@ use simdformer_kernels::train::{
     attention_backward, attention_backward_scratch, attention_forward_save,
 };
 use simdformer_kernels::{
-    AttentionOptions, Bias, Cache, CacheMut, CacheShape, CachedSequence, Dtype, Exec, Qkv,
-    Sequence, SlotTable, attention, attention_cached, attention_decode, attention_int8,
-    attention_int8_scratch, attention_scratch,
+    AttentionOptions, AttentionPrecision, Bias, Cache, CacheMut, CacheShape, CachedSequence, Dtype,
+    Exec, Qkv, Sequence, SlotTable, attention, attention_cached, attention_decode,
+    attention_scratch,
 };
 
 pub(super) fn calls(call: &Calls<'_>, results: &mut Results) {
@@ -47,11 +47,11 @@ fn prefill(call: &Calls<'_>, fused: &[f32], results: &mut Results) {
         let to = view_heads_mut(&mut context, shape).into();
         attention(exec, qkv(), sequences, &options, to, &mut scratch).expect("fits");
         results.push(("attention", bits(&context)));
-        let without_bias = AttentionOptions { bias: None, ..options };
-        let floats = attention_int8_scratch(isa, sequences, heads, heads, head_dim).expect("small");
+        let int8 = AttentionOptions { bias: None, precision: AttentionPrecision::Int8, ..options };
+        let floats = int8.scratch(isa, sequences, heads, heads, head_dim).expect("small");
         let (mut scratch, mut context) = (poisoned(floats), poisoned(context.len()));
-        let to = view_heads_mut(&mut context, shape);
-        attention_int8(exec, qkv(), sequences, &without_bias, to, &mut scratch).expect("fits");
+        let to = view_heads_mut(&mut context, shape).into();
+        attention(exec, qkv(), sequences, &int8, to, &mut scratch).expect("fits");
         results.push(("attention_int8", bits(&context)));
         #[cfg(feature = "train")]
         gradient(call, qkv(), sequences, &options, results);

@@ -221,6 +221,7 @@ impl Batch {
             causal: self.causal,
             bias: self.bias.as_ref().map(OwnedBias::view),
             fully_masked: self.fully_masked,
+            ..AttentionOptions::new(1)
         }
     }
 

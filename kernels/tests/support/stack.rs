@@ -10,7 +10,7 @@ pub const OTHERS: usize = 16 * KIB;
 pub const ATTENTION: usize = 32 * KIB;
 
 /// The limit that the crate documents for attention with int8 products.
-pub const ATTENTION_INT8: usize = 72 * KIB;
+pub const ATTENTION_INT8: usize = 40 * KIB;
 
 /// The bytes of stack that a thread uses when it runs `call`.
 pub fn reach(call: &mut (dyn FnMut() + Send)) -> usize {

@@ -45,18 +45,16 @@ macro_rules! lanes {
                 $totals
             }
             #[inline(always)]
-            fn score(self, sum: Self::Totals, query: int32x4_t, key: int32x4_t) -> Self::Totals {
-                // SAFETY: `self` proves that the CPU has the instructions.
-                unsafe { self.dot(sum, vreinterpretq_s8_s32(query), vreinterpretq_s8_s32(key)) }
-            }
-            #[inline(always)]
-            fn weigh(
+            fn add_products(
                 self,
                 sum: Self::Totals,
-                weights: int32x4_t,
-                values: int32x4_t,
+                unsigned: int32x4_t,
+                signed: int32x4_t,
             ) -> Self::Totals {
-                self.score(sum, weights, values)
+                // SAFETY: `self` proves that the CPU has the instructions.
+                unsafe {
+                    self.dot(sum, vreinterpretq_s8_s32(unsigned), vreinterpretq_s8_s32(signed))
+                }
             }
             #[inline(always)]
             fn totals_to_f32(self, sum: Self::Totals) -> float32x4_t {
@@ -72,15 +70,19 @@ macro_rules! lanes {
                 }
             }
             #[inline(always)]
-            fn pack_weights(self, [a, b, c, d]: [float32x4_t; 4]) -> [int32x4_t; 2] {
+            fn pack(self, [a, b, c, d]: [float32x4_t; 4]) -> [int32x4_t; 2] {
                 // SAFETY: `self` proves that the CPU has the instructions.
                 unsafe {
                     let word = vsliq_n_s32::<8>(vreinterpretq_s32_f32(a), vreinterpretq_s32_f32(b));
                     let word = vsliq_n_s32::<16>(word, vreinterpretq_s32_f32(c));
                     let word = vsliq_n_s32::<24>(word, vreinterpretq_s32_f32(d));
-                    // Weights less 128.
+                    // Elements less 128.
                     [veorq_s32(word, vdupq_n_s32(i32::from_le_bytes([0x80; 4]))); 2]
                 }
+            }
+            #[inline(always)]
+            fn signed(self, packed: int32x4_t) -> int32x4_t {
+                packed
             }
         }
     };

@@ -28,11 +28,11 @@ fn float_of_bits(bits: F32) -> [F32; 2] {
 }
 
 #[inline(never)]
-fn pack_weights(weights: [F32; 4]) -> [i32; 8] {
+fn pack(elements: [F32; 4]) -> [i32; 8] {
     let mut words = [[0; 4]; 8];
-    for (i, weights) in weights.into_iter().enumerate() {
-        for (word, weight) in words.iter_mut().zip(to_array(weights)) {
-            word[i] = weight.to_bits() as u8;
+    for (i, elements) in elements.into_iter().enumerate() {
+        for (word, element) in words.iter_mut().zip(to_array(elements)) {
+            word[i] = element.to_bits() as u8;
         }
     }
     words.map(i32::from_le_bytes)
@@ -41,7 +41,7 @@ fn pack_weights(weights: [F32; 4]) -> [i32; 8] {
 // SAFETY: `Words` is `[i32; 8]`, with as many lanes as the f32 vector of `Scalar`; loads and stores access one such array.
 unsafe impl Int8Lanes for Scalar {
     const FORM: WordForm = WordForm::Unsigned;
-    const KEYS: usize = 4;
+    const KEYS: usize = 1;
     type LaneFloats = Self;
     type Words = [i32; 8];
     type Totals = [i32; 8];
@@ -69,12 +69,8 @@ unsafe impl Int8Lanes for Scalar {
         start
     }
     #[inline(always)]
-    fn score(self, sum: [i32; 8], query: [i32; 8], key: [i32; 8]) -> [i32; 8] {
-        self.dot(sum, key, query)
-    }
-    #[inline(always)]
-    fn weigh(self, sum: [i32; 8], weights: [i32; 8], values: [i32; 8]) -> [i32; 8] {
-        self.dot(sum, weights, values)
+    fn add_products(self, sum: [i32; 8], unsigned: [i32; 8], signed: [i32; 8]) -> [i32; 8] {
+        self.dot(sum, unsigned, signed)
     }
     #[inline(always)]
     fn totals_to_f32(self, sum: [i32; 8]) -> F32 {
@@ -85,7 +81,11 @@ unsafe impl Int8Lanes for Scalar {
         float_of_bits(bits)
     }
     #[inline(always)]
-    fn pack_weights(self, weights: [F32; 4]) -> [[i32; 8]; 2] {
-        [pack_weights(weights); 2]
+    fn pack(self, elements: [F32; 4]) -> [[i32; 8]; 2] {
+        [pack(elements); 2]
+    }
+    #[inline(always)]
+    fn signed(self, packed: [i32; 8]) -> [i32; 8] {
+        packed.map(|word| word ^ i32::from_le_bytes([0x80; 4]))
     }
 }

@@ -7,9 +7,10 @@ use crate::simd::int8_lanes::{BYTE, Int8Lanes, MANTISSA, ONE, WordForm};
 use core::arch::x86_64::{
     __m256, __m256i, __m512, __m512i, _mm256_and_si256, _mm256_castps_si256, _mm256_castsi256_ps,
     _mm256_cvtps_epi32, _mm256_madd_epi16, _mm256_or_si256, _mm256_set1_epi32, _mm256_slli_epi32,
-    _mm256_storeu_si256, _mm256_xor_si256, _mm512_castps_si512, _mm512_castsi512_ps,
-    _mm512_cvtps_epi32, _mm512_madd_epi16, _mm512_set1_epi32, _mm512_slli_epi32,
-    _mm512_storeu_si512, _mm512_ternarylogic_epi32,
+    _mm256_storeu_si256, _mm256_sub_epi8, _mm256_sub_epi16, _mm256_xor_si256, _mm512_castps_si512,
+    _mm512_castsi512_ps, _mm512_cvtps_epi32, _mm512_madd_epi16, _mm512_set1_epi32,
+    _mm512_slli_epi32, _mm512_storeu_si512, _mm512_sub_epi8, _mm512_sub_epi16,
+    _mm512_ternarylogic_epi32,
 };
 use pulp::x86::{V3, V4};
 
@@ -23,7 +24,7 @@ mod wide256 {
         _mm256_castps_si256 as to_ints, _mm256_castsi256_ps as to_floats,
         _mm256_cvtps_epi32 as cvtps_epi32, _mm256_madd_epi16 as madd,
         _mm256_set1_epi32 as set1_epi32, _mm256_slli_epi32 as slli_epi32,
-        _mm256_storeu_si256 as storeu,
+        _mm256_storeu_si256 as storeu, _mm256_sub_epi8 as sub_epi8, _mm256_sub_epi16 as sub_epi16,
     };
 
     /// `(a & b) | c`.
@@ -56,7 +57,7 @@ mod wide512 {
         _mm512_castps_si512 as to_ints, _mm512_castsi512_ps as to_floats,
         _mm512_cvtps_epi32 as cvtps_epi32, _mm512_madd_epi16 as madd,
         _mm512_set1_epi32 as set1_epi32, _mm512_slli_epi32 as slli_epi32,
-        _mm512_storeu_si512 as storeu,
+        _mm512_storeu_si512 as storeu, _mm512_sub_epi8 as sub_epi8, _mm512_sub_epi16 as sub_epi16,
     };
 
     /// `(a & b) | c`.
@@ -83,9 +84,9 @@ mod wide512 {
 macro_rules! lanes {
     (
         $Set:ident: $Token:ty, $wide:ident, $form:ident, $keys:literal keys,
-        score($score_set:ident, $sum:ident, $query:ident, $key:ident) = $score:expr,
-        weigh($weigh_set:ident, $total:ident, $weights:ident, $values:ident) = $weigh:expr,
-        pack($a:ident, $b:ident, $c:ident, $d:ident) = $pack:expr
+        add_products($set:ident, $sum:ident, $unsigned:ident, $signed:ident) = $products:expr,
+        pack($a:ident, $b:ident, $c:ident, $d:ident) = $pack:expr,
+        signed = $sub:ident, $offset:literal
     ) => {
         // SAFETY: vectors of 32-bit lanes, as many as `Floats` has; loads and stores access one vector.
         unsafe impl Int8Lanes for $Set {
@@ -119,24 +120,14 @@ macro_rules! lanes {
                 start
             }
             #[inline(always)]
-            fn score(
+            fn add_products(
                 self,
                 $sum: $wide::Ints,
-                $query: $wide::Ints,
-                $key: $wide::Ints,
+                $unsigned: $wide::Ints,
+                $signed: $wide::Ints,
             ) -> $wide::Ints {
-                let $score_set = self;
-                $score
-            }
-            #[inline(always)]
-            fn weigh(
-                self,
-                $total: $wide::Ints,
-                $weights: $wide::Ints,
-                $values: $wide::Ints,
-            ) -> $wide::Ints {
-                let $weigh_set = self;
-                $weigh
+                let $set = self;
+                $products
             }
             #[inline(always)]
             fn totals_to_f32(self, sum: $wide::Ints) -> $wide::Floats {
@@ -152,17 +143,22 @@ macro_rules! lanes {
                 }
             }
             #[inline(always)]
-            fn pack_weights(self, weights: [$wide::Floats; 4]) -> [$wide::Ints; 2] {
+            fn pack(self, elements: [$wide::Floats; 4]) -> [$wide::Ints; 2] {
                 // SAFETY: `self` proves that the CPU has the instructions.
                 unsafe {
                     let [$a, $b, $c, $d] = [
-                        $wide::to_ints(weights[0]),
-                        $wide::to_ints(weights[1]),
-                        $wide::to_ints(weights[2]),
-                        $wide::to_ints(weights[3]),
+                        $wide::to_ints(elements[0]),
+                        $wide::to_ints(elements[1]),
+                        $wide::to_ints(elements[2]),
+                        $wide::to_ints(elements[3]),
                     ];
                     $pack
                 }
+            }
+            #[inline(always)]
+            fn signed(self, packed: $wide::Ints) -> $wide::Ints {
+                // SAFETY: `self` proves that the CPU has the instructions.
+                unsafe { $wide::$sub(packed, $wide::set1_epi32($offset.cast_signed())) }
             }
         }
     };
@@ -172,14 +168,14 @@ macro_rules! lanes {
 macro_rules! byte_lanes {
     ($Set:ident: $Token:ty, $wide:ident, $keys:literal keys) => {
         lanes!($Set: $Token, $wide, Unsigned, $keys keys,
-            score(set, sum, query, key) = set.dot(sum, key, query),
-            weigh(set, sum, weights, values) = set.dot(sum, weights, values),
+            add_products(set, sum, unsigned, signed) = set.dot(sum, unsigned, signed),
             pack(a, b, c, d) = {
                 use $wide::{or3, set1_epi32, slli_epi32, xor_or};
                 // The upper bytes of `a` are those of `BYTE`. A shift moves those of the others out.
                 let ab = xor_or(a, set1_epi32(BYTE.to_bits().cast_signed()), slli_epi32::<8>(b));
                 [or3(ab, slli_epi32::<16>(c), slli_epi32::<24>(d)); 2]
-            });
+            },
+            signed = sub_epi8, 0x8080_8080_u32);
     };
 }
 
@@ -188,14 +184,13 @@ macro_rules! half_lanes {
     ($Set:ident: $Token:ty, $wide:ident, $keys:literal keys) => {
         lanes!($Set: $Token, $wide, Halves, $keys keys,
             // SAFETY: `set` proves that the CPU has the instructions.
-            score(set, sum, query, key) = set.sums().add(sum, unsafe { $wide::madd(query, key) }),
-            // SAFETY: as above.
-            weigh(set, sum, weights, values) = set.sums().add(sum, unsafe { $wide::madd(weights, values) }),
+            add_products(set, sum, unsigned, signed) = set.sums().add(sum, unsafe { $wide::madd(unsigned, signed) }),
             pack(a, b, c, d) = {
                 use $wide::{set1_epi32, slli_epi32, xor_or};
                 let byte = set1_epi32(BYTE.to_bits().cast_signed());
                 [xor_or(a, byte, slli_epi32::<16>(b)), xor_or(c, byte, slli_epi32::<16>(d))]
-            });
+            },
+            signed = sub_epi16, 0x0080_0080_u32);
     };
 }
 

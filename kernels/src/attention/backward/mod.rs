@@ -335,7 +335,7 @@ pub fn attention_backward(
     d_value.read().check_shape("gradients.value", value.shape())?;
     let queries = sequences.iter().map(|s| (s.query_start, s.query_len, s.key_len));
     let reach = check_sequences(queries, &query, &[context, d_context, d_query.read()])?;
-    let bias = CheckedBias::new(options.bias, reach, options.causal)?;
+    let bias = CheckedBias::new(options, reach)?;
     check_keys(sequences, &key, &[value, d_key.read(), d_value.read()])?;
     check_disjoint_keys(sequences)?;
     check_sums(sums, &query)?;

@@ -2,7 +2,7 @@
 
 use super::super::head_views::HeadRows;
 use super::layout::{BLOCK, KvLayout};
-use super::quantize::QueryTile;
+use super::quantize::{Columns, ones};
 use crate::gemm::{Panels, Rows, TileOperand, multiply};
 use crate::simd::SimdF32;
 use crate::simd::int8::Int8Dot;
@@ -27,10 +27,10 @@ pub(super) const RATIO: [f32; 4] = [1.775_614_7, -1.377_307_6, 0.707_475_83, -0.
 #[derive(Clone, Copy)]
 pub(super) struct Int8Head {
     pub(super) layout: KvLayout,
-    /// The quantized keys and values.
-    pub(super) kv: *const f32,
     pub(super) head_dim: usize,
     pub(super) keys: usize,
+    /// The quantized keys and values.
+    pub(super) kv: *mut f32,
     /// The factor of scores, as powers of two.
     pub(super) scale: f32,
     /// The values in f32.
@@ -40,33 +40,33 @@ pub(super) struct Int8Head {
 /// A tile of queries.
 #[derive(Clone, Copy)]
 pub(super) struct TileRows {
+    /// The words of the quantized queries and their factors, in the scratch.
+    pub(super) words: *mut i32,
     pub(super) query: HeadRows,
     /// At least 1, and at most as many as the set has lanes in a tile.
     pub(super) count: usize,
     /// Visible keys of the first query, before clamping to `0..=keys`, and how many more each further query sees.
-    pub(super) first_limit: isize,
-    pub(super) limit_step: isize,
+    pub(super) limits: (isize, isize),
     /// Keys of the sequence.
     pub(super) keys: usize,
-    pub(super) words: QueryTile,
-    pub(super) out: *mut f32,
-    pub(super) out_row: usize,
-    /// The queries after the tile, and their stride. They are only prefetched, and need not exist.
-    pub(super) next: (*const f32, usize),
+    /// The outputs, and their stride.
+    pub(super) out: (*mut f32, usize),
+    /// The queries after the tile. They are only prefetched, and need not exist.
+    pub(super) next: HeadRows,
 }
 
 impl TileRows {
     /// Visible keys of a query of the tile.
     #[inline(always)]
     pub(super) fn limit(&self, row: usize) -> usize {
-        let limit = self.first_limit.saturating_add(self.limit_step * row as isize);
+        let limit = self.limits.0.saturating_add(self.limits.1 * row as isize);
         (limit.max(0) as usize).min(self.keys)
     }
 }
 
 /// Queries times keys, or weights times values.
 #[derive(Clone, Copy)]
-pub(super) struct LaneOperand<B, const WEIGHTS: bool>(B);
+struct LaneOperand<B, const WEIGHTS: bool>(B);
 
 impl<B: Int8Dot, const WEIGHTS: bool> TileOperand for LaneOperand<B, WEIGHTS> {
     type SimdF32 = B::Floats;
@@ -91,7 +91,9 @@ impl<B: Int8Dot, const WEIGHTS: bool> TileOperand for LaneOperand<B, WEIGHTS> {
     }
     #[inline(always)]
     fn multiply_add(self, shared: B::Words, lanes: B::Words, sum: B::Totals) -> B::Totals {
-        if WEIGHTS { self.0.weigh(sum, lanes, shared) } else { self.0.score(sum, lanes, shared) }
+        // Of both operands, weights and keys are the unsigned ones.
+        let [unsigned, signed] = if WEIGHTS { [lanes, shared] } else { [shared, lanes] };
+        self.0.add_products(sum, unsigned, signed)
     }
 }
 
@@ -101,46 +103,49 @@ pub(super) type Lanes = [f32; MAX_QUERIES];
 /// What a tile needs of the stack.
 #[repr(align(64))]
 pub(super) struct TileStack {
-    /// `[keys][queries]`: the scores. At the start of a tile the words of its queries, not yet in lanes.
-    scores: [MaybeUninit<f32>; BLOCK * MAX_QUERIES],
+    /// `[keys][queries]`: the scores. At the start of a tile the columns of its queries.
+    pub(super) scores: Columns,
     /// `[words][queries]`: the weights, or one of their two bytes.
-    words: [MaybeUninit<i32>; BLOCK / 2 * MAX_QUERIES],
+    words: [i32; BLOCK / 2 * MAX_QUERIES],
     /// `[columns][queries]`: the weighted sums of the values. A tile has whole groups of columns.
     sums: [MaybeUninit<f32>; (COLUMNS + MAX_KEYS) * MAX_QUERIES],
-    /// The state of a block, for the code that few blocks need.
+    /// The state of a block.
     pub(super) state: State,
 }
 
-/// The numbers of each query in a block, in memory.
-#[repr(align(64))]
+/// The numbers of each query of a tile.
+#[derive(Default)]
+#[repr(C, align(64))]
 pub(super) struct State {
+    /// What scores are multiplied with.
     pub(super) factor: Lanes,
+    /// The largest score of the block.
+    pub(super) best: Lanes,
+    /// The largest maximum so far, and the sum of all weights.
+    pub(super) running: Lanes,
+    pub(super) total: Lanes,
+    /// What is added to scores, and for queries that see only a part of the block minus infinity.
     pub(super) offset: Lanes,
-    /// The power of two that the sums of this block are multiplied with.
+    pub(super) narrow: Lanes,
+    /// The powers of two that the sums so far and those of this block are multiplied with.
+    pub(super) before: Lanes,
     pub(super) after: Lanes,
-    /// 1 for the queries that need weights of two bytes, or of f32, otherwise 0.
-    pub(super) chosen: Lanes,
+    /// The sum of the weights of the block.
+    pub(super) counted: Lanes,
     /// Visible keys of the block.
     pub(super) seen: Lanes,
-    /// The sum of the weights.
-    pub(super) counted: Lanes,
+    /// 1 for the queries that see the whole block, and for those that need weights of two bytes, otherwise 0.
+    pub(super) whole: Lanes,
+    pub(super) needs: Lanes,
 }
 
 impl TileStack {
-    pub(super) const fn new() -> Self {
-        const ZEROS: Lanes = [0.0; MAX_QUERIES];
+    pub(super) fn new() -> Self {
         Self {
-            scores: [MaybeUninit::uninit(); BLOCK * MAX_QUERIES],
-            words: [MaybeUninit::uninit(); BLOCK / 2 * MAX_QUERIES],
-            sums: [MaybeUninit::uninit(); (COLUMNS + MAX_KEYS) * MAX_QUERIES],
-            state: State {
-                factor: ZEROS,
-                offset: ZEROS,
-                after: ZEROS,
-                chosen: ZEROS,
-                seen: ZEROS,
-                counted: ZEROS,
-            },
+            scores: [const { MaybeUninit::uninit() }; _],
+            words: [0; _],
+            sums: [const { MaybeUninit::uninit() }; _],
+            state: State::default(),
         }
     }
 
@@ -149,7 +154,7 @@ impl TileStack {
     }
 
     pub(super) fn words(&mut self) -> *mut i32 {
-        self.words.as_mut_ptr().cast()
+        self.words.as_mut_ptr()
     }
 
     pub(super) fn sums(&mut self) -> *mut f32 {
@@ -165,8 +170,8 @@ pub(super) type Line<B, const QV: usize> = [<<B as Int8Lanes>::LaneFloats as Sim
 pub(super) struct Part {
     pub(super) key: usize,
     pub(super) count: usize,
-    pub(super) column: usize,
-    pub(super) columns: usize,
+    /// The first column, and how many there are.
+    pub(super) columns: (usize, usize),
 }
 
 /// The code of a tile of `QV` vectors of queries, `K` keys or columns at a time. All functions have the contract of
@@ -192,13 +197,34 @@ impl<B: Int8Dot, const K: usize, const QV: usize> TileRun<B, K, QV> {
     #[inline(always)]
     pub(super) fn store_line(self, to: *mut f32, line: Line<B, QV>) {
         let s = self.0.lane_floats();
-        for (v, line) in line.into_iter().enumerate() {
+        for v in 0..QV {
             // SAFETY: the callers pass the address of a row.
-            unsafe { s.store(to.add(v * B::Floats::LANES), line) };
+            unsafe { s.store(to.add(v * B::Floats::LANES), line[v]) };
         }
     }
 
-    /// The scores of the keys of a block, in units of the factor of the query, and the largest of each query.
+    /// Adds `depth` products of words in lanes, `[depth][queries]`, with the words `[depth][..]` of each of `K` keys or
+    /// columns: weights with values, or queries with keys.
+    ///
+    /// # Safety
+    /// All these words can be read.
+    #[inline(always)]
+    pub(super) unsafe fn multiply<const WEIGHTS: bool>(
+        self,
+        sums: [[B::Totals; QV]; K],
+        lanes: *const i32,
+        (shared, stride): (*const i32, usize),
+        depth: usize,
+    ) -> [[B::Totals; QV]; K] {
+        let panel = Panels::one(lanes, Self::ROW, B::Floats::LANES);
+        let shared = Rows { at: shared, row: 1, step: stride };
+        let operand = LaneOperand::<B, WEIGHTS>(self.0);
+        // SAFETY: the caller's contract.
+        let [sums] = unsafe { multiply(operand, [sums], depth, shared, panel, ()) };
+        sums
+    }
+
+    /// Writes the scores of the keys of a block, in units of the factor of the query, and the largest of each query.
     #[inline(always)]
     pub(super) unsafe fn scores(
         self,
@@ -206,43 +232,43 @@ impl<B: Int8Dot, const K: usize, const QV: usize> TileRun<B, K, QV> {
         rows: &TileRows,
         Part { key, count, .. }: Part,
         stack: &mut TileStack,
-    ) -> Line<B, QV> {
-        let (b, s) = (self.0, self.0.lane_floats());
-        let lanes = B::Floats::LANES;
+    ) {
+        let s = self.0.lane_floats();
         let scores = stack.scores();
-        let KvLayout { steps, key_scales, .. } = head.layout;
         let mut best = [s.splat(f32::NEG_INFINITY); QV];
-        // SAFETY: the contract of `attend_tile`. The layout has `MAX_KEYS` more keys.
-        unsafe {
-            let keys = head.kv.cast::<i32>().add(key * steps);
-            let scales = head.kv.add(key_scales + key);
-            let mut start = [b.totals(b.splat_word(0)); QV];
+        let block = head.layout.block(head.kv, key);
+        let mut start = [self.0.totals(self.0.splat_word(0)); QV];
+        if !matches!(B::FORM, WordForm::Signed) {
+            let starts = rows.words.wrapping_add((head.layout.steps + 1) * Self::ROW);
             for (v, start) in start.iter_mut().enumerate() {
-                *start = b.totals(b.load_words(rows.words.starts.add(v * lanes)));
+                // SAFETY: the contract of `attend_tile`.
+                let words = unsafe { self.0.load_words(starts.add(v * B::Floats::LANES)) };
+                *start = self.0.totals(words);
             }
-            let panel = Panels::one(rows.words.words.cast_const(), Self::ROW, lanes);
-            for first in (0..count).step_by(K) {
-                let shared = Rows { at: keys.add(first * steps), row: steps, step: 1 };
-                let operand = LaneOperand::<B, false>(b);
-                let [tile] = multiply(operand, [[start; K]], steps, shared, panel, ());
-                for (i, tile) in tile.iter().enumerate() {
-                    if first + i >= count {
-                        break;
-                    }
-                    let scale = s.splat(*scales.add(first + i));
+        }
+        for first in (0..count).step_by(K) {
+            // SAFETY: the contract of `attend_tile`. After the last key the layout has `MAX_KEYS` more words.
+            let tile = unsafe {
+                let keys = (block.keys.add(first).cast_const(), BLOCK);
+                self.multiply::<false>([start; K], rows.words, keys, head.layout.steps)
+            };
+            for (i, tile) in tile.iter().enumerate().take((count - first).min(K)) {
+                // SAFETY: as above; `scores` has a row for each key of a block.
+                unsafe {
+                    let scale = s.splat(*block.key_scales.add(first + i));
                     for v in 0..QV {
-                        let score = s.mul(b.totals_to_f32(tile[v]), scale);
+                        let score = s.mul(self.0.totals_to_f32(tile[v]), scale);
                         best[v] = s.max(best[v], score);
-                        s.store(scores.add((first + i) * Self::ROW + v * lanes), score);
+                        s.store(scores.add((first + i) * Self::ROW + v * B::Floats::LANES), score);
                     }
                 }
             }
-            for missing in count..count.next_multiple_of(4) {
-                let none = [s.splat(f32::NEG_INFINITY); QV];
-                self.store_line(scores.add(missing * Self::ROW), none);
-            }
         }
-        best
+        for missing in count..count.next_multiple_of(4) {
+            let none = [s.splat(f32::NEG_INFINITY); QV];
+            self.store_line(scores.wrapping_add(missing * Self::ROW), none);
+        }
+        self.store_line(stack.state.best.as_mut_ptr(), best);
     }
 
     /// The weight of a score as a product of two numbers, of which the first is a float with the exponent.
@@ -262,129 +288,37 @@ impl<B: Int8Dot, const K: usize, const QV: usize> TileRun<B, K, QV> {
         [float, ratio]
     }
 
-    /// Writes the words of the weights of a block, which `weight` gives for a key and a vector as integers plus [`BYTE`],
-    /// and returns the sums of the weights.
+    /// Writes the words of the weights of a block for a vector of queries, which `weight` gives for a key as integers plus
+    /// [`BYTE`], and returns the sum of the weights.
+    ///
+    /// # Safety
+    /// `words` is the vector in the first row of words.
     #[inline(always)]
     pub(super) unsafe fn pack(
         self,
         count: usize,
         words: *mut i32,
-        mut weight: impl FnMut(usize, usize) -> <B::Floats as SimdF32>::F32,
-    ) -> Line<B, QV> {
+        mut weight: impl FnMut(usize) -> <B::Floats as SimdF32>::F32,
+    ) -> <B::Floats as SimdF32>::F32 {
         let (b, s) = (self.0, self.0.lane_floats());
         let groups = count.div_ceil(4);
         let per_group = const { 4 / B::FORM.elements() };
-        let (ones, start) = match B::FORM {
-            WordForm::Halves => (0x0001_0001, 0),
-            WordForm::Unsigned => (0x0101_0101, 0),
-            WordForm::Signed => (0x0101_0101, 128 * 4 * groups as i32),
-        };
-        let ones = b.splat_word(ones);
-        let mut counted = [s.splat(0.0); QV];
-        for (v, counted) in counted.iter_mut().enumerate() {
-            let mut sum = b.totals(b.splat_word(start));
-            for group in 0..groups {
-                let mut rounded = [s.splat(BYTE); 4];
-                for (i, rounded) in rounded.iter_mut().enumerate() {
-                    *rounded = weight(group * 4 + i, v);
-                }
-                let packed = b.pack_weights(rounded);
-                for (i, &packed) in packed.iter().enumerate().take(per_group) {
-                    let at = (group * per_group + i) * Self::ROW + v * B::Floats::LANES;
-                    // SAFETY: `words` has a row for each word of a block.
-                    unsafe { b.store_words(words.add(at), packed) };
-                    sum = b.weigh(sum, packed, ones);
-                }
+        let signed = matches!(B::FORM, WordForm::Signed);
+        let start = if signed { 128 * 4 * groups as i32 } else { 0 };
+        let ones = b.splat_word(ones(B::FORM));
+        let mut sum = b.totals(b.splat_word(start));
+        for group in 0..groups {
+            let mut rounded = [s.splat(BYTE); 4];
+            for (i, rounded) in rounded.iter_mut().enumerate() {
+                *rounded = weight(group * 4 + i);
             }
-            *counted = b.totals_to_f32(sum);
-        }
-        counted
-    }
-
-    /// Writes the words of the weights, and returns their sums, rounded and not.
-    #[inline(always)]
-    pub(super) unsafe fn weights(
-        self,
-        count: usize,
-        factor: &Line<B, QV>,
-        offset: &Line<B, QV>,
-        stack: &mut TileStack,
-    ) -> (Line<B, QV>, Line<B, QV>) {
-        let s = self.0.lane_floats();
-        let (scores, words) = (stack.scores().cast_const(), stack.words());
-        let mut sums = [[s.splat(0.0); QV]; 2];
-        // SAFETY: `scores` has rows up to a multiple of four; the rest is the contract of `attend_tile`.
-        let counted = unsafe {
-            self.pack(
-                count,
-                words,
-                #[inline(always)]
-                |key, v| {
-                    let score = s.load(scores.add(key * Self::ROW + v * B::Floats::LANES));
-                    let factor = s.mul(factor[v], s.splat(BYTE));
-                    let [float, ratio] = self.weight(score, factor, offset[v]);
-                    let sum = &mut sums[key % 2][v];
-                    *sum = s.mul_add(float, ratio, *sum);
-                    s.mul_add(float, ratio, s.splat(BYTE))
-                },
-            )
-        };
-        let mut exact = sums[0];
-        for v in 0..QV {
-            exact[v] = s.add(exact[v], sums[1][v]);
-        }
-        (counted, exact)
-    }
-
-    /// Adds the values of a block, weighted with the words of `stack` times `after`, to its sums: if `CHOSEN`, only for the
-    /// queries with a `chosen` of 1.
-    #[inline(always)]
-    pub(super) unsafe fn add_values<const CHOSEN: bool>(
-        self,
-        head: &Int8Head,
-        Part { key, count, column: first, columns }: Part,
-        after: &Line<B, QV>,
-        chosen: &Line<B, QV>,
-        stack: &mut TileStack,
-    ) {
-        let (b, s) = (self.0, self.0.lane_floats());
-        let lanes = B::Floats::LANES;
-        let (words, sums) = (stack.words().cast_const(), stack.sums());
-        let elements = const { B::FORM.elements() };
-        let (layout, head_dim, block) = (head.layout, head.head_dim, key / BLOCK);
-        let place = block * head_dim + first;
-        // SAFETY: the contract of `attend_tile`. The layout has `MAX_KEYS` more columns.
-        unsafe {
-            let values = head.kv.add(layout.values).cast::<i32>();
-            let values = values.add(block * (BLOCK / elements) * head_dim + first);
-            let scales = head.kv.add(layout.value_scales + place);
-            let starts = head.kv.add(layout.value_starts).cast::<i32>().wrapping_add(place);
-            let steps = count.div_ceil(elements);
-            for column in (0..columns).step_by(K) {
-                let mut start = [[b.totals(b.splat_word(0)); QV]; K];
-                if matches!(B::FORM, WordForm::Signed) {
-                    for (i, start) in start.iter_mut().enumerate() {
-                        *start = [b.totals(b.splat_word(*starts.add(column + i))); QV];
-                    }
-                }
-                let shared = Rows { at: values.add(column), row: 1, step: head_dim };
-                let panel = Panels::one(words, Self::ROW, lanes);
-                let operand = LaneOperand::<B, true>(b);
-                let [tile] = multiply(operand, [start], steps, shared, panel, ());
-                for (i, tile) in tile.iter().enumerate() {
-                    let scale = s.splat(*scales.add(column + i));
-                    for v in 0..QV {
-                        let at = sums.add((column + i) * Self::ROW + v * lanes);
-                        let x = s.mul(b.totals_to_f32(tile[v]), after[v]);
-                        let old = s.load(at);
-                        let mut sum = s.mul_add(x, scale, old);
-                        if CHOSEN {
-                            sum = s.select(s.less(s.splat(0.5), chosen[v]), sum, old);
-                        }
-                        s.store(at, sum);
-                    }
-                }
+            let packed = b.pack(rounded);
+            for (i, &packed) in packed.iter().enumerate().take(per_group) {
+                // SAFETY: `words` has a row for each word of a block.
+                unsafe { b.store_words(words.add((group * per_group + i) * Self::ROW), packed) };
+                sum = b.add_products(sum, packed, ones);
             }
         }
+        b.totals_to_f32(sum)
     }
 }

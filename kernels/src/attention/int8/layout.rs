@@ -4,13 +4,13 @@ use super::super::options::Sequence;
 use crate::error::Error;
 use crate::isa::Isa;
 use crate::simd::SimdF32;
-use crate::simd::int8_lanes::{MAX_KEYS, WordForm};
+use crate::simd::int8_lanes::MAX_KEYS;
 use crate::simd::simd_op;
 
 /// Keys that share one scale of each column of values, and one maximum of each query.
 pub(super) const BLOCK: usize = 64;
 
-/// Words in a cache line. Every part begins at a multiple.
+/// Words in a cache line, at least the lanes of a vector. Every part begins at a multiple.
 const LINE: usize = 16;
 
 /// How an instruction set stores words.
@@ -20,17 +20,11 @@ pub(super) struct Shape {
     elements: usize,
     /// Queries of a tile.
     pub(super) tile: usize,
-    /// Whether weighted sums have a start.
-    starts: bool,
 }
 
 simd_op!(
     fn shape_of<B: Int8Dot, const NV: usize, const TV: usize>(_b: B) -> Shape {
-        Shape {
-            elements: B::FORM.elements(),
-            tile: TV * B::LaneFloats::LANES,
-            starts: matches!(B::FORM, WordForm::Signed),
-        }
+        Shape { elements: B::FORM.elements(), tile: TV * B::LaneFloats::LANES }
     }
 );
 
@@ -38,83 +32,89 @@ impl Shape {
     pub(super) fn of(isa: Isa) -> Self {
         isa.dispatch_bytes(shape_of())
     }
+
+    /// Words of a query or a key.
+    pub(super) const fn steps(self, head_dim: usize) -> usize {
+        head_dim.div_ceil(self.elements)
+    }
+
+    /// Words of a tile of queries: `[words of a query][queries]`, then the factor of each query, and where its scores start.
+    /// `None` if the size overflows.
+    pub(super) fn tile_words(self, head_dim: usize) -> Option<usize> {
+        self.steps(head_dim).checked_add(2)?.checked_mul(self.tile)?.checked_next_multiple_of(LINE)
+    }
 }
 
-/// The parts of one key-value head of a sequence with `keys` keys, as offsets from its first word.
+/// One key-value head of a sequence: its blocks, the mean key, and the number of the first key that is not finite.
 #[derive(Clone, Copy)]
 pub(super) struct KvLayout {
     /// Words of a key.
     pub(super) steps: usize,
-    /// `[keys]`: the scale of each key.
-    pub(super) key_scales: usize,
-    /// `[blocks][words of a block][head_dim]`: a word has consecutive keys of one column.
-    pub(super) values: usize,
-    /// `[blocks][head_dim]`: the scale of each column in each block.
-    pub(super) value_scales: usize,
-    /// `[blocks][head_dim]`: where weighted sums start, if they do not at 0.
-    pub(super) value_starts: usize,
-    /// `[head_dim]`: the mean key, then the factors of a block of values.
+    /// Columns of the values, rounded up.
     pub(super) columns: usize,
-    /// The first key that is not finite.
-    pub(super) first_bad: usize,
+    /// Words of a column in a block.
+    words: usize,
+    /// Words of a block.
+    block: usize,
+    /// The mean key.
+    pub(super) center: usize,
     /// Words in total.
     pub(super) len: usize,
+}
+
+/// The parts of a block of keys. The layout has [`MAX_KEYS`] more words after the last one.
+#[derive(Clone, Copy)]
+pub(super) struct KvBlock {
+    /// `[words of a key][BLOCK]`.
+    pub(super) keys: *mut i32,
+    /// `[BLOCK]`: the scale of each key.
+    pub(super) key_scales: *mut f32,
+    /// `[words of a column][columns]`: a word has consecutive keys of one column.
+    pub(super) values: *mut i32,
+    /// `[columns]`: the scale of each column, and where its weighted sums start, if not at 0.
+    pub(super) value_scales: *mut f32,
+    pub(super) value_starts: *mut i32,
 }
 
 impl KvLayout {
     /// `None` if the size overflows.
     pub(super) fn new(shape: Shape, keys: usize, head_dim: usize) -> Option<Self> {
-        let steps = head_dim.div_ceil(shape.elements);
-        let blocks = keys.div_ceil(BLOCK);
-        let mut len = 0usize;
-        let mut part = |words: Option<usize>| {
-            let at = len;
-            len = at.checked_add(words?.checked_next_multiple_of(LINE)?)?;
-            Some(at)
-        };
-        // A tile reads whole groups of keys, and of columns.
-        let rows = keys.checked_add(MAX_KEYS);
-        part(rows.and_then(|rows| rows.checked_mul(steps)))?;
-        let key_scales = part(rows)?;
-        let columns = blocks.checked_mul(head_dim);
-        let values = columns.and_then(|n| n.checked_mul(BLOCK / shape.elements));
-        let values = part(values.and_then(|n| n.checked_add(MAX_KEYS)))?;
-        let columns = columns.and_then(|n| n.checked_add(MAX_KEYS));
-        let value_scales = part(columns)?;
-        let value_starts = part(if shape.starts { columns } else { Some(0) })?;
-        let columns = part(Some(head_dim))?;
-        let first_bad = part(Some(1))?;
+        let (steps, words) = (shape.steps(head_dim), BLOCK / shape.elements);
+        let columns = head_dim.checked_next_multiple_of(LINE)?;
+        let of_keys = steps.checked_add(1)?.checked_mul(BLOCK)?;
+        let block = columns.checked_mul(words + 2)?.checked_add(of_keys)?;
+        let center = block.checked_mul(keys.div_ceil(BLOCK))?;
+        let len = center.checked_add(columns)?.checked_add(LINE + MAX_KEYS)?;
         Some(Self {
             steps,
-            key_scales,
-            values,
-            value_scales,
-            value_starts,
             columns,
-            first_bad,
-            len,
+            words,
+            block,
+            center,
+            len: len.checked_next_multiple_of(LINE)?,
         })
     }
-}
 
-/// The parts of a tile of queries: `[words of a query][queries]`, the start of their scores, and the factor of each.
-#[derive(Clone, Copy)]
-pub(super) struct QueryLayout {
-    pub(super) starts: usize,
-    pub(super) factors: usize,
-    /// Words of a tile.
-    pub(super) tile: usize,
-    /// Words of all tiles.
-    pub(super) len: usize,
-}
+    /// The block of `key`, which is a multiple of [`BLOCK`].
+    #[inline(always)]
+    pub(super) fn block(&self, kv: *mut f32, key: usize) -> KvBlock {
+        let keys = kv.wrapping_add(key / BLOCK * self.block);
+        let key_scales = keys.wrapping_add(self.steps * BLOCK);
+        let values = key_scales.wrapping_add(BLOCK);
+        let value_scales = values.wrapping_add(self.words * self.columns);
+        KvBlock {
+            keys: keys.cast(),
+            key_scales,
+            values: values.cast(),
+            value_scales,
+            value_starts: value_scales.wrapping_add(self.columns).cast(),
+        }
+    }
 
-impl QueryLayout {
-    /// `None` if the size overflows.
-    pub(super) fn new(shape: Shape, queries: usize, head_dim: usize) -> Option<Self> {
-        let starts = head_dim.div_ceil(shape.elements).checked_mul(shape.tile)?;
-        let factors = starts.checked_add(shape.tile)?;
-        let tile = factors.checked_add(shape.tile)?.checked_next_multiple_of(LINE)?;
-        Some(Self { starts, factors, tile, len: tile.checked_mul(queries.div_ceil(shape.tile))? })
+    /// The number of the first key that is not finite.
+    #[inline(always)]
+    pub(super) fn first_bad(&self, kv: *mut f32) -> *mut u32 {
+        kv.wrapping_add(self.center + self.columns).cast()
     }
 }
 
@@ -125,21 +125,16 @@ pub(super) fn head_words(
     group: usize,
     head_dim: usize,
 ) -> Option<usize> {
-    let query = QueryLayout::new(shape, sequence.query_len, head_dim)?.len.checked_mul(group)?;
-    KvLayout::new(shape, sequence.key_len, head_dim)?.len.checked_add(query)
+    let tiles = sequence.query_len.div_ceil(shape.tile).checked_mul(group)?;
+    let queries = shape.tile_words(head_dim)?.checked_mul(tiles)?;
+    KvLayout::new(shape, sequence.key_len, head_dim)?.len.checked_add(queries)
 }
 
-/// Floats of scratch that [`attention_int8`](super::attention_int8) needs for `sequences` with `heads` query heads and
-/// `kv_heads` key-value heads of `head_dim` elements: their quantized queries, keys and values.
-///
-/// # Errors
-/// The size overflows.
-pub fn attention_int8_scratch(
+/// [`AttentionOptions::scratch`](crate::AttentionOptions::scratch) for int8.
+pub(in super::super) fn scratch(
     isa: Isa,
     sequences: &[Sequence],
-    heads: usize,
-    kv_heads: usize,
-    head_dim: usize,
+    [heads, kv_heads, head_dim]: [usize; 3],
 ) -> Result<usize, Error> {
     let shape = Shape::of(isa);
     // The first part is moved to a cache line.

@@ -41,10 +41,12 @@ mod quantize;
 mod rare_blocks;
 mod tile;
 
-pub use layout::attention_int8_scratch;
+pub(super) use layout::scratch;
 
-use super::head_views::{HeadPtrs, HeadRows, HeadsMut, Qkv};
-use super::options::{AttentionOptions, Sequence, check_keys, check_query, check_sequences};
+use super::head_views::{HeadPtrs, HeadRows, Qkv};
+use super::options::{
+    AttentionOptions, AttentionOutput, Sequence, check_keys, check_query, check_sequences,
+};
 use super::tasks::{MIN_WORK_TO_FORK, chunked, count_tasks};
 use crate::error::{Error, Expected};
 use crate::float_mode::{DefaultMode, in_default_mode};
@@ -55,82 +57,39 @@ use crate::softmax::FullyMasked;
 use crate::sync_ptr::SharedMut;
 use block::{Int8Head, TileRows, TileStack};
 use core::ops::Range;
-use layout::{KvLayout, QueryLayout, Shape, aligned, head_words};
-use quantize::{QueryTile, quantize_head};
+use layout::{KvLayout, Shape, aligned, head_words};
+use quantize::quantize_head;
 use tile::attend_tile;
 
-/// [`attention`](super::attention()) with int8 products, for encoders, prefills and cross-attention: several times faster on
-/// CPUs with int8 instructions, and less exact. Operands, sequences, masks and the output are those of
-/// [`attention`](super::attention()); a bias is not supported, and there are no weights to read. `scratch` needs
-/// [`attention_int8_scratch`] floats.
-///
-/// The bits of an output row depend on its own query, on the keys and values of its sequence (under a causal mask, on those
-/// that the query sees), and on the options. They do not depend on the rest of the batch, on threads, or on the
-/// instruction set.
-///
-/// Error, for finite operands: let `d = 0.51 / 127`, and for each visible key `j`, less the center,
-/// `shift = scale d (max|k_j| sum|q| + max|q| sum|k_j| + d head_dim max|q| max|k_j|)`, of which `g = exp(the largest) - 1`.
-/// Let `r` be the sum over blocks of `64 / 254 (1 + g)` times the largest weight of the block, where the weights of all keys
-/// add up to 1. Each output is within `2 (g + 0.001 + r) max|v| + d max|v|` of the exact value. This is a bound for the worst
-/// signs of all roundings. For Gaussian queries, keys and values, the error is 1.3 % of the output (root mean square).
-///
-/// A query, key or value that is not finite makes every output NaN that depends on it: a query its row, a key the rows that
-/// see it, a value its column in the rows that see it. If the largest score of a query in a block is beyond 2.9 million, its
-/// row is NaN.
-///
-/// A call uses at most 72 KiB of the stack of each participating thread, in an optimized build.
-///
-/// # Errors
-/// Shapes, ranges or buffers that do not fit, a bias, or a head size above 131,072; then nothing is written. The build has no
-/// feature `int8`.
-///
-/// ```
-/// use simdformer_kernels::{
-///     AttentionOptions, Exec, HeadsMut, Isa, Qkv, Sequence, attention_int8, attention_int8_scratch,
-/// };
-///
-/// let isa = Isa::detect()?;
-/// let (tokens, heads, head_dim) = (3, 2, 4);
-/// let fused = [0.25; 3 * 3 * 8]; // [tokens, (query, key, value), heads, head_dim]
-/// let sequences = [Sequence::packed(0, tokens)];
-/// let floats = attention_int8_scratch(isa, &sequences, heads, heads, head_dim)?;
-/// let (mut scratch, mut out) = (vec![0.0; floats], [0.0; 3 * 8]);
-/// attention_int8(
-///     Exec::serial(isa),
-///     Qkv::fused(&fused, [tokens, heads, head_dim])?,
-///     &sequences,
-///     &AttentionOptions::new(head_dim),
-///     HeadsMut::new(&mut out, [tokens, heads, head_dim])?,
-///     &mut scratch,
-/// )?;
-/// assert!(out.iter().all(|x| (x - 0.25).abs() < 1e-6));
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-pub fn attention_int8(
-    exec: Exec<'_>,
+/// [`attention`](super::attention()) with [`AttentionPrecision::Int8`](super::AttentionPrecision::Int8).
+pub(super) fn attend(
+    Exec { isa, threads }: Exec<'_>,
     qkv: Qkv<'_>,
     sequences: &[Sequence],
     options: &AttentionOptions<'_>,
-    mut context: HeadsMut<'_>,
+    AttentionOutput { mut context, weights }: AttentionOutput<'_>,
     scratch: &mut [f32],
 ) -> Result<(), Error> {
     if !cfg!(feature = "int8") {
         return Err(Error::NO_INT8);
     }
-    let Exec { isa, threads } = exec;
     let Qkv { query, key, value } = qkv;
     let (kv_heads, head_dim) = (key.heads(), key.head_dim());
     value.check_shape("value", key.shape())?;
-    if options.bias.is_some() {
-        let (operand, expected) = ("options.bias", "no bias in int8");
-        return Err(Error::Unsupported { operand, expected, found: "a bias" });
+    for (operand, found, expected, is_some) in [
+        ("options.bias", "a bias", "no bias in int8", options.bias.is_some()),
+        ("output.weights", "a buffer", "no weights in int8", weights.is_some()),
+    ] {
+        if is_some {
+            return Err(Error::Unsupported { operand, expected, found });
+        }
     }
-    check_query(&query, ("context", &context), kv_heads, head_dim)?;
+    check_query(&query, ("output.context", &context), kv_heads, head_dim)?;
     Error::check_size("head size", "query", Expected::AtMost(MAX_HEAD_DIM), head_dim)?;
     let queries = sequences.iter().map(|s| (s.query_start, s.query_len, s.key_len));
     let reach = check_sequences(queries, &query, &[context.read()])?;
     check_keys(sequences, &key, &[value])?;
-    let expected = attention_int8_scratch(isa, sequences, query.heads(), kv_heads, head_dim)?;
+    let expected = options.scratch(isa, sequences, query.heads(), kv_heads, head_dim)?;
     Error::check_min_len("scratch", expected, scratch)?;
     count_tasks(sequences.len(), query.heads(), reach.longest[0])?;
     if query.tokens() == 0 || query.heads() == 0 || head_dim == 0 {
@@ -235,20 +194,19 @@ impl Call<'_> {
 
     fn layout(&self, sequence: &Sequence) -> KvLayout {
         let layout = KvLayout::new(self.shape, sequence.key_len, self.qkv.key.head_dim());
-        layout.expect("a size that `attention_int8_scratch` has computed")
+        layout.expect("a size that was computed")
     }
 
     /// Quantizes the keys and values of a task into the scratch at `at`.
     fn quantize(&self, task: usize, at: *mut f32) {
         let (sequence, head) = self.split(task);
         let Qkv { key, value, .. } = self.qkv;
-        let (key, value) =
-            (key.rows(sequence.key_start, head), value.rows(sequence.key_start, head));
+        let rows = [key, value].map(|heads| heads.rows(sequence.key_start, head));
         let (layout, keys) = (self.layout(&sequence), sequence.key_len);
         let head_dim = self.qkv.key.head_dim();
         // SAFETY: `check_keys` checked that the keys and values exist; the scratch at `at` belongs to this task.
         self.isa.dispatch_bytes(unsafe {
-            quantize_head(layout, key, value, keys, head_dim, !self.options.causal, at)
+            quantize_head(layout, rows, [keys, head_dim], !self.options.causal, at)
         });
     }
 
@@ -290,9 +248,9 @@ impl Call<'_> {
         let Sequence { query_start, query_len, key_len, .. } = sequence;
         let head = kv_head * self.group() + member;
         let (layout, head_dim) = (self.layout(&sequence), self.qkv.key.head_dim());
-        let query = QueryLayout::new(self.shape, query_len, head_dim);
-        let query = query.expect("a size that `attention_int8_scratch` has computed");
-        let words = at.wrapping_add(layout.len + member * query.len);
+        let tile_words = self.shape.tile_words(head_dim).expect("a size that was computed");
+        let first_tile = member * query_len.div_ceil(self.shape.tile);
+        let words = at.wrapping_add(layout.len + first_tile * tile_words);
         let head_of = Int8Head {
             layout,
             kv: at,
@@ -305,23 +263,16 @@ impl Call<'_> {
         let rows = |tile: usize| {
             let first = tile * self.shape.tile;
             let token = query_start + first;
-            let words = words.wrapping_add(tile * query.tile);
             let next = self.qkv.query.rows(token, head);
             let next = HeadRows { at: next.at.wrapping_add(self.shape.tile * next.stride), ..next };
             TileRows {
                 query: self.qkv.query.rows(token, head),
                 count: (query_len - first).min(self.shape.tile),
-                first_limit: first_limit + limit_step * first as isize,
-                limit_step,
+                limits: (first_limit + limit_step * first as isize, limit_step),
                 keys: key_len,
-                words: QueryTile {
-                    words: words.cast(),
-                    starts: words.wrapping_add(query.starts).cast(),
-                    factors: words.wrapping_add(query.factors),
-                },
-                out: self.out.at(token, head),
-                out_row: self.out.token_stride(),
-                next: (next.at, next.stride),
+                words: words.wrapping_add(tile * tile_words).cast(),
+                out: (self.out.at(token, head), self.out.token_stride()),
+                next,
             }
         };
         // SAFETY: `check_sequences` checked that the queries and outputs exist. Only this task writes these rows and the

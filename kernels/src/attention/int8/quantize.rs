@@ -1,333 +1,364 @@
 //! Quantizes keys, values and queries into the words of [`layout`](super::layout).
 //!
-//! The loops are plain: the compiler vectorizes them for the set that they are inlined into. No operation depends on the
-//! width of a vector, so the bits are the same on every set.
+//! Lanes are rows for queries and keys, and columns for values. So no maximum crosses lanes, and four vectors of consecutive
+//! elements make a vector of words. No operation depends on the width of a vector: the bits are the same on every set.
 
 use super::super::head_views::HeadRows;
 use super::super::panels::ROWS_AHEAD;
-use super::layout::{BLOCK, KvLayout};
-use crate::gemm::{LEVELS, Rounding, magnitude, round};
+use super::layout::{BLOCK, KvBlock, KvLayout};
+use crate::gemm::{LEVELS, MIN_AMAX};
 use crate::prefetch::{CacheLevel, prefetch_rows};
+use crate::rows::{RowVector, map_row};
 use crate::simd::int8::Int8Dot;
-use crate::simd::int8_lanes::{MAX_KEYS, WordForm};
-use crate::simd::{MAX_LANES, SimdF32, simd_op};
+use crate::simd::int8_lanes::{BYTE, Int8Lanes, WordForm};
+use crate::simd::{MAX_LANES, SimdF32, array_of, simd_op};
+use core::mem::MaybeUninit;
 
 /// Keys from which on only a part of them is averaged for the center, which may be any vector.
 const CENTER_KEYS: usize = 64;
 
-/// The row `index` of `elements` floats.
-///
-/// # Safety
-/// The row exists and is borrowed for reads during `'a`.
-#[inline(always)]
-unsafe fn row<'a>(rows: HeadRows, index: usize, elements: usize) -> &'a [f32] {
-    // SAFETY: the caller's contract.
-    unsafe { core::slice::from_raw_parts(rows.at.wrapping_add(index * rows.stride), elements) }
+/// Columns of rows that are transposed at once.
+const COLUMNS: usize = 128;
+
+/// Space for the transposed columns.
+pub(super) type Columns = [MaybeUninit<f32>; COLUMNS * MAX_LANES];
+
+type Vector<B> = <<B as Int8Lanes>::LaneFloats as SimdF32>::F32;
+
+/// The largest magnitude of the elements that were seen in each lane, in two independent parts.
+#[derive(Clone, Copy)]
+struct Largest<B: Int8Lanes> {
+    magnitude: [Vector<B>; 2],
+    /// NaN if an element is not finite, otherwise 0.
+    poison: [Vector<B>; 2],
 }
 
-/// Prefetches the row some rows after `index`: the rows of a head are too short for the hardware prefetcher.
-#[inline(always)]
-fn prefetch<B: Int8Dot>(b: B, rows: HeadRows, index: usize, elements: usize) {
-    let at = rows.at.wrapping_add((index + ROWS_AHEAD).wrapping_mul(rows.stride));
-    prefetch_rows(b.lane_floats(), CacheLevel::L1, (at, rows.stride, 1), elements);
-}
+impl<B: Int8Dot> Largest<B> {
+    #[inline(always)]
+    fn new(b: B) -> Self {
+        let zeros = [b.lane_floats().splat(0.0); 2];
+        Self { magnitude: zeros, poison: zeros }
+    }
 
-/// The scale of `largest`, 0 for a row with an element that is not finite, and the factor before rounding.
-#[inline(always)]
-fn scale_of(largest: i32) -> (f32, f32, bool) {
-    let Rounding { scale, inverse } = Rounding::new(largest, LEVELS);
-    let bad = scale.is_nan();
-    (if bad { 0.0 } else { scale }, inverse.unwrap_or(0.0), bad)
-}
+    /// Counts an element in part `i`, which is a constant of the loop.
+    #[inline(always)]
+    fn add(&mut self, b: B, i: usize, x: Vector<B>) {
+        let s = b.lane_floats();
+        self.magnitude[i] = s.max(self.magnitude[i], s.abs(x));
+        self.poison[i] = s.mul_add(x, s.splat(0.0), self.poison[i]);
+    }
 
-/// Writes the words of `row` less `center` as a key.
-#[inline(always)]
-fn write_key<B: Int8Dot>(words: &mut [i32], row: &[f32], center: &[f32], inverse: f32) {
-    let at = words.as_mut_ptr();
-    match B::FORM {
-        WordForm::Halves => {
-            // SAFETY: the same words as halves.
-            let halves =
-                unsafe { core::slice::from_raw_parts_mut(at.cast::<u16>(), 2 * words.len()) };
-            for ((to, x), center) in halves.iter_mut().zip(row).zip(center) {
-                *to = i16::from(round(x - center, inverse) as i8).cast_unsigned();
-            }
-            halves[row.len()..].fill(0);
-        }
-        WordForm::Unsigned | WordForm::Signed => {
-            let sign = if matches!(B::FORM, WordForm::Unsigned) { 0x80 } else { 0 };
-            // SAFETY: the same words as bytes.
-            let bytes =
-                unsafe { core::slice::from_raw_parts_mut(at.cast::<u8>(), 4 * words.len()) };
-            for ((to, x), center) in bytes.iter_mut().zip(row).zip(center) {
-                *to = round(x - center, inverse) as u8 ^ sign;
-            }
-            bytes[row.len()..].fill(sign);
-        }
+    /// The scale, NaN if an element is not finite, and the factor before rounding, as
+    /// [`Rounding`](crate::gemm::Rounding) has them.
+    #[inline(always)]
+    fn rounding(self, b: B) -> [Vector<B>; 2] {
+        let (s, levels) = (b.lane_floats(), b.lane_floats().splat(LEVELS as f32));
+        let largest = s.max(self.magnitude[0], self.magnitude[1]);
+        let zeros = s.less(largest, s.splat(MIN_AMAX));
+        let scale = s.select(zeros, s.splat(0.0), s.div(largest, levels));
+        let inverse = s.select(zeros, s.splat(0.0), s.div(levels, largest));
+        [s.add(scale, s.add(self.poison[0], self.poison[1])), inverse]
     }
 }
 
+/// The words of four elements, rounded, as [`Int8Lanes::pack`] returns them.
+#[inline(always)]
+fn round<B: Int8Dot>(b: B, x: [Vector<B>; 4], inverse: Vector<B>) -> [B::Words; 2] {
+    let s = b.lane_floats();
+    let mut rounded = x;
+    for x in &mut rounded {
+        *x = s.add(s.mul(*x, inverse), s.splat(BYTE + 128.0));
+    }
+    b.pack(rounded)
+}
+
+/// Stores `factor` times the sums, as words. They are so small that the result is exact.
+///
+/// # Safety
+/// `to` is valid for writes of a vector.
+#[inline(always)]
+unsafe fn store_starts<B: Int8Dot>(b: B, sums: B::Totals, factor: f32, to: *mut i32) {
+    let s = b.lane_floats();
+    let product = s.mul(b.totals_to_f32(sums), s.splat(factor));
+    // SAFETY: the caller's contract.
+    unsafe { s.store(to.cast(), b.float_of_bits(product)[0]) };
+}
+
+/// A word of ones.
+pub(super) const fn ones(form: WordForm) -> i32 {
+    if matches!(form, WordForm::Halves) { 0x0001_0001 } else { 0x0101_0101 }
+}
+
+/// Rows of elements, which become the lanes of words.
+#[derive(Clone, Copy)]
+pub(super) struct LaneRows {
+    pub(super) rows: HeadRows,
+    /// Rows that exist. The others are zeros.
+    pub(super) count: usize,
+    pub(super) head_dim: usize,
+    /// What is subtracted from column `i` is at `i * center.1`.
+    pub(super) center: (*const f32, usize),
+    /// The scale is multiplied with the magnitude of this number, and the integers with its sign.
+    pub(super) factor: f32,
+}
+
+/// Where the words of a vector of rows are written.
+#[derive(Clone, Copy)]
+pub(super) struct LaneWords {
+    /// Words of a row are `stride` words apart.
+    pub(super) words: *mut i32,
+    pub(super) stride: usize,
+    pub(super) scales: *mut f32,
+    /// For queries, whose words are signed: where scores start.
+    pub(super) starts: Option<*mut i32>,
+}
+
 simd_op!(
-    /// Quantizes the `keys` keys and values of one head into the words at `to`. Keys are less their mean if `center`.
+    /// Quantizes a vector of rows. A scale is NaN if an element of the row is not finite.
     ///
     /// # Safety
-    /// The rows of `key` and `value` can be read, and the words of `layout` at `to` can be written; no other code
-    /// accesses these words.
-    pub(super) unsafe fn quantize_head<B: Int8Dot, const NV: usize, const TV: usize>(
+    /// `count` rows and the center can be read. The words and a vector of scales and of starts can be written.
+    pub(super) unsafe fn quantize_lanes<B: Int8Dot, const NV: usize, const TV: usize>(
         b: B,
-        layout: KvLayout,
-        key: HeadRows,
-        value: HeadRows,
-        keys: usize,
-        head_dim: usize,
-        center: bool,
-        to: *mut f32,
+        from: LaneRows,
+        to: LaneWords,
+        buffer: &mut Columns,
     ) {
-        // SAFETY: the parts of `layout` are disjoint, and nothing else accesses them.
-        let (words, scales, columns) = unsafe {
-            let part = |at: usize, len| core::slice::from_raw_parts_mut(to.add(at), len);
-            let words = core::slice::from_raw_parts_mut(to.cast::<i32>(), keys * layout.steps);
-            (words, part(layout.key_scales, keys + MAX_KEYS), part(layout.columns, head_dim))
-        };
-        columns.fill(0.0);
-        if center && keys > 0 {
-            let step = (keys / CENTER_KEYS).max(1);
-            let share = 1.0 / keys.div_ceil(step) as f32;
-            let sampled = HeadRows { stride: key.stride.wrapping_mul(step), ..key };
-            for index in (0..keys).step_by(step) {
-                prefetch(b, sampled, index / step, head_dim);
-                // SAFETY: the key exists, by the contract of this function.
-                let row = unsafe { row(key, index, head_dim) };
-                for (mean, x) in columns.iter_mut().zip(row) {
-                    *mean += x * share;
-                }
-            }
-        }
-        let mut first_bad = usize::MAX;
-        for index in 0..keys {
-            prefetch(b, key, index, head_dim);
-            // Ahead of the pass over the values.
-            prefetch(b, value, index, head_dim);
-            // SAFETY: as above.
-            let row = unsafe { row(key, index, head_dim) };
-            let largest =
-                row.iter().zip(&*columns).map(|(x, mean)| magnitude(x - mean)).fold(0, i32::max);
-            let (scale, inverse, bad) = scale_of(largest);
-            scales[index] = scale;
-            if bad && first_bad == usize::MAX {
-                first_bad = index;
-            }
-            let words = &mut words[index * layout.steps..][..layout.steps];
-            write_key::<B>(words, row, columns, inverse);
-        }
-        scales[keys..].fill(0.0);
-        // SAFETY: the word exists, and it is not one of the slices.
-        unsafe {
-            let bad = first_bad.min(u32::MAX as usize) as u32;
-            to.add(layout.first_bad).cast::<u32>().write(bad);
-        }
-
+        let (s, lanes) = (b.lane_floats(), B::Floats::LANES);
+        let LaneRows { rows, count, head_dim, center, factor } = from;
+        let buffer = buffer.as_mut_ptr().cast::<f32>();
+        let mut block = [0.0; MAX_LANES * MAX_LANES];
         let elements = const { B::FORM.elements() };
-        for (block, first) in (0..keys).step_by(BLOCK).enumerate() {
-            let count = (keys - first).min(BLOCK);
-            let place = block * head_dim;
-            // SAFETY: the parts of `layout` for this block. The scales are first the largest magnitudes.
-            let (largest, scales) = unsafe {
-                let scales = to.add(layout.value_scales + place);
-                (
-                    core::slice::from_raw_parts_mut(columns.as_mut_ptr().cast::<i32>(), head_dim),
-                    core::slice::from_raw_parts_mut(scales, head_dim),
-                )
-            };
-            largest.fill(0);
-            for index in first..first + count {
-                // SAFETY: the value exists, by the contract of this function.
-                let row = unsafe { row(value, index, head_dim) };
-                for (largest, &x) in largest.iter_mut().zip(row) {
-                    *largest = (*largest).max(magnitude(x));
-                }
-            }
-            for (largest, scale) in largest.iter_mut().zip(scales) {
-                let rounding = Rounding::new(*largest, LEVELS);
-                *scale = rounding.scale;
-                *largest = rounding.inverse.unwrap_or(0.0).to_bits().cast_signed();
-            }
-            let inverses = &*columns;
-            let group_words = BLOCK / elements * head_dim;
-            // SAFETY: as above.
-            let words = unsafe {
-                let at = to.add(layout.values).cast::<i32>().add(block * group_words);
-                core::slice::from_raw_parts_mut(at, count.div_ceil(elements) * head_dim)
-            };
-            for (group, words) in words.chunks_exact_mut(head_dim).enumerate() {
-                let start = first + group * elements;
-                let mask = |i: usize| if start + i < first + count { -1 } else { 0 };
-                // SAFETY: as above; a missing value is replaced by the last one, and then masked.
-                let rows = [0, 1, 2, 3].map(|i: usize| unsafe {
-                    row(value, (start + i).min(first + count - 1), head_dim)
-                });
-                write_values::<B>(words, rows, [mask(0), mask(1), mask(2), mask(3)], inverses);
-            }
-            if matches!(B::FORM, WordForm::Signed) {
-                // SAFETY: as above.
-                let starts = unsafe {
-                    let starts = to.add(layout.value_starts + place).cast::<i32>();
-                    core::slice::from_raw_parts_mut(starts, head_dim)
-                };
-                starts.fill(0);
-                for words in words.chunks_exact(head_dim) {
-                    for (start, word) in starts.iter_mut().zip(words) {
-                        let [a, b, c, d] = word.to_le_bytes().map(|x| i32::from(x.cast_signed()));
-                        *start += 128 * (a + b + c + d);
+        let per_group = const { 4 / B::FORM.elements() };
+        let ones = b.splat_word(ones(B::FORM));
+        let mut largest = Largest::new(b);
+        let (mut inverse, zero) = (s.splat(0.0), s.splat(0.0));
+        let mut finite = s.less(zero, zero);
+        let mut sums = b.totals(b.splat_word(0));
+        // SAFETY: the contract of this function; `buffer` has `COLUMNS` vectors and `block` one for each lane.
+        unsafe {
+            for rounds in [false, true] {
+                for first in (0..head_dim).step_by(COLUMNS) {
+                    let columns = (head_dim - first).min(COLUMNS);
+                    if !rounds || head_dim > COLUMNS {
+                        for column in (0..columns).step_by(lanes) {
+                            let width = (columns - column).min(lanes);
+                            let mut at = (rows.at.wrapping_add(first + column), rows.stride);
+                            if width < lanes || count < lanes {
+                                for (lane, to) in
+                                    block.chunks_exact_mut(lanes).enumerate().take(lanes)
+                                {
+                                    let row = at.0.wrapping_add(lane * at.1);
+                                    let exists = lane < count;
+                                    let x = if exists { s.load_prefix(row, width) } else { zero };
+                                    s.store(to.as_mut_ptr(), x);
+                                }
+                                at = (block.as_ptr(), lanes);
+                            }
+                            s.transpose(at.0, at.1, buffer.add(column * lanes), lanes);
+                        }
+                        for i in (0..columns).step_by(2) {
+                            for part in 0..2 {
+                                let i = i + part;
+                                if i < columns {
+                                    let center = s.splat(*center.0.add((first + i) * center.1));
+                                    let x = s.sub(s.load(buffer.add(i * lanes)), center);
+                                    s.store(buffer.add(i * lanes), x);
+                                    largest.add(b, part, x);
+                                }
+                            }
+                        }
+                    }
+                    if !rounds {
+                        continue;
+                    }
+                    for i in (0..columns).step_by(4) {
+                        // Columns after the last one are zeros, because `transpose` writes whole vectors.
+                        // The scores of a row that is not finite are 0, so that they hide no key.
+                        let x = array_of!(j in 4 => {
+                            s.select(finite, s.load(buffer.add((i + j) * lanes)), zero)
+                        });
+                        let words = round(b, x, inverse);
+                        let step = (first + i) / elements;
+                        for (j, &word) in words.iter().enumerate().take(per_group) {
+                            if per_group > 1 && i + j * elements >= columns {
+                                break;
+                            }
+                            let word = if to.starts.is_some() { b.signed(word) } else { word };
+                            b.store_words(to.words.add((step + j) * to.stride), word);
+                            sums = b.add_products(sums, ones, word);
+                        }
                     }
                 }
+                if !rounds {
+                    let [scale, unsigned] = largest.rounding(b);
+                    finite = s.less(scale, s.splat(f32::MAX));
+                    s.store(to.scales, s.mul(scale, s.splat(factor.abs())));
+                    // The factor is not negative, so that the largest score has the largest weight.
+                    let unsigned = s.select(finite, unsigned, zero);
+                    inverse = s.copy_sign(unsigned, s.splat(factor));
+                }
+            }
+            if let Some(starts) = to.starts
+                && !matches!(B::FORM, WordForm::Signed)
+            {
+                store_starts(b, sums, -128.0, starts);
             }
         }
     }
 );
 
-/// Writes the words of consecutive values, one for each column.
-#[inline(always)]
-fn write_values<B: Int8Dot>(
-    words: &mut [i32],
-    [a, b, c, d]: [&[f32]; 4],
-    mask: [i32; 4],
-    inverses: &[f32],
-) {
-    let n = words.len();
-    let (a, b, c, d, inverses) = (&a[..n], &b[..n], &c[..n], &d[..n], &inverses[..n]);
-    for i in 0..n {
-        let inverse = inverses[i];
-        let level = |x: f32, mask: i32| i32::from(round(x, inverse)) & mask;
-        words[i] = match B::FORM {
-            WordForm::Halves => {
-                let half = |x, mask| level(x, mask) << 24 >> 24 & 0xffff;
-                half(a[i], mask[0]) | half(b[i], mask[1]) << 16
+simd_op!(
+    /// Writes the mean of the keys, or of a part of them.
+    ///
+    /// # Safety
+    /// The keys, at least one, can be read, and a row of floats written.
+    unsafe fn average_keys<S: SimdF32>(s: S, key: HeadRows, size: [usize; 2], mean: *mut f32) {
+        let [keys, head_dim] = size;
+        let step = (keys / CENTER_KEYS).max(1);
+        let share = s.splat(1.0 / keys.div_ceil(step) as f32);
+        for index in (0..keys).step_by(step) {
+            let row = key.at.wrapping_add(index * key.stride);
+            let next = row.wrapping_add((ROWS_AHEAD * step).wrapping_mul(key.stride));
+            prefetch_rows(s, CacheLevel::L1, (next, 0, 1), head_dim);
+            // SAFETY: the contract of this function.
+            unsafe {
+                map_row::<S, 1, 1>(
+                    s,
+                    head_dim,
+                    [mean],
+                    &[],
+                    #[inline(always)]
+                    |at| [s.add(at.load(s, mean), s.mul(at.load(s, row), share))],
+                );
             }
-            WordForm::Unsigned | WordForm::Signed => {
-                let byte = |x, mask| level(x, mask) & 0xff;
-                byte(a[i], mask[0])
-                    | byte(b[i], mask[1]) << 8
-                    | byte(c[i], mask[2]) << 16
-                    | byte(d[i], mask[3]) << 24
-            }
-        };
-    }
-}
-
-/// The queries of a tile, in the scratch.
-#[derive(Clone, Copy)]
-pub(super) struct QueryTile {
-    pub(super) words: *mut i32,
-    pub(super) starts: *mut i32,
-    pub(super) factors: *mut f32,
-}
-
-/// Words of a query that are quantized before they are written to their lanes.
-const ROW_WORDS: usize = 64;
-
-/// Quantizes `count` queries into the lanes of a tile of `lanes`; the other lanes are zeros. A factor is the scale of a
-/// query times the magnitude of `scale`, NaN if the query is not
-/// finite.
-///
-/// # Safety
-/// The rows can be read, and the parts of the tile can be written: `lanes` words for each of the words of a query, starts
-/// and factors; also `LANES * ROW_WORDS` floats at `buffer`, whose content is ignored.
-#[inline(always)]
-pub(super) unsafe fn quantize_queries<B: Int8Dot>(
-    b: B,
-    (query, count): (HeadRows, usize),
-    (head_dim, scale): (usize, f32),
-    to: QueryTile,
-    lanes: usize,
-    buffer: *mut f32,
-) {
-    let s = b.lane_floats();
-    let vector = B::Floats::LANES;
-    let elements = const { B::FORM.elements() };
-    let steps = head_dim.div_ceil(elements);
-    let words_of = |lane: usize| buffer.wrapping_add(lane * ROW_WORDS).cast::<i32>();
-    for group in (0..lanes).step_by(vector) {
-        let rows = count.saturating_sub(group).min(vector);
-        let mut inverses = [0.0; MAX_LANES];
-        let mut sums = [0i32; MAX_LANES];
-        for lane in 0..vector {
-            let mut factor = 0.0;
-            if lane < rows {
-                // SAFETY: the caller's contract.
-                let row = unsafe { row(query, group + lane, head_dim) };
-                let largest = row.iter().map(|&x| magnitude(x)).fold(0, i32::max);
-                let rounding = Rounding::new(largest, LEVELS);
-                // The factor is not negative, so that the largest score has the largest weight.
-                inverses[lane] = rounding.inverse.unwrap_or(0.0).copysign(scale);
-                factor = rounding.scale * scale.abs();
-            }
-            // SAFETY: the caller's contract.
-            unsafe { *to.factors.add(group + lane) = factor };
         }
-        for first in (0..steps).step_by(ROW_WORDS) {
-            let width = (steps - first).min(ROW_WORDS);
-            for lane in 0..vector {
-                // SAFETY: the caller's contract.
-                let words = unsafe { core::slice::from_raw_parts_mut(words_of(lane), width) };
-                if lane < rows {
-                    // SAFETY: as above.
-                    let row = unsafe { row(query, group + lane, head_dim) };
-                    let end = ((first + width) * elements).min(head_dim);
-                    let sum = write_query::<B>(words, &row[first * elements..end], inverses[lane]);
-                    sums[lane] = sums[lane].wrapping_add(sum);
-                } else {
-                    words.fill(0);
-                }
+    }
+);
+
+simd_op!(
+    /// Quantizes the keys and values of one head, `operands` of `size`, into the words at `to`. Keys are less their mean if
+    /// `center`.
+    ///
+    /// # Safety
+    /// The rows of the operands can be read, and the words of `layout` at `to` can be written; no other code
+    /// accesses these words.
+    pub(super) unsafe fn quantize_head<B: Int8Dot, const NV: usize, const TV: usize>(
+        b: B,
+        layout: KvLayout,
+        operands: [HeadRows; 2],
+        size: [usize; 2],
+        center: bool,
+        to: *mut f32,
+    ) {
+        let ([key, value], [keys, head_dim]) = (operands, size);
+        let (s, lanes) = (b.lane_floats(), B::Floats::LANES);
+        let mean = to.wrapping_add(layout.center);
+        let mut buffer = [MaybeUninit::uninit(); COLUMNS * MAX_LANES];
+        let mut first_bad = u32::MAX;
+        let rows = |rows: HeadRows, index: usize| HeadRows {
+            at: rows.at.wrapping_add(index * rows.stride),
+            ..rows
+        };
+        // SAFETY: the contract of this function. The parts of a layout are disjoint.
+        unsafe {
+            mean.write_bytes(0, head_dim);
+            if center && keys > 0 {
+                s.call_noinline(average_keys(key, size, mean));
             }
-            for step in (0..width).step_by(vector) {
-                let (from, to) = (buffer.wrapping_add(step), to.words.cast::<f32>());
-                let to = to.wrapping_add((first + step) * lanes + group);
-                if width - step >= vector {
-                    // SAFETY: the caller's contract.
-                    unsafe { s.transpose(from, ROW_WORDS, to, lanes) };
-                    continue;
-                }
-                for step in 0..width - step {
-                    for lane in 0..vector {
-                        // SAFETY: as above.
-                        unsafe {
-                            *to.add(step * lanes + lane) = *from.add(lane * ROW_WORDS + step)
-                        };
+            for first in (0..keys).step_by(BLOCK) {
+                let (block, end) = (layout.block(to, first), keys.min(first + BLOCK));
+                for index in (first..end).step_by(lanes) {
+                    let count = (end - index).min(lanes);
+                    for next in [rows(key, index + lanes), rows(value, index)] {
+                        prefetch_rows(s, CacheLevel::L1, (next.at, next.stride, count), head_dim);
+                    }
+                    let from = LaneRows {
+                        rows: rows(key, index),
+                        count,
+                        head_dim,
+                        center: (mean, 1),
+                        factor: 1.0,
+                    };
+                    let place = index - first;
+                    let scales = block.key_scales.add(place);
+                    let to = LaneWords {
+                        words: block.keys.add(place),
+                        stride: BLOCK,
+                        scales,
+                        starts: None,
+                    };
+                    b.call_noinline(quantize_lanes(from, to, &mut buffer));
+                    if s.any(s.not_less(s.load(scales), s.splat(f32::MAX))) {
+                        let scales = core::slice::from_raw_parts_mut(scales, count);
+                        first_bad = first_bad.min(index as u32 + clear_bad_scales(scales));
                     }
                 }
+                let (value, size) = (rows(value, first), (end - first, head_dim));
+                quantize_values(b, block, layout.columns, value, size, buffer.as_mut_ptr().cast());
             }
-        }
-        for (lane, sum) in sums.iter().enumerate().take(vector) {
-            let unsigned = matches!(B::FORM, WordForm::Unsigned);
-            let start = if unsigned { sum.wrapping_mul(-128) } else { 0 };
-            // SAFETY: the caller's contract.
-            unsafe { *to.starts.add(group + lane) = start };
+            *layout.first_bad(to) = first_bad;
         }
     }
+);
+
+/// Replaces scales that are NaN by 0, and returns the number of the first one.
+#[inline(never)]
+fn clear_bad_scales(scales: &mut [f32]) -> u32 {
+    let first = scales.iter().position(|scale| scale.is_nan()).unwrap_or(scales.len());
+    for scale in scales {
+        *scale = if scale.is_nan() { 0.0 } else { *scale };
+    }
+    first as u32
 }
 
-/// Writes the words of a query, and returns the sum of its integers.
+/// Quantizes a block of `count` values. A vector of columns is copied to `buffer`, because the rows of a head often are at the
+/// same place of a cache, which holds few of them.
+///
+/// # Safety
+/// That of [`quantize_head`], for these values and for `to`; `buffer` is valid for writes of `BLOCK` vectors.
 #[inline(always)]
-fn write_query<B: Int8Dot>(words: &mut [i32], x: &[f32], inverse: f32) -> i32 {
-    let at = words.as_mut_ptr();
-    let mut sum = 0;
-    if matches!(B::FORM, WordForm::Halves) {
-        // SAFETY: the same words as halves.
-        let halves = unsafe { core::slice::from_raw_parts_mut(at.cast::<u16>(), 2 * words.len()) };
-        for (to, &x) in halves.iter_mut().zip(x) {
-            *to = i16::from(round(x, inverse) as i8).cast_unsigned();
+unsafe fn quantize_values<B: Int8Dot>(
+    b: B,
+    to: KvBlock,
+    stride: usize,
+    value: HeadRows,
+    (count, head_dim): (usize, usize),
+    buffer: *mut f32,
+) {
+    let (s, lanes) = (b.lane_floats(), B::Floats::LANES);
+    let per_group = const { 4 / B::FORM.elements() };
+    let ones = b.splat_word(ones(B::FORM));
+    for column in (0..head_dim).step_by(lanes) {
+        let at = RowVector::rest::<B::Floats>(column, head_dim);
+        // SAFETY: the caller's contract.
+        unsafe {
+            let mut largest = Largest::new(b);
+            for i in (0..count).step_by(2) {
+                for part in 0..2 {
+                    let row = (i + part).min(count - 1);
+                    let x = at.load(s, value.at.wrapping_add(row * value.stride));
+                    largest.add(b, part, x);
+                    s.store(buffer.add((i + part) * lanes), x);
+                }
+            }
+            for missing in count..count.next_multiple_of(4) {
+                s.store(buffer.add(missing * lanes), s.splat(0.0));
+            }
+            let [scale, inverse] = largest.rounding(b);
+            s.store(to.value_scales.add(column), scale);
+            let mut sums = b.totals(b.splat_word(0));
+            for group in 0..count.div_ceil(4) {
+                let x = array_of!(i in 4 => s.load(buffer.add((group * 4 + i) * lanes)));
+                for (i, &word) in round(b, x, inverse).iter().enumerate().take(per_group) {
+                    let word = b.signed(word);
+                    b.store_words(to.values.add((group * per_group + i) * stride + column), word);
+                    sums = b.add_products(sums, word, ones);
+                }
+            }
+            if matches!(B::FORM, WordForm::Signed) {
+                store_starts(b, sums, 128.0, to.value_starts.add(column));
+            }
         }
-        halves[x.len()..].fill(0);
-    } else {
-        // SAFETY: the same words as bytes.
-        let bytes = unsafe { core::slice::from_raw_parts_mut(at.cast::<u8>(), 4 * words.len()) };
-        for (to, &x) in bytes.iter_mut().zip(x) {
-            let byte = round(x, inverse) as u8;
-            sum += i32::from(byte.cast_signed());
-            *to = byte;
-        }
-        bytes[x.len()..].fill(0);
     }
-    sum
 }

@@ -1,109 +1,90 @@
 //! What few blocks need: weights of two bytes, and the edge of a causal mask. These are functions of their own, and their
 //! operands are in memory.
 
-use super::block::{Int8Head, Part, TileRows, TileRun, TileStack};
+use super::block::{Int8Head, Lanes, Part, TileRows, TileRun, TileStack};
 use super::layout::BLOCK;
 use crate::simd::int8_lanes::BYTE;
 use crate::simd::{SimdF32, simd_op};
 
 simd_op!(
     /// At the edge of a causal mask: replaces the scores of hidden keys by minus infinity, and writes the number of visible
-    /// keys of the block, and as `counted` the largest score.
-    pub(super) fn hide_scores<B: Int8Dot, const NV: usize, const TV: usize, const QV: usize>(
+    /// keys of the block, and the largest score.
+    pub(super) fn hide_scores<B: Int8Dot, const NV: usize, const TV: usize>(
         b: B,
         rows: &TileRows,
         part: Part,
         stack: &mut TileStack,
     ) {
-        let (run, s) = (TileRun::<B, 1, QV>(b), b.lane_floats());
-        for (i, seen) in stack.state.seen.iter_mut().enumerate() {
-            *seen = rows.limit(i).saturating_sub(part.key).min(BLOCK) as f32;
-        }
+        let (run, s) = (TileRun::<B, 1, TV>(b), b.lane_floats());
+        count_seen(rows, part.key, &mut stack.state.seen);
         let seen = run.load_line(stack.state.seen.as_ptr());
         let none = s.splat(f32::NEG_INFINITY);
-        let mut best = [none; QV];
+        let mut best = [none; TV];
         for key in 0..part.count {
-            let at = stack.scores().wrapping_add(key * TileRun::<B, 1, QV>::ROW);
+            let at = stack.scores().wrapping_add(key * TileRun::<B, 1, TV>::ROW);
             let mut line = run.load_line(at);
-            for v in 0..QV {
+            for v in 0..TV {
                 line[v] = s.select(s.less(s.splat(key as f32), seen[v]), line[v], none);
                 best[v] = s.max(best[v], line[v]);
             }
             run.store_line(at, line);
         }
-        run.store_line(stack.state.counted.as_mut_ptr(), best);
+        run.store_line(stack.state.best.as_mut_ptr(), best);
     }
 );
 
+/// The visible keys of the block of `key`.
+#[inline(never)]
+fn count_seen(rows: &TileRows, key: usize, seen: &mut Lanes) {
+    for (i, seen) in seen.iter_mut().enumerate() {
+        *seen = rows.limit(i).saturating_sub(key).min(BLOCK) as f32;
+    }
+}
+
 simd_op!(
-    /// Writes the words of the high or the low bytes of the weights of a block, and their sums as `counted`. Queries that are
-    /// not chosen have their weights of one byte as the high bytes, and zeros as the low bytes.
-    pub(super) fn weigh_in_bytes<B: Int8Dot, const NV: usize, const TV: usize, const QV: usize>(
+    /// Writes the words of the high or the low bytes of the weights of a block, and their sums as `counted`. Queries that do
+    /// not need two bytes have their weights of one byte as the high bytes, and zeros as the low bytes.
+    pub(super) fn weigh_in_bytes<B: Int8Dot, const NV: usize, const TV: usize>(
         b: B,
         count: usize,
         high: bool,
         stack: &mut TileStack,
     ) {
-        let (run, s) = (TileRun::<B, 1, QV>(b), b.lane_floats());
-        let factor = run.load_line(stack.state.factor.as_ptr());
-        let offset = run.load_line(stack.state.offset.as_ptr());
-        let chosen = run.load_line(stack.state.chosen.as_ptr());
-        let (scores, words) = (stack.scores().cast_const(), stack.words());
+        let (run, s) = (TileRun::<B, 1, TV>(b), b.lane_floats());
+        let row = TileRun::<B, 1, TV>::ROW;
         let (byte, magic) = (s.splat(BYTE), s.splat(1.5 * BYTE));
-        // SAFETY: `scores` has rows up to a multiple of four, and `words` those of a block.
-        let counted = unsafe {
-            run.pack(
-                count,
-                words,
-                #[inline(always)]
-                |key, v| {
-                    let at = key * TileRun::<B, 1, QV>::ROW + v * B::Floats::LANES;
-                    let factor = s.mul(factor[v], byte);
-                    let [float, ratio] = run.weight(s.load(scores.add(at)), factor, offset[v]);
-                    let whole = s.mul_add(s.mul(float, s.splat(256.0)), ratio, magic);
-                    let whole = s.sub(whole, magic);
-                    // The integer part of a 256th.
-                    let upper = s.mul_add(whole, s.splat(1.0 / 256.0), s.splat(-127.5 / 256.0));
-                    let upper = s.sub(s.add(upper, magic), magic);
-                    let (two, one) = if high {
-                        (upper, s.mul_add(float, ratio, byte))
-                    } else {
-                        (s.mul_add(upper, s.splat(-256.0), whole), byte)
-                    };
-                    s.select(s.less(s.splat(0.5), chosen[v]), s.add(two, byte), one)
-                },
-            )
-        };
-        run.store_line(stack.state.counted.as_mut_ptr(), counted);
-    }
-);
-
-simd_op!(
-    /// Adds the values of a block, times `scale`, to the sums of the chosen queries.
-    ///
-    /// # Safety
-    /// That of [`attend_tile`](super::tile::attend_tile).
-    pub(super) unsafe fn add_chosen<
-        B: Int8Dot,
-        const NV: usize,
-        const TV: usize,
-        const K: usize,
-        const QV: usize,
-    >(
-        b: B,
-        head: &Int8Head,
-        part: Part,
-        scale: f32,
-        stack: &mut TileStack,
-    ) {
-        let (run, s) = (TileRun::<B, K, QV>(b), b.lane_floats());
-        let mut after = run.load_line(stack.state.after.as_ptr());
-        let chosen = run.load_line(stack.state.chosen.as_ptr());
-        for after in &mut after {
-            *after = s.mul(*after, s.splat(scale));
+        for first in (0..row).step_by(B::Floats::LANES) {
+            let (scores, words) = (stack.scores().wrapping_add(first), stack.words());
+            let state = &mut stack.state;
+            // SAFETY: `first` is the first lane of a vector. `scores` has rows up to a multiple of four, and `words` those
+            // of a block.
+            unsafe {
+                let factor = s.mul(s.load(state.factor.as_ptr().add(first)), byte);
+                let offset = s.load(state.narrow.as_ptr().add(first));
+                let chosen = s.less(s.splat(0.5), s.load(state.needs.as_ptr().add(first)));
+                let counted = run.pack(
+                    count,
+                    words.add(first),
+                    #[inline(always)]
+                    |key| {
+                        let score = s.load(scores.add(key * row));
+                        let [float, ratio] = run.weight(score, factor, offset);
+                        let whole = s.mul_add(s.mul(float, s.splat(256.0)), ratio, magic);
+                        let whole = s.sub(whole, magic);
+                        // The integer part of a 256th.
+                        let upper = s.mul_add(whole, s.splat(1.0 / 256.0), s.splat(-127.5 / 256.0));
+                        let upper = s.sub(s.add(upper, magic), magic);
+                        let (two, one) = if high {
+                            (upper, s.mul_add(float, ratio, byte))
+                        } else {
+                            (s.mul_add(upper, s.splat(-256.0), whole), byte)
+                        };
+                        s.select(chosen, s.add(two, byte), one)
+                    },
+                );
+                s.store(state.counted.as_mut_ptr().add(first), counted);
+            }
         }
-        // SAFETY: the contract of this function.
-        unsafe { run.add_values::<true>(head, part, &after, &chosen, stack) };
     }
 );
 
@@ -116,19 +97,14 @@ simd_op!(
     ///
     /// # Safety
     /// That of [`attend_tile`](super::tile::attend_tile).
-    pub(super) unsafe fn add_partly_seen<
-        B: Int8Dot,
-        const NV: usize,
-        const TV: usize,
-        const QV: usize,
-    >(
+    pub(super) unsafe fn add_partly_seen<B: Int8Dot, const NV: usize, const TV: usize>(
         b: B,
         head: &Int8Head,
         part: Part,
         stack: &mut TileStack,
     ) {
-        let (run, s) = (TileRun::<B, 1, QV>(b), b.lane_floats());
-        let row = TileRun::<B, 1, QV>::ROW;
+        let (run, s) = (TileRun::<B, 1, TV>(b), b.lane_floats());
+        let row = TileRun::<B, 1, TV>::ROW;
         let state = &stack.state;
         let factor = run.load_line(state.factor.as_ptr());
         let offset = run.load_line(state.offset.as_ptr());
@@ -140,11 +116,11 @@ simd_op!(
             *seen = s.select(partial, *seen, s.splat(0.0));
         }
         let scores = stack.scores();
-        let mut counted = [s.splat(0.0); QV];
+        let mut counted = [s.splat(0.0); TV];
         for key in 0..part.count {
             let at = scores.wrapping_add(key * row);
             let mut line = run.load_line(at);
-            for v in 0..QV {
+            for v in 0..TV {
                 let [float, ratio] =
                     run.weight(line[v], s.mul(factor[v], s.splat(BYTE)), offset[v]);
                 let weight = s.mul(float, ratio);
@@ -154,20 +130,20 @@ simd_op!(
             }
             run.store_line(at, line);
         }
-        for first in (0..part.columns).step_by(EDGE_COLUMNS) {
-            let columns = (part.columns - first).min(EDGE_COLUMNS);
-            let mut tile = [[s.splat(0.0); QV]; EDGE_COLUMNS];
+        for first in (0..part.columns.1).step_by(EDGE_COLUMNS) {
+            let columns = (part.columns.1 - first).min(EDGE_COLUMNS);
+            let mut tile = [[s.splat(0.0); TV]; EDGE_COLUMNS];
             for (i, tile) in tile.iter_mut().enumerate().take(columns) {
                 *tile = run.load_line(stack.sums().wrapping_add((first + i) * row));
             }
             for key in 0..part.count {
                 let weights = run.load_line(scores.wrapping_add(key * row));
                 let value = head.value.at.wrapping_add((part.key + key) * head.value.stride);
-                let value = value.wrapping_add(part.column + first);
+                let value = value.wrapping_add(part.columns.0 + first);
                 for i in 0..EDGE_COLUMNS {
                     // SAFETY: the value exists, by the contract of this function.
                     let x = s.splat(unsafe { *value.add(i.min(columns - 1)) });
-                    for v in 0..QV {
+                    for v in 0..TV {
                         let sum = s.mul_add(weights[v], x, tile[i][v]);
                         let visible = s.less(s.splat(key as f32), seen[v]);
                         tile[i][v] = s.select(visible, sum, tile[i][v]);

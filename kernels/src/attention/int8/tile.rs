@@ -1,14 +1,17 @@
 //! Int8 attention of one tile of queries: the blocks of keys one after the other, with the sums of all of them.
 
-use super::block::{COLUMNS, Int8Head, Line, MAX_QUERIES, Part, TileRows, TileRun, TileStack};
+use super::super::head_views::HeadRows;
+use super::block::{
+    COLUMNS, Int8Head, Lanes, Line, MAX_QUERIES, Part, TileRows, TileRun, TileStack,
+};
 use super::layout::BLOCK;
-use super::quantize::quantize_queries;
-use super::rare_blocks::{add_chosen, add_partly_seen, hide_scores, weigh_in_bytes};
+use super::quantize::{LaneRows, LaneWords, quantize_lanes};
+use super::rare_blocks::{add_partly_seen, hide_scores, weigh_in_bytes};
 use crate::parallel::share;
 use crate::prefetch::{CacheLevel, prefetch_rows};
 use crate::simd::int8::Int8Dot;
-use crate::simd::int8_lanes::BYTE;
-use crate::simd::{SimdF32, simd_op};
+use crate::simd::int8_lanes::{BYTE, MAX_KEYS, WordForm};
+use crate::simd::{MAX_LANES, SimdF32, simd_op};
 
 /// The weights of a block are `2^LOG_WEIGHT` times `2^(score - maximum)`: at most 254.6, so that the errors of their
 /// computation do not make them larger than a byte. It has so few bits that its difference to a maximum is exact.
@@ -26,22 +29,9 @@ const MAX_SCORE: f32 = 4_194_304.0; // 2^22
 
 /// Runs `$body` with the constant `$K` as the number of keys of a tile of `$B`.
 macro_rules! with_keys {
-    ($B:ident, $K:ident => $body:expr) => {{
-        const { assert!(matches!($B::KEYS, 2 | 4 | 5 | 8)) }
-        if const { $B::KEYS == 8 } {
-            const $K: usize = 8;
-            $body
-        } else if const { $B::KEYS == 5 } {
-            const $K: usize = 5;
-            $body
-        } else if const { $B::KEYS == 4 } {
-            const $K: usize = 4;
-            $body
-        } else {
-            const $K: usize = 2;
-            $body
-        }
-    }};
+    ($B:ident, $K:ident => $body:expr) => {
+        crate::simd::tile_heights!($B::KEYS, [1 2 4 5 8], $K if $K == $B::KEYS => $body)
+    };
 }
 
 simd_op!(
@@ -58,12 +48,68 @@ simd_op!(
     ) {
         const { assert!(TV * B::Floats::LANES <= MAX_QUERIES) };
         // SAFETY: the contract of this function.
+        unsafe { with_keys!(B, K => TileRun::<B, K, TV>(b).run(head, &rows, stack)) };
+    }
+);
+
+simd_op!(
+    /// Adds the values of a block, weighted with the words of `stack`, to the sums of the queries that see the whole block, or
+    /// if these are the `low` bytes, of those that need weights of two bytes. The words of other queries are zeros.
+    ///
+    /// # Safety
+    /// That of [`attend_tile`].
+    pub(super) unsafe fn add_values<B: Int8Dot, const NV: usize, const TV: usize>(
+        b: B,
+        head: &Int8Head,
+        part: Part,
+        low: bool,
+        stack: &mut TileStack,
+    ) {
+        // SAFETY: the contract of this function.
+        unsafe { with_keys!(B, K => TileRun::<B, K, TV>(b).add_values(head, part, low, stack)) };
+    }
+);
+
+simd_op!(
+    /// Writes columns of outputs: the transpose of `sums`, whose rows are `row` floats apart, times `inverse` of each query.
+    ///
+    /// # Safety
+    /// `sums` has whole vectors of columns, and `inverse` of queries; the outputs can be written.
+    unsafe fn write_outputs<S: SimdF32>(
+        s: S,
+        sums: *mut f32,
+        row: usize,
+        inverse: *const f32,
+        queries: usize,
+        columns: usize,
+        out: *mut f32,
+        stride: usize,
+    ) {
+        let mut block = [0.0; MAX_LANES * MAX_LANES];
+        // SAFETY: the contract of this function.
         unsafe {
-            with_keys!(B, K => if rows.count > B::Floats::LANES {
-                TileRun::<B, K, TV>(b).run(head, &rows, stack);
-            } else {
-                TileRun::<B, K, 1>(b).run(head, &rows, stack);
-            });
+            for first in (0..queries).step_by(S::LANES) {
+                let inverse = s.load(inverse.add(first));
+                let count = (queries - first).min(S::LANES);
+                for column in (0..columns).step_by(S::LANES) {
+                    let from = sums.add(column * row + first);
+                    for i in 0..S::LANES {
+                        let at = from.add(i * row);
+                        s.store(at, s.mul(s.load(at), inverse));
+                    }
+                    let width = (columns - column).min(S::LANES);
+                    let to = out.add(first * stride + column);
+                    let whole = width == S::LANES && count == S::LANES;
+                    let (at, step) =
+                        if whole { (to, stride) } else { (block.as_mut_ptr(), S::LANES) };
+                    s.transpose(from, row, at, step);
+                    if !whole {
+                        for (i, line) in block.chunks_exact(S::LANES).enumerate().take(count) {
+                            s.store_prefix(to.add(i * stride), s.load(line.as_ptr()), width);
+                        }
+                    }
+                }
+            }
         }
     }
 );
@@ -80,104 +126,100 @@ impl<B: Int8Dot, const K: usize, const QV: usize> TileRun<B, K, QV> {
 
     #[inline(always)]
     unsafe fn run(self, head: &Int8Head, rows: &TileRows, stack: &mut TileStack) {
-        // SAFETY: the contract of `attend_tile`.
-        unsafe {
-            let scratch = stack.scores();
-            quantize_queries::<B>(
-                self.0,
-                (rows.query, rows.count),
-                (head.head_dim, head.scale),
-                rows.words,
-                Self::ROW,
-                scratch,
-            );
-            for column in (0..head.head_dim).step_by(COLUMNS) {
-                let columns = (head.head_dim - column).min(COLUMNS);
-                let mut inverse = self.columns(head, rows, (column, columns), stack);
-                let bad = *head.kv.add(head.layout.first_bad).cast::<u32>() as usize;
+        let s = self.0.lane_floats();
+        let factors = rows.words.wrapping_add(head.layout.steps * Self::ROW).cast::<f32>();
+        for first in (0..Self::ROW).step_by(B::Floats::LANES) {
+            let from = LaneRows {
+                rows: HeadRows {
+                    at: rows.query.at.wrapping_add(first * rows.query.stride),
+                    ..rows.query
+                },
+                count: rows.count.saturating_sub(first).min(B::Floats::LANES),
+                head_dim: head.head_dim,
+                center: (&0.0, 0),
+                factor: head.scale,
+            };
+            let to = LaneWords {
+                words: rows.words.wrapping_add(first),
+                stride: Self::ROW,
+                scales: factors.wrapping_add(first),
+                starts: Some(factors.wrapping_add(Self::ROW + first).cast()),
+            };
+            // SAFETY: the contract of `attend_tile`.
+            self.0.call_noinline(unsafe { quantize_lanes(from, to, &mut stack.scores) });
+        }
+        for column in (0..head.head_dim).step_by(COLUMNS) {
+            let columns = (head.head_dim - column).min(COLUMNS);
+            // SAFETY: the contract of `attend_tile`.
+            unsafe {
+                self.sum_columns(head, rows, (column, columns), stack);
+                let bad = *head.layout.first_bad(head.kv) as usize;
                 if bad < head.keys {
-                    let lanes = &mut stack.state.factor;
-                    self.store_line(lanes.as_mut_ptr(), inverse);
-                    for (i, lane) in lanes.iter_mut().enumerate() {
-                        if bad < rows.limit(i) {
-                            *lane = f32::NAN;
-                        }
-                    }
-                    inverse = self.load_line(lanes.as_ptr());
+                    mark_bad_rows(rows, bad, &mut stack.state.total);
                 }
-                self.store(rows, (column, columns), inverse, stack);
+                s.call_noinline(write_outputs(
+                    stack.sums(),
+                    Self::ROW,
+                    stack.state.total.as_ptr(),
+                    rows.count,
+                    columns,
+                    rows.out.0.wrapping_add(column),
+                    rows.out.1,
+                ));
             }
         }
     }
 
-    /// The weighted sums of some columns of the values, in `stack.sums`, and the reciprocals of the sums of the weights.
+    /// Writes the weighted sums of some columns of the values, and as `total` the reciprocals of the sums of the weights.
     #[inline(always)]
-    unsafe fn columns(
+    unsafe fn sum_columns(
         self,
         head: &Int8Head,
         rows: &TileRows,
         (column, columns): (usize, usize),
         stack: &mut TileStack,
-    ) -> Line<B, QV> {
-        let s = self.0.lane_floats();
-        let used = columns.next_multiple_of(K) * Self::ROW;
+    ) {
+        let (b, s) = (self.0, self.0.lane_floats());
         // SAFETY: the contract of `attend_tile`.
         unsafe {
-            for at in (0..used).step_by(B::Floats::LANES) {
-                s.store(stack.sums().add(at), s.splat(0.0));
+            for column in 0..columns.next_multiple_of(MAX_LANES) + MAX_KEYS {
+                self.store_line(stack.sums().add(column * Self::ROW), [s.splat(0.0); QV]);
             }
-            let factor = self.load_line(rows.words.factors);
-            let mut running = [s.splat(NO_KEY); QV];
-            let mut total = [s.splat(0.0); QV];
+            let factors = rows.words.add(head.layout.steps * Self::ROW).cast::<f32>();
+            self.store_line(stack.state.factor.as_mut_ptr(), self.load_line(factors));
+            self.store_line(stack.state.running.as_mut_ptr(), [s.splat(NO_KEY); QV]);
+            self.store_line(stack.state.total.as_mut_ptr(), [s.splat(0.0); QV]);
             // Keys that all queries see, and that one sees.
             let (inner, end) = (rows.limit(0), rows.limit(rows.count - 1));
             let mut key = 0;
             while key < end {
                 let count = (end - key).min(BLOCK);
-                let part = Part { key, count, column, columns };
-                let edge = rows.limit_step > 0 && key + BLOCK > inner;
+                let part = Part { key, count, columns: (column, columns) };
+                let edge = rows.limits.1 > 0 && key + BLOCK > inner;
                 if column == 0 {
                     // A few rows in each block, because the CPU waits when it has too many misses.
                     let done = share(rows.count, end.div_ceil(BLOCK), key / BLOCK);
-                    for (row, stride) in [(rows.out.cast_const(), rows.out_row), rows.next] {
+                    let out = (rows.out.0.cast_const(), rows.out.1);
+                    for (row, stride) in [out, (rows.next.at, rows.next.stride)] {
                         let row = row.wrapping_add(done.start.wrapping_mul(stride));
                         let rows = (row, stride, done.len());
                         prefetch_rows(s, CacheLevel::L1, rows, head.head_dim);
                     }
                 }
-                let mut best = self.scores(head, rows, part, stack);
+                self.scores(head, rows, part, stack);
                 if edge {
-                    self.0.call_noinline(hide_scores::<QV>(rows, part, stack));
-                    best = self.load_line(stack.state.counted.as_ptr());
+                    b.call_noinline(hide_scores(rows, part, stack));
                 }
-                let mut offset = best;
-                let mut before = best;
-                let mut after = best;
-                let mut grows = false;
-                for v in 0..QV {
-                    let x = s.mul(best[v], factor[v]);
-                    let near = s.less(s.abs(x), s.splat(MAX_SCORE));
-                    // An integer that is at least `x`, also with the errors in the weights.
-                    let above = s.add(x, s.splat(0.5));
-                    let above = s.mul_add(s.abs(x), s.splat(1.0 / MAX_SCORE), above);
-                    let magic = s.splat(1.5 * BYTE);
-                    let above = s.sub(s.add(above, magic), magic);
-                    let maximum = s.select(near, above, s.splat(f32::NAN));
-                    let hidden = s.less(best[v], s.splat(f32::MIN));
-                    let maximum = s.select(hidden, s.splat(NO_KEY), maximum);
-                    offset[v] = s.mul(s.sub(s.splat(127.0 + LOG_WEIGHT), maximum), s.splat(BYTE));
-                    let new = s.max(running[v], maximum);
-                    grows |= s.any(s.less(running[v], new));
-                    before[v] = self.power(s.sub(running[v], new));
-                    after[v] = self.power(s.sub(maximum, new));
-                    running[v] = new;
-                    // NaN if the maximum is NaN.
-                    let poison = s.mul(maximum, s.splat(0.0));
-                    total[v] = s.mul_add(total[v], before[v], poison);
+                let (mut grows, mut loses) = (false, false);
+                for first in (0..rows.count).step_by(B::Floats::LANES) {
+                    let found = self.weigh(count, edge, first, stack);
+                    grows |= found.0;
+                    loses |= found.1;
                 }
                 if grows && key > 0 {
-                    for at in (0..used).step_by(Self::ROW) {
-                        let at = stack.sums().add(at);
+                    let before = self.load_line(stack.state.before.as_ptr());
+                    for column in 0..columns {
+                        let at = stack.sums().add(column * Self::ROW);
                         let mut line = self.load_line(at);
                         for v in 0..QV {
                             line[v] = s.mul(line[v], before[v]);
@@ -185,115 +227,186 @@ impl<B: Int8Dot, const K: usize, const QV: usize> TileRun<B, K, QV> {
                         self.store_line(at, line);
                     }
                 }
-                // Queries that see only a part of the block have no weights in bytes.
-                let mut narrow = offset;
-                let mut whole = offset;
-                if edge {
-                    whole = self.load_line(stack.state.seen.as_ptr());
-                    for v in 0..QV {
-                        let partial = s.less(whole[v], s.splat(BLOCK as f32));
-                        narrow[v] = s.select(partial, s.splat(f32::NEG_INFINITY), offset[v]);
-                        whole[v] = s.select(partial, s.splat(0.0), s.splat(1.0));
-                    }
-                }
-                let (mut counted, exact) = self.weights(count, &factor, &narrow, stack);
-                let mut loses = false;
-                let mut needs = counted;
-                for v in 0..QV {
-                    let so_far = s.mul_add(exact[v], after[v], total[v]);
-                    let loss = s.mul(s.abs(s.sub(counted[v], exact[v])), after[v]);
-                    let lost = s.less(s.mul(so_far, s.splat(MAX_LOSS)), loss);
-                    let lost = s.select(lost, s.splat(1.0), s.splat(0.0));
-                    // A query without a key has no weights.
-                    needs[v] = s.select(s.less(s.splat(0.5), counted[v]), lost, s.splat(0.0));
-                    loses |= s.any(s.less(s.splat(0.5), needs[v]));
-                }
-                if loses || edge {
-                    let state = &mut stack.state;
-                    self.store_line(state.factor.as_mut_ptr(), factor);
-                    self.store_line(state.offset.as_mut_ptr(), narrow);
-                    self.store_line(state.after.as_mut_ptr(), after);
-                    self.store_line(state.chosen.as_mut_ptr(), needs);
-                }
                 if loses {
-                    self.0.call_noinline(weigh_in_bytes::<QV>(count, true, stack));
-                    counted = self.load_line(stack.state.counted.as_ptr());
+                    b.call_noinline(weigh_in_bytes(count, true, stack));
                 }
-                if edge {
-                    self.store_line(stack.state.chosen.as_mut_ptr(), whole);
-                    self.0.call_noinline(add_chosen::<K, QV>(head, part, 1.0, stack));
-                    self.store_line(stack.state.chosen.as_mut_ptr(), needs);
-                } else {
-                    self.add_values::<false>(head, part, &after, &needs, stack);
-                }
+                let mut counted = self.load_line(stack.state.counted.as_ptr());
+                b.call_noinline(add_values(head, part, false, stack));
                 if loses {
-                    self.0.call_noinline(weigh_in_bytes::<QV>(count, false, stack));
+                    b.call_noinline(weigh_in_bytes(count, false, stack));
                     let low = self.load_line(stack.state.counted.as_ptr());
                     for v in 0..QV {
                         counted[v] = s.mul_add(low[v], s.splat(1.0 / 256.0), counted[v]);
                     }
-                    self.0.call_noinline(add_chosen::<K, QV>(head, part, 1.0 / 256.0, stack));
+                    b.call_noinline(add_values(head, part, true, stack));
                 }
-                for v in 0..QV {
-                    total[v] = s.mul_add(counted[v], after[v], total[v]);
-                }
+                self.add_to_total(counted, stack);
                 if edge {
-                    self.store_line(stack.state.offset.as_mut_ptr(), offset);
-                    self.0.call_noinline(add_partly_seen::<QV>(head, part, stack));
+                    b.call_noinline(add_partly_seen(head, part, stack));
                     let seen = self.load_line(stack.state.counted.as_ptr());
-                    for v in 0..QV {
-                        total[v] = s.mul_add(seen[v], after[v], total[v]);
-                    }
+                    self.add_to_total(seen, stack);
                 }
                 key += count;
             }
-            let mut inverse = total;
-            for v in 0..QV {
-                inverse[v] = s.div(s.splat(1.0), total[v]);
+            let mut inverse = self.load_line(stack.state.total.as_ptr());
+            for inverse in &mut inverse {
+                *inverse = s.div(s.splat(1.0), *inverse);
             }
-            inverse
+            self.store_line(stack.state.total.as_mut_ptr(), inverse);
         }
     }
 
-    /// Writes some columns of the outputs: the transpose of the weighted sums, times `inverse`.
+    /// Adds sums of weights of a block to those of all blocks.
     #[inline(always)]
-    unsafe fn store(
+    fn add_to_total(self, counted: Line<B, QV>, stack: &mut TileStack) {
+        let s = self.0.lane_floats();
+        let after = self.load_line(stack.state.after.as_ptr());
+        let mut total = self.load_line(stack.state.total.as_ptr());
+        for v in 0..QV {
+            total[v] = s.mul_add(counted[v], after[v], total[v]);
+        }
+        self.store_line(stack.state.total.as_mut_ptr(), total);
+    }
+
+    /// Computes the weights of a block for the vector of queries from `first` on: writes their words and the state of these
+    /// queries. Returns whether a maximum grows, and whether a query needs weights of two bytes.
+    #[inline(always)]
+    unsafe fn weigh(
         self,
-        rows: &TileRows,
-        (first, columns): (usize, usize),
-        inverse: Line<B, QV>,
+        count: usize,
+        edge: bool,
+        first: usize,
+        stack: &mut TileStack,
+    ) -> (bool, bool) {
+        let s = self.0.lane_floats();
+        let (scores, words) = (stack.scores().cast_const(), stack.words());
+        let state = &mut stack.state;
+        // SAFETY: `first` is the first lane of a vector. `scores` has rows up to a multiple of four, and `words` those of a
+        // block.
+        unsafe {
+            let (scores, words) = (scores.add(first), words.add(first));
+            let load = |lanes: &Lanes| s.load(lanes.as_ptr().add(first));
+            let store = |lanes: &mut Lanes, x| s.store(lanes.as_mut_ptr().add(first), x);
+            let (factor, best) = (load(&state.factor), load(&state.best));
+            let x = s.mul(best, factor);
+            let near = s.less(s.abs(x), s.splat(MAX_SCORE));
+            // An integer that is at least `x`, also with the errors in the weights.
+            let above = s.add(x, s.splat(0.5));
+            let above = s.mul_add(s.abs(x), s.splat(1.0 / MAX_SCORE), above);
+            let magic = s.splat(1.5 * BYTE);
+            let above = s.sub(s.add(above, magic), magic);
+            let maximum = s.select(near, above, s.splat(f32::NAN));
+            let hidden = s.less(best, s.splat(f32::MIN));
+            let maximum = s.select(hidden, s.splat(NO_KEY), maximum);
+            let offset = s.mul(s.sub(s.splat(127.0 + LOG_WEIGHT), maximum), s.splat(BYTE));
+            let running = load(&state.running);
+            let new = s.max(running, maximum);
+            let grows = s.any(s.less(running, new));
+            let before = self.power(s.sub(running, new));
+            let after = self.power(s.sub(maximum, new));
+            // NaN if the maximum is NaN.
+            let poison = s.mul(maximum, s.splat(0.0));
+            let total = s.mul_add(load(&state.total), before, poison);
+            // Queries that see only a part of the block have no weights in bytes.
+            let (mut narrow, mut whole) = (offset, s.splat(1.0));
+            if edge {
+                let partial = s.less(load(&state.seen), s.splat(BLOCK as f32));
+                narrow = s.select(partial, s.splat(f32::NEG_INFINITY), offset);
+                whole = s.select(partial, s.splat(0.0), whole);
+            }
+            let mut sums = [s.splat(0.0); 2];
+            let scaled = s.mul(factor, s.splat(BYTE));
+            let counted = self.pack(
+                count,
+                words,
+                #[inline(always)]
+                |key| {
+                    let score = s.load(scores.add(key * Self::ROW));
+                    let [float, ratio] = self.weight(score, scaled, narrow);
+                    let sum = &mut sums[key % 2];
+                    *sum = s.mul_add(float, ratio, *sum);
+                    s.mul_add(float, ratio, s.splat(BYTE))
+                },
+            );
+            let exact = s.add(sums[0], sums[1]);
+            let so_far = s.mul_add(exact, after, total);
+            let loss = s.mul(s.abs(s.sub(counted, exact)), after);
+            let lost = s.less(s.mul(so_far, s.splat(MAX_LOSS)), loss);
+            let lost = s.select(lost, s.splat(1.0), s.splat(0.0));
+            // A query without a key has no weights.
+            let needs = s.select(s.less(s.splat(0.5), counted), lost, s.splat(0.0));
+            store(&mut state.running, new);
+            store(&mut state.total, total);
+            store(&mut state.offset, offset);
+            store(&mut state.narrow, narrow);
+            store(&mut state.before, before);
+            store(&mut state.after, after);
+            store(&mut state.counted, counted);
+            store(&mut state.whole, whole);
+            store(&mut state.needs, needs);
+            (grows, s.any(s.less(s.splat(0.5), needs)))
+        }
+    }
+
+    /// [`add_values`] of this tile.
+    #[inline(always)]
+    unsafe fn add_values(
+        self,
+        head: &Int8Head,
+        Part { key, count, columns: (first, columns) }: Part,
+        low: bool,
         stack: &mut TileStack,
     ) {
         let s = self.0.lane_floats();
-        let lanes = B::Floats::LANES;
-        let sums = stack.sums();
-        // SAFETY: the contract of `attend_tile`.
-        unsafe {
-            for at in (0..columns * Self::ROW).step_by(Self::ROW) {
-                let mut line = self.load_line(sums.add(at));
-                for v in 0..QV {
-                    line[v] = s.mul(line[v], inverse[v]);
-                }
-                self.store_line(sums.add(at), line);
-            }
-            for v in 0..QV {
-                let queries = rows.count.saturating_sub(v * lanes).min(lanes);
-                let out = rows.out.wrapping_add(v * lanes * rows.out_row + first);
-                for column in (0..columns).step_by(lanes) {
-                    let from = sums.add(column * Self::ROW + v * lanes).cast_const();
-                    let width = (columns - column).min(lanes);
-                    if width == lanes && queries == lanes {
-                        s.transpose(from, Self::ROW, out.add(column), rows.out_row);
-                        continue;
-                    }
-                    for query in 0..queries {
-                        let out = out.add(query * rows.out_row + column);
-                        for i in 0..width {
-                            *out.add(i) = *from.add(i * Self::ROW + query);
-                        }
+        let (words, out) = (stack.words().cast_const(), stack.sums());
+        let mut after = self.load_line(stack.state.after.as_ptr());
+        let (chosen, scale) = match low {
+            true => (&stack.state.needs, 1.0 / 256.0),
+            false => (&stack.state.whole, 1.0),
+        };
+        let chosen = self.load_line(chosen.as_ptr());
+        for v in 0..QV {
+            // The weights of other queries are zeros: -0 is added, which changes nothing.
+            let chosen = s.less(s.splat(0.5), chosen[v]);
+            after[v] = s.select(chosen, s.mul(after[v], s.splat(scale)), s.splat(-1.0));
+        }
+        let block = head.layout.block(head.kv, key);
+        let steps = count.div_ceil(const { B::FORM.elements() });
+        for column in (0..columns).step_by(K) {
+            // SAFETY: the contract of `attend_tile`. After the last column the layout has `MAX_KEYS` more words.
+            unsafe {
+                let place = first + column;
+                let values = (block.values.add(place).cast_const(), head.layout.columns);
+                let mut sums = [[self.0.totals(self.0.splat_word(0)); QV]; K];
+                if matches!(B::FORM, WordForm::Signed) {
+                    for (i, sums) in sums.iter_mut().enumerate() {
+                        let start = *block.value_starts.add(place + i);
+                        *sums = [self.0.totals(self.0.splat_word(start)); QV];
                     }
                 }
+                let tile = self.multiply::<true>(sums, words, values, steps);
+                for (i, tile) in tile.iter().enumerate() {
+                    let scale = s.splat(*block.value_scales.add(place + i));
+                    for v in 0..QV {
+                        // The scale may be NaN.
+                        let chosen = s.less(s.splat(0.5), chosen[v]);
+                        let scale = s.select(chosen, scale, s.splat(0.0));
+                        let at = out.add((column + i) * Self::ROW + v * B::Floats::LANES);
+                        let x = s.mul(self.0.totals_to_f32(tile[v]), after[v]);
+                        s.store(at, s.mul_add(x, scale, s.load(at)));
+                    }
+                }
             }
+        }
+    }
+}
+
+/// Makes the outputs of the queries NaN that see the key `bad`, which is not finite.
+#[inline(never)]
+fn mark_bad_rows(rows: &TileRows, bad: usize, inverse: &mut Lanes) {
+    for (i, lane) in inverse.iter_mut().enumerate().take(rows.count) {
+        if bad < rows.limit(i) {
+            *lane = f32::NAN;
         }
     }
 }
