@@ -66,6 +66,11 @@ impl Cancel {
         self.0.load(Ordering::Relaxed)
     }
 
+    /// Whether both are the same flag.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
     /// Clears the flag, for the next call. A call that has not seen it yet continues.
     pub fn reset(&self) {
         self.0.store(false, Ordering::Relaxed);

@@ -288,3 +288,26 @@ fn a_panic_of_the_loop_reaches_the_handles() {
         assert_eq!(running(&engine, 1, || handle.wait()), engine.generate(&request));
     }
 }
+
+#[test]
+fn the_flag_of_a_clone_ends_its_requests_alone() {
+    let model = model();
+    let engine = Engine::builder(Arc::clone(&model)).slots(2).build().expect("an engine");
+    let mut clone = engine.clone();
+    let cancel = Cancel::new();
+    clone.set_cancel(cancel.clone());
+    let long = || Request { options: Some(greedy(&model, 200)), ..Request::new([5, 6, 7, 8]) };
+    let expected = engine.generate(&long()).expect("a result");
+    // Two that are decoded, and more that wait for a slot.
+    let ended: Vec<RequestHandle> = (0..8).map(|_| clone.submit(long()).expect("valid")).collect();
+    let kept = engine.submit(long()).expect("valid");
+    cancel.cancel();
+    running(&engine, 1, || {
+        assert_eq!(kept.wait().expect("a result"), expected);
+        for handle in ended {
+            assert!(handle.is_done(), "it waits for a slot");
+            assert_eq!(handle.wait().expect("a result").finish, Finish::Stopped);
+        }
+    });
+    cancel.reset();
+}

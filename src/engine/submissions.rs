@@ -2,6 +2,7 @@
 
 use super::plan_rule::Workload;
 use super::request::{Generation, Request};
+use crate::cancel::Cancel;
 use crate::error::Error;
 use crate::search::{SearchOptions, Token};
 use core::fmt;
@@ -59,6 +60,8 @@ pub(super) struct Shared {
     /// What it needs alone.
     pub(super) work: Workload,
     cancelled: AtomicBool,
+    /// The flag of the engine that submitted it.
+    engine: Cancel,
     pub(super) progress: Mutex<Progress>,
     pub(super) changed: Condvar,
 }
@@ -150,7 +153,12 @@ impl Deref for Submitted {
 
 impl Shared {
     /// Of a request that was checked, without options, and the options that fit the engine.
-    pub(super) fn new(request: Request, options: Arc<SearchOptions>, work: Workload) -> Self {
+    pub(super) fn new(
+        request: Request,
+        options: Arc<SearchOptions>,
+        work: Workload,
+        engine: Cancel,
+    ) -> Self {
         let (most, longest) = (options.num_return_sequences, work.target_tokens() + 1);
         let progress = Progress {
             tokens: Vec::with_capacity(most.saturating_mul(longest)),
@@ -158,11 +166,14 @@ impl Shared {
             result: None,
         };
         let (cancelled, changed) = Default::default();
-        Self { request, options, work, cancelled, progress: Mutex::new(progress), changed }
+        let progress = Mutex::new(progress);
+        Self { request, options, work, cancelled, engine, progress, changed }
     }
 
-    pub(super) fn is_cancelled(&self) -> bool {
+    /// Whether it is cancelled alone: not by the flag of the engine that runs, which ends the whole run.
+    pub(super) fn is_cancelled(&self, running: &Cancel) -> bool {
         self.cancelled.load(Ordering::Relaxed)
+            || (self.engine.is_cancelled() && !self.engine.is_same(running))
     }
 
     /// Sets the result, if there is none yet.

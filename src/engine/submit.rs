@@ -4,6 +4,7 @@
 use super::engine::{Engine, not_finite};
 use super::request::{Generation, Request};
 use super::submissions::{RequestHandle, Shared, Submitted, lock};
+use crate::cancel::Cancel;
 use crate::error::Error;
 use crate::generate::{DecodeStats, Event, RequestQueue, Source, Stop};
 use crate::search::{Finish, Hooks, SearchOptions};
@@ -15,7 +16,8 @@ use std::sync::{Arc, PoisonError};
 impl Engine {
     /// Puts a request into the queue of [`run`](Self::run), and returns the handle of its result, from any thread. Waits while
     /// [`queue`](super::EngineBuilder::queue) requests wait. The result is that of [`generate`](Self::generate) with this
-    /// request alone.
+    /// request alone. The [flag](Self::set_cancel) of this engine, if it is not that of the
+    /// one that runs, ends the request as [`RequestHandle::cancel`] does.
     ///
     /// # Errors
     /// An invalid option or source, as [`generate`](Self::generate) finds it; the engine is [closed](Error::Closed).
@@ -50,7 +52,7 @@ impl Engine {
         let work = work.with_sources(1, self.longest(&[source]));
         let checked = self.plan_for(&work)?.check(&source, &options);
         checked.map_err(|error| self.of_model(error))?;
-        let shared = Arc::new(Shared::new(request, options, work));
+        let shared = Arc::new(Shared::new(request, options, work, self.cancel().clone()));
         let handle = RequestHandle::new(Arc::clone(&shared));
         self.submissions.push(Submitted(shared))?;
         Ok(handle)
@@ -114,6 +116,15 @@ impl Engine {
     }
 }
 
+/// Whether a request that waits stays, because it is not cancelled. One that is gets its result.
+fn stays(one: &Submitted, running: &Cancel) -> bool {
+    let cancelled = one.is_cancelled(running);
+    if cancelled {
+        one.end(Ok(Generation { finish: Finish::Stopped, hypotheses: Vec::new() }));
+    }
+    !cancelled
+}
+
 /// The requests of a call of [`Engine::run`].
 struct Runner<'e> {
     engine: &'e Engine,
@@ -158,20 +169,19 @@ impl<'e> Runner<'e> {
         let submissions = &self.engine.submissions;
         let mut state = lock(&submissions.state);
         self.closed = state.closed;
+        // Those that wait for a slot, too: who cancels a request does not wait for those before it.
+        let before = state.waiting.len();
+        let running = self.engine.cancel();
+        state.waiting.retain(|one| stays(one, running));
         let free = self.slots.len().saturating_sub(active + self.waiting.len());
         let count = free.min(state.waiting.len());
         self.waiting.extend(state.waiting.drain(..count));
+        let shorter = state.waiting.len() < before;
         drop(state);
-        if count > 0 {
+        if shorter {
             submissions.changed.notify_all();
         }
-        self.waiting.retain(|one| {
-            let cancelled = one.is_cancelled();
-            if cancelled {
-                one.end(Ok(Generation { finish: Finish::Stopped, hypotheses: Vec::new() }));
-            }
-            !cancelled
-        });
+        self.waiting.retain(|one| stays(one, running));
     }
 
     /// Decodes in a session that is planned for the first `count` requests that wait.
@@ -256,7 +266,7 @@ impl RequestQueue for Runner<'_> {
     }
 
     fn is_cancelled(&self, slot: u32) -> bool {
-        self.slots[slot as usize].as_ref().is_some_and(|one| one.is_cancelled())
+        self.slots[slot as usize].as_ref().is_some_and(|one| one.is_cancelled(self.engine.cancel()))
     }
 
     fn on_event(&mut self, event: Event<'_>) -> ControlFlow<Stop> {
@@ -271,7 +281,8 @@ impl RequestQueue for Runner<'_> {
                 let Some(one) = self.slots[done.source].take() else {
                     return ControlFlow::Continue(());
                 };
-                let stopped = done.finish == Finish::Stopped && !one.is_cancelled();
+                let stopped =
+                    done.finish == Finish::Stopped && !one.is_cancelled(self.engine.cancel());
                 one.end(match not_finite(&done, one.request.prefix.len()) {
                     Some(error) => Err(error.with_index(0)),
                     None if stopped => Err(Error::Closed),

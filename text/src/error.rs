@@ -110,7 +110,7 @@ pub enum Error {
     },
     /// A flag of the caller ended the call. What it has handed out stays valid.
     Cancelled,
-    /// The [`Batcher`](crate::translator::Batcher) accepts no more sentences, or its thread has ended.
+    /// The [`Batcher`](crate::translator::Batcher) or the engine accepts no more sentences, or its thread has ended.
     Closed,
     /// A function of the caller failed.
     Caller {

@@ -6,6 +6,7 @@ use simdformer_testing::directories;
 // How many cases the tests run.
 use simdformer_testing::effort;
 
+mod batched;
 mod batcher;
 #[cfg(feature = "json")]
 mod cancel;

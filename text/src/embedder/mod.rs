@@ -153,9 +153,9 @@ impl EmbedderSetup {
         let mut vector = vec![0.0; self.head.width()];
         self.head.apply_after_prompt(hidden, self.prompt_tokens, scratch, &mut vector)?;
         if let Some((dims, scaled)) = self.dims {
-            vector.truncate(dims);
-            if scaled {
-                scale_to_length_1(&mut vector);
+            match scaled {
+                true => shorten(&mut vector, dims),
+                false => vector.truncate(dims),
             }
         }
         Ok(vector)
@@ -183,8 +183,10 @@ fn prompt_tokens(tokenizer: &Tokenizer, prompt: &str) -> Result<usize, Error> {
     Ok(alone.len() - usize::from(special))
 }
 
-/// Divides by the Euclidean length, or by 1e-12 if the length is smaller.
-fn scale_to_length_1(vector: &mut [f32]) {
+/// Keeps the first `dims` numbers of a vector, and divides them by their Euclidean length, or by 1e-12 if that is smaller: what
+/// [`EmbedOptions::dims`] does with each vector.
+pub fn shorten(vector: &mut Vec<f32>, dims: usize) {
+    vector.truncate(dims);
     let squares = vector.iter().map(|&x| f64::from(x) * f64::from(x));
     let length = squares.sum::<f64>().sqrt().max(1e-12);
     vector.iter_mut().for_each(|x| *x = (f64::from(*x) / length) as f32);
@@ -259,11 +261,35 @@ impl Embedder {
         let setup = &self.setup;
         let encode = |text: &_| {
             let text = [setup.prompt.as_str(), AsRef::<str>::as_ref(text)].concat();
-            let encoded = setup.tokenizer.encode(&text, &Direction::default())?;
+            Ok(setup.tokenizer.encode(&text, &Direction::default())?)
+        };
+        self.embed_encoded(texts.iter().map(encode))
+    }
+
+    /// The vector of each list of ids, in order, as if a text had been tokenized to them: with the special tokens that the
+    /// tokenizer adds, and with the prompt, if there is one.
+    ///
+    /// # Errors
+    /// The model cannot run; an id is outside of its vocabulary.
+    pub fn embed_ids(
+        &self,
+        lists: &[impl AsRef<[u32]>],
+    ) -> Result<Vec<TextResult<Vec<f32>>>, Error> {
+        let most = self.setup.tokenizer.max_tokens();
+        self.embed_encoded(lists.iter().map(|ids| Ok(Encoded::from_ids(ids.as_ref(), most))))
+    }
+
+    fn embed_encoded(
+        &self,
+        texts: impl Iterator<Item = Result<Encoded, Error>>,
+    ) -> Result<Vec<TextResult<Vec<f32>>>, Error> {
+        let setup = &self.setup;
+        let texts = texts.map(|encoded| {
+            let encoded = encoded?;
             let rejected = setup.rejected(&encoded);
             Ok((encoded, rejected))
-        };
-        run(&self.engine, &self.on_done, texts.iter().map(encode), &|hidden| {
+        });
+        run(&self.engine, &self.on_done, texts, &|hidden| {
             let vector = setup.vector(hidden, &mut vec![0.0; setup.head.scratch_floats()])?;
             let finite = vector.iter().all(|x| x.is_finite());
             Ok(if finite { Ok(vector) } else { Err(NotRun::NotFinite) })

@@ -262,14 +262,23 @@ impl Reranker {
         query: &str,
         texts: &[impl AsRef<str>],
     ) -> Result<Vec<TextResult<Score>>, Error> {
+        let pairs: Vec<(&str, &str)> = texts.iter().map(|text| (query, text.as_ref())).collect();
+        self.score_pairs(&pairs)
+    }
+
+    /// The score of each query with its text, in order: [`score`](Self::score) for several queries in one call.
+    ///
+    /// # Errors
+    /// As [`score`](Self::score).
+    pub fn score_pairs(&self, pairs: &[(&str, &str)]) -> Result<Vec<TextResult<Score>>, Error> {
         let setup = &self.setup;
-        let query = [setup.prompt.as_str(), query].concat();
-        let encode = |text: &_| {
-            let encoded = setup.tokenizer.encode_pair(&query, AsRef::<str>::as_ref(text))?;
+        let encode = |(query, text): &(&str, &str)| {
+            let query = [setup.prompt.as_str(), query].concat();
+            let encoded = setup.tokenizer.encode_pair(&query, text)?;
             let rejected = rejected(&encoded, setup.positions, setup.truncate);
             Ok((encoded, rejected))
         };
-        run(&self.engine, &self.on_done, texts.iter().map(encode), &|hidden| {
+        run(&self.engine, &self.on_done, pairs.iter().map(encode), &|hidden| {
             let raw = setup.head.scores(hidden)?.first().copied().unwrap_or(f32::NAN);
             let value = setup.activation.apply(raw);
             let finite = raw.is_finite() && value.is_finite();

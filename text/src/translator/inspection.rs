@@ -36,6 +36,7 @@ impl Translator {
     ) -> Result<(), Error> {
         let Some(longest) = jobs.iter().map(|job| job.source.len()).max() else { return Ok(()) };
         let work = self.work.with_sources(jobs.len(), longest);
+        let _beside = self.beside_batch();
         self.engine.with_session(&work, |session| inspect_in(session, jobs, each))??;
         Ok(())
     }

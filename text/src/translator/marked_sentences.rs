@@ -9,6 +9,7 @@ use super::unknown_words::{Givens, PreparedSentence};
 use super::window::{Reads, Unit};
 use crate::Encoded;
 use crate::error::Error;
+use simdformer::Event;
 use simdformer_documents::marked_text::{
     Alignment, MarkedText, Placement, StandIn, WordAlignment, check,
 };
@@ -102,6 +103,44 @@ impl Translator {
             prepared.push(self.prepare_sentence(marked, *language)?);
         }
         self.translate_read(sentences, &prepared.iter().collect::<Vec<_>>(), None)
+    }
+
+    /// Translates one sentence, and calls `on_piece` with the pieces that its first search writes.
+    pub(super) fn translate_marked_streamed(
+        &self,
+        sentence: &MarkedSentence<'_>,
+        on_piece: &mut dyn FnMut(&str),
+    ) -> Result<(MarkedText, Translation), Error> {
+        self.check_cancel()?;
+        let prepared = self.prepare_sentence(sentence.marked, sentence.language)?;
+        let mut found = Vec::new();
+        if !prepared.without_known_words {
+            let first = self.first_text(sentence, &prepared)?;
+            let unit = Unit {
+                text: first.text.trim(),
+                source: sentence.language,
+                stream: sentence.stream,
+                force: &[],
+                reads: Reads::AsSpelled,
+                options: None,
+            };
+            let mut pieces = self.tokenizer.stream();
+            let mut on_event = |event: &Event<'_>| {
+                if let Event::Token { token, .. } = event
+                    && token.sequence == 0
+                    && let Some(piece) = pieces.push(token.id)
+                {
+                    on_piece(piece);
+                }
+            };
+            found = self.run_units(&[unit], &self.search, Some((None, &mut on_event)))?;
+            let rest = pieces.finish();
+            if !rest.is_empty() {
+                on_piece(rest);
+            }
+        }
+        let found = self.translate_read(&[*sentence], &[&prepared], Some(found))?.pop();
+        Ok(found.unwrap_or_else(|| unreachable!("a sentence has a result")))
     }
 
     /// Translates sentences that are prepared, in their order. `found`: what the first search finds for those that are read,

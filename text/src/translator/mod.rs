@@ -39,12 +39,14 @@
 //! # Requests that arrive at any time
 //!
 //! A [`Batcher`] decodes sentences from any threads in one batch, for a service: they join it before the next step.
+//! [`Translator::set_batched`] does so with texts and documents.
 //!
 //! # Memory
 //!
 //! A session is planned when the first sentences arrive, and again when a sentence is longer than all before it. The
 //! streaming forms read a window of sentences, translate it, hand out the results in order, and only then read on.
 
+mod batched;
 mod batcher;
 mod cues;
 mod documents;
@@ -71,6 +73,7 @@ pub use glossary::{Glossary, Term};
 pub use model_and_tokenizer::Translator;
 pub use options::{TranslateOptions, is_same_language};
 pub use requests::BatchEvent;
+pub use segments::TextEvent;
 pub use translation::{
     AlignedWords, Alternative, Failure, Note, Report, TextTranslation, TranslatedSentence,
     Translation, UnknownWord,

@@ -4,7 +4,7 @@ use super::options::{TranslateOptions, is_same_language};
 use super::translation::Report;
 use crate::argos::{open_checkpoint, open_tokenizer};
 use crate::error::Error;
-use crate::{Family, Tokenizer};
+use crate::{Direction, Family, Tokenizer};
 use core::fmt;
 use simdformer::checkpoint::Checkpoint;
 use simdformer::config::{Config, Side};
@@ -34,6 +34,8 @@ pub struct Translator {
     /// What a sentence needs.
     pub(super) work: Workload,
     pub(super) on_done: OnDone,
+    /// If the engine's [`run`](Engine::run) decodes; who computes beside it holds the lock, so that there are two sessions.
+    pub(super) batched: Option<Arc<Mutex<()>>>,
     progress: Progress,
 }
 
@@ -173,6 +175,7 @@ impl Translator {
             fitted,
             work,
             on_done: OnDone::default(),
+            batched: None,
             progress: Progress::default(),
         })
     }
@@ -216,6 +219,24 @@ impl Translator {
     /// ```
     pub fn set_cancel(&mut self, cancel: Cancel) {
         self.engine.set_cancel(cancel);
+    }
+
+    /// Translates later calls of this translator from `source` to `target`, codes of [`Tokenizer::languages`] or of ISO 639;
+    /// `None` for the default of the checkpoint. A clone for each direction costs little.
+    ///
+    /// # Errors
+    /// The model does not have a language, or needs one; then nothing changes.
+    pub fn set_direction(
+        &mut self,
+        source: Option<&str>,
+        target: Option<&str>,
+    ) -> Result<(), Error> {
+        let prefix = self.tokenizer.encode("", &Direction { source, target })?.prefix;
+        self.search.start = prefix.first().copied().unwrap_or(self.search.start);
+        self.fitted.start = self.search.start;
+        self.options.source = source.map(str::to_owned);
+        self.options.target = target.map(str::to_owned);
+        Ok(())
     }
 
     /// An error if the flag of [`set_cancel`](Self::set_cancel) is set.

@@ -3,7 +3,7 @@
 use super::cues::{Boundaries, divide};
 use super::marked_sentences::{MarkedSentence, has_words};
 use super::model_and_tokenizer::Translator;
-use super::translation::{Note, TextTranslation, TranslatedSentence};
+use super::translation::{Note, TextTranslation, TranslatedSentence, Translation};
 use crate::Error;
 use crate::tokenize::Error as TokenizerError;
 use simdformer_documents::marked_text::{Mark, MarkKind, MarkedText, placeholders};
@@ -45,7 +45,19 @@ pub(super) struct Translated {
 impl Prepared {
     /// The number of sentences that the model will read.
     pub(super) fn sentences(&self) -> usize {
-        self.parts.iter().filter(|part| part.translated).count()
+        self.translated().count()
+    }
+
+    /// The parts that the model will read, with the language of the text if it was detected.
+    fn translated(&self) -> impl Iterator<Item = (&Part, Option<&str>)> {
+        let language = self.language.as_deref();
+        self.parts.iter().filter(|part| part.translated).map(move |part| (part, language))
+    }
+}
+
+impl Part {
+    fn sentence<'s>(&'s self, language: Option<&'s str>, stream: u64) -> MarkedSentence<'s> {
+        MarkedSentence { marked: &self.marked, language, stream, of_text: true }
     }
 }
 
@@ -149,52 +161,127 @@ impl Translator {
     /// Translates texts that were divided; the results are in their order.
     pub(super) fn translate_prepared(&self, texts: &[Prepared]) -> Result<Vec<Translated>, Error> {
         let streams = self.take_streams(texts.iter().map(Prepared::sentences).sum());
-        let parts = texts.iter().flat_map(|text| text.parts.iter().map(move |part| (text, part)));
-        let parts = parts.filter(|(_, part)| part.translated).zip(streams.iter());
-        let sentences: Vec<MarkedSentence<'_>> = parts
-            .map(|((text, part), stream)| MarkedSentence {
-                marked: &part.marked,
-                language: text.language.as_deref(),
-                stream,
-                of_text: true,
-            })
-            .collect();
-        let mut translated = self.translate_marked(&sentences)?.into_iter();
+        let parts = texts.iter().flat_map(Prepared::translated).zip(streams.iter());
+        let sentences: Vec<MarkedSentence<'_>> =
+            parts.map(|((part, language), stream)| part.sentence(language, stream)).collect();
+        let translated = self.translate_marked(&sentences)?;
         streams.keep();
-        let mut results = Vec::with_capacity(texts.len());
-        for text in texts {
-            let mut joined = Vec::with_capacity(text.parts.len());
-            let mut sentences = Vec::new();
-            let mut cuts = text.boundaries.cuts();
-            let mut length = 0;
-            for part in &text.parts {
-                let next = part.translated.then(|| translated.next()).flatten();
-                let mut target = match &next {
-                    Some((target, _)) => target.clone(),
-                    None => part.marked.clone(),
-                };
-                // A copy is divided where the source is.
-                let copy = next.as_ref().is_none_or(|(target, translation)| {
-                    translation.failure.is_some() || target.text == part.marked.text
-                });
-                cuts.take((&part.marked, part.range.start), copy, length, &mut target);
-                length += target.text.len();
-                joined.push(target);
-                if let Some((_, mut translation)) = next {
-                    if part.cut {
-                        translation.notes.push(Note::Cut);
-                    }
-                    let (range, source) = (part.range.clone(), part.marked.text.clone());
-                    sentences.push(TranslatedSentence { range, source, translation });
-                }
-            }
-            let target = MarkedText::join(&joined);
-            let pieces = divide(&target, &cuts);
-            let text = TextTranslation { target, sentences, language: text.language.clone() };
-            results.push(Translated { text, pieces });
-        }
-        Ok(results)
+        Ok(join_translated(texts, translated))
     }
+
+    /// Translates a text as [`translate`](Self::translate) does, one sentence after the other, and calls `on_event` with what
+    /// is known of its translation while the model writes it. For a person who waits for it.
+    ///
+    /// ```
+    /// use simdformer_text::translator::{TextEvent, Translator};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/../models/fr-en");
+    /// # if !std::path::Path::new(directory).exists() { return Ok(()) } // not in the published package
+    /// let translator = Translator::open(directory)?;
+    /// let mut sentences = 0;
+    /// let found = translator.translate_text_streamed("il fait froid. je suis étudiant.", &mut |event| {
+    ///     match event {
+    ///         TextEvent::Piece(piece) => print!("{piece}"),
+    ///         TextEvent::Sentence { .. } => sentences += 1,
+    ///         _ => (),
+    ///     }
+    /// })?;
+    /// assert_eq!((found.text(), sentences), (&translator.translate("il fait froid. je suis étudiant.")?[..], 2));
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`translate_texts`](Self::translate_texts).
+    pub fn translate_text_streamed(
+        &self,
+        text: &str,
+        on_event: &mut dyn FnMut(TextEvent<'_>),
+    ) -> Result<TextTranslation, Error> {
+        let text = self.prepare(&MarkedText::plain(text))?;
+        let streams = self.take_streams(text.sentences());
+        let mut numbers = streams.iter();
+        let mut translated = Vec::with_capacity(text.sentences());
+        for part in &text.parts {
+            let Some(stream) = part.translated.then(|| numbers.next()).flatten() else {
+                on_event(TextEvent::Copied(&part.marked.text));
+                continue;
+            };
+            let sentence = part.sentence(text.language.as_deref(), stream);
+            let found = self.translate_marked_streamed(&sentence, &mut |piece| {
+                on_event(TextEvent::Piece(piece));
+            })?;
+            let (text, translation) = (&found.0.text[..], &found.1);
+            on_event(TextEvent::Sentence { source: &part.marked.text, text, translation });
+            translated.push(found);
+        }
+        streams.keep();
+        let mut joined = join_translated(&[text], translated);
+        Ok(joined.pop().map(|one| one.text).unwrap_or_default())
+    }
+}
+
+/// What is known of the translation of a text while the model writes it: in the order of the text, for each sentence its
+/// pieces and then the sentence.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub enum TextEvent<'e> {
+    /// What stands between sentences, and is copied.
+    Copied(&'e str),
+    /// The next piece of the sentence that is being translated. Greedy search and sampling report pieces as tokens are
+    /// chosen, a beam search all at the end.
+    Piece(&'e str),
+    /// A sentence is translated.
+    Sentence {
+        /// The sentence.
+        source: &'e str,
+        /// What the text has for it. It can differ from the pieces together: placeholders are put in their places, and a
+        /// translation that repeats itself is made again.
+        text: &'e str,
+        /// What is known of it.
+        translation: &'e Translation,
+    },
+}
+
+/// Puts texts together of the translations of their sentences, in order.
+fn join_translated(
+    texts: &[Prepared],
+    translated: Vec<(MarkedText, Translation)>,
+) -> Vec<Translated> {
+    let mut translated = translated.into_iter();
+    let mut results = Vec::with_capacity(texts.len());
+    for text in texts {
+        let mut joined = Vec::with_capacity(text.parts.len());
+        let mut sentences = Vec::new();
+        let mut cuts = text.boundaries.cuts();
+        let mut length = 0;
+        for part in &text.parts {
+            let next = part.translated.then(|| translated.next()).flatten();
+            let mut target = match &next {
+                Some((target, _)) => target.clone(),
+                None => part.marked.clone(),
+            };
+            // A copy is divided where the source is.
+            let copy = next.as_ref().is_none_or(|(target, translation)| {
+                translation.failure.is_some() || target.text == part.marked.text
+            });
+            cuts.take((&part.marked, part.range.start), copy, length, &mut target);
+            length += target.text.len();
+            joined.push(target);
+            if let Some((_, mut translation)) = next {
+                if part.cut {
+                    translation.notes.push(Note::Cut);
+                }
+                let (range, source) = (part.range.clone(), part.marked.text.clone());
+                sentences.push(TranslatedSentence { range, source, translation });
+            }
+        }
+        let target = MarkedText::join(&joined);
+        let pieces = divide(&target, &cuts);
+        let text = TextTranslation { target, sentences, language: text.language.clone() };
+        results.push(Translated { text, pieces });
+    }
+    results
 }
 
 /// Slices of a text, each in time that does not depend on the marks of the others.

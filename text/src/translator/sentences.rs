@@ -120,7 +120,7 @@ impl Translator {
         let streams = self.take_streams(1);
         let stream = streams.first();
         let unit = whole_sentence(sentence, language.as_deref(), stream);
-        let observed: Observed<'_, '_> = (&mut *hooks, &mut *on_event);
+        let observed: Observed<'_, '_> = (Some(&mut *hooks), &mut *on_event);
         let mut marked = Vec::new();
         let mut found = self.run_sentences(&[unit], &self.search, Some(observed), &mut marked)?;
         if marked.is_empty() {
@@ -128,7 +128,9 @@ impl Translator {
         } else {
             let begun = self.begin_sentence(&unit)?;
             let first = match begun.unit() {
-                Some(unit) => self.run_units(&[unit], &self.search, Some((hooks, on_event)))?,
+                Some(unit) => {
+                    self.run_units(&[unit], &self.search, Some((Some(hooks), on_event)))?
+                }
                 None => Vec::new(),
             };
             found = self.finish_sentences(&[begun], Some(first))?;
@@ -153,7 +155,7 @@ impl Translator {
         let streams = self.take_streams(1);
         let stream = streams.first();
         let unit = whole_sentence(sentence, language.as_deref(), stream);
-        let (mut marked, mut hooks) = (Vec::new(), Hooks::default());
+        let mut marked = Vec::new();
         let mut stream = self.tokenizer.stream();
         let mut on_event = |event: &Event<'_>| {
             if let Event::Token { token, .. } = event
@@ -163,7 +165,7 @@ impl Translator {
                 on_text(part);
             }
         };
-        let observed: Observed<'_, '_> = (&mut hooks, &mut on_event);
+        let observed: Observed<'_, '_> = (None, &mut on_event);
         let mut found = self.run_sentences(&[unit], &self.search, Some(observed), &mut marked)?;
         let streamed = found.iter().any(|one| one.finish.is_some());
         let rest = stream.finish();

@@ -51,18 +51,19 @@ pub(super) enum Encoding {
 
 /// The units of a call that the model reads.
 #[derive(Clone, Copy)]
-struct Call<'c> {
-    units: &'c [Unit<'c>],
+pub(super) struct Call<'c> {
+    pub(super) units: &'c [Unit<'c>],
     /// The index of each, and its ids.
-    encoded: &'c [(usize, Encoded)],
-    search: &'c SearchOptions,
+    pub(super) encoded: &'c [(usize, Encoded)],
+    pub(super) search: &'c SearchOptions,
 }
 
-/// The hooks of a search in one session, and what is called with each of its events before the translator uses it.
-pub(super) type Observed<'o, 'h> = (&'o mut Hooks<'h>, &'o mut dyn FnMut(&Event<'_>));
+/// The hooks of a search in one session, and what is called with each of its events before the translator uses it. A search
+/// without hooks may be one of a batch, of which there are only the tokens.
+pub(super) type Observed<'o, 'h> = (Option<&'o mut Hooks<'h>>, &'o mut dyn FnMut(&Event<'_>));
 
 /// Writes what was found for a unit to its translation.
-fn write_found(found: Translation, translation: &mut Translation) {
+pub(super) fn write_found(found: Translation, translation: &mut Translation) {
     // Tokens that were chosen before an error are incomplete output.
     let token_scores = match found.failure {
         Some(_) => Vec::new(),
@@ -125,6 +126,13 @@ impl Translator {
         translations: &mut [Translation],
         observed: Option<Observed<'_, '_>>,
     ) -> Result<(), Error> {
+        if self.batched.is_some() && observed.as_ref().is_none_or(|(hooks, _)| hooks.is_none()) {
+            return self.generate_in_batch(
+                call,
+                translations,
+                observed.map(|(_, on_event)| on_event),
+            );
+        }
         let Call { units, encoded, search } = *call;
         let given = |(i, one): &(usize, Encoded)| {
             [one.prefix.get(1..).unwrap_or_default(), units[*i].force].concat()
@@ -175,6 +183,9 @@ impl Translator {
         match observed {
             None => drop(engine.stream(&sources, search, &|event: Event<'_>| take(&event))?),
             Some((hooks, on_event)) => {
+                let mut none = Hooks::default();
+                let hooks = hooks.unwrap_or(&mut none);
+                let _beside = self.beside_batch();
                 engine.with_session_for(&sources, search, |session, sources, search| {
                     session.generate(sources, search, hooks, &mut |event| {
                         on_event(&event);

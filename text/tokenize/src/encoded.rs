@@ -21,6 +21,23 @@ pub struct Encoded {
     pub blank: bool,
 }
 
+impl Encoded {
+    /// Ids that are not those of a text, of which at most `most` are kept; all of type 0.
+    #[must_use]
+    pub fn from_ids(ids: &[u32], most: Option<usize>) -> Self {
+        let kept = ids.get(..most.unwrap_or(usize::MAX)).unwrap_or(ids);
+        Self {
+            ids: kept.to_vec(),
+            types: vec![0; kept.len()],
+            prefix: Vec::new(),
+            forced_bos: None,
+            truncated: kept.len() < ids.len(),
+            tokens: ids.len(),
+            blank: false,
+        }
+    }
+}
+
 /// The truncated lengths of two texts of `first` and `second` tokens, with a total of at most `most`. The longer text
 /// is truncated, but not below the length of the other; if that is not enough, both are truncated to half. As
 /// `longest_first` of transformers.
