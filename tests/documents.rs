@@ -12,12 +12,13 @@ fn read(path: &Path) -> String {
 }
 
 /// The packages beside the root package that have a page of their own.
-const PACKAGES: [&str; 10] = [
+const PACKAGES: [&str; 11] = [
     "atomic_file",
     "capi",
     "cli",
     "kernels",
     "python",
+    "serve",
     "speech",
     "text",
     "text/documents",
@@ -199,7 +200,7 @@ fn sources(folder: &Path) -> String {
 fn the_commands_on_the_pages_exist() {
     let folders =
         ["benches", "capi", "cli", "examples", "kernels", "models", "python/simdformer", "speech"];
-    let folders = folders.iter().chain(&["tests", "text", "train"]);
+    let folders = folders.iter().chain(&["serve", "tests", "text", "train"]);
     let folders = folders.map(|folder| root().join(folder)).filter(|path| path.exists());
     let programs: String = folders.map(|folder| sources(&folder)).collect();
     let manifests = read(&root().join("Cargo.toml")) + &programs;

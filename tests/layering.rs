@@ -33,7 +33,7 @@ const MODULES: [&str; 20] = [
 ];
 
 /// Folders without circular imports.
-const FOLDERS: [&str; 9] = [
+const FOLDERS: [&str; 10] = [
     "src",
     "kernels/src",
     "text/src",
@@ -42,6 +42,7 @@ const FOLDERS: [&str; 9] = [
     "speech/src",
     "capi/src",
     "cli/src",
+    "serve/src",
     "train/src",
 ];
 
@@ -314,6 +315,7 @@ fn only_the_engine_plans() {
         "text/tokenize/src",
         "speech/src",
         "cli/src",
+        "serve/src",
         "train",
         "python/src",
         "examples",

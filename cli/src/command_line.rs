@@ -9,6 +9,8 @@ use crate::arguments::{Directory, Embed, Pack, Rerank};
 use crate::generate::Generate;
 #[cfg(feature = "hub")]
 use crate::hub::Get;
+#[cfg(feature = "serve")]
+use crate::serve::Serve;
 #[cfg(feature = "transcribe")]
 use crate::transcribe::arguments::Transcribe;
 use crate::translate::arguments::{TextToText, Translate};
@@ -16,6 +18,8 @@ use clap::{ArgAction, CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::Shell;
 use simdformer::kernels::Isa;
 use std::ffi::OsString;
+#[cfg(feature = "hub")]
+use std::path::PathBuf;
 use std::sync::LazyLock;
 
 /// The end of `simdformer --help`.
@@ -29,6 +33,7 @@ Examples:
   simdformer transcribe --model whisper-base talk.wav
   echo '{\"input_ids\": [6, 11, 0]}' | simdformer generate --model models/fr-en
   simdformer pack --model whisper-base --weights int8 whisper-base-int8
+  simdformer serve --model Helsinki-NLP/opus-mt-en-fr --also all-MiniLM-L6-v2
   simdformer completions bash > ~/.local/share/bash-completion/completions/simdformer
   simdformer man translate | man -l -
 
@@ -91,6 +96,13 @@ pub(crate) enum Command {
     /// Commands map the file of the weights: all processes of a machine share one copy. The file is for one instruction
     /// set and one table of dtypes; --isa names several sets, with a file for each.
     Pack(Pack),
+    /// Answer requests of HTTP, in the dialects of LibreTranslate, OpenAI, Cohere and TEI
+    ///
+    /// A model is recognized by its files: one that translates, one that embeds, one that ranks and one that transcribes may
+    /// be served together. A browser shows a page at the address; docs/serve.md lists the routes. SIGTERM and Ctrl-C end
+    /// the server after the requests that have begun.
+    #[cfg(feature = "serve")]
+    Serve(Box<Serve>),
     /// List the languages of a model
     Languages(Directory),
     /// Show the architecture of a model, its memory and its search options
@@ -109,9 +121,9 @@ pub(crate) enum Command {
 
 #[cfg(feature = "hub")]
 impl Command {
-    /// The model that the command runs, and whether it hides progress.
-    pub(crate) fn directory(&mut self) -> Option<(&mut Directory, bool)> {
-        Some(match self {
+    /// The directories of the models that the command runs, and whether it hides progress.
+    pub(crate) fn directories(&mut self) -> (Vec<&mut PathBuf>, bool) {
+        let (directory, quiet) = match self {
             Self::Translate(arguments) => {
                 let common = &mut arguments.common;
                 (&mut common.model.directory, common.reports.quiet)
@@ -124,10 +136,19 @@ impl Command {
             Self::Transcribe(arguments) => {
                 (&mut arguments.model.directory, arguments.reports.quiet)
             }
+            #[cfg(feature = "serve")]
+            Self::Serve(arguments) => {
+                let first = &mut arguments.model.directory.model;
+                let all = std::iter::once(first).chain(&mut arguments.also);
+                return (all.collect(), arguments.reports.quiet);
+            }
             Self::Pack(arguments) => (&mut arguments.directory, arguments.quiet),
             Self::Languages(directory) | Self::Show(directory) => (directory, false),
-            Self::Get(_) | Self::Completions { .. } | Self::Man { .. } => return None,
-        })
+            Self::Get(_) | Self::Completions { .. } | Self::Man { .. } => {
+                return (Vec::new(), false);
+            }
+        };
+        (vec![&mut directory.model], quiet)
     }
 }
 

@@ -17,6 +17,8 @@ mod pack;
 mod progress;
 mod rerank;
 mod search_arguments;
+#[cfg(feature = "serve")]
+mod serve;
 mod show;
 mod streams;
 #[cfg(feature = "transcribe")]
@@ -50,11 +52,13 @@ fn main() -> ExitCode {
     #[cfg(feature = "hub")]
     let mut command = command;
     #[cfg(feature = "hub")]
-    if let Some((directory, quiet)) = command.directory()
-        && let Err(error) = hub::resolve(directory, quiet, streams.notes)
-    {
-        let _ = writeln!(io::stderr(), "simdformer: {error}");
-        return ExitCode::FAILURE;
+    let (directories, quiet) = command.directories();
+    #[cfg(feature = "hub")]
+    for directory in directories {
+        if let Err(error) = hub::resolve(directory, quiet, streams.notes) {
+            let _ = writeln!(io::stderr(), "simdformer: {error}");
+            return ExitCode::FAILURE;
+        }
     }
     let done = match command {
         #[cfg(feature = "hub")]
@@ -66,6 +70,8 @@ fn main() -> ExitCode {
         Command::Rerank(arguments) => rerank::run(&arguments, &mut streams),
         #[cfg(feature = "transcribe")]
         Command::Transcribe(arguments) => transcribe::run(&arguments, &mut streams),
+        #[cfg(feature = "serve")]
+        Command::Serve(arguments) => serve::run(&arguments, &mut streams),
         Command::Languages(directory) => show::languages(&directory.model, streams.out),
         Command::Show(directory) => show::model(&directory.model, &mut streams),
         Command::Pack(arguments) => pack::run(&arguments, &mut streams),

@@ -13,7 +13,7 @@ mod error_texts_kept;
 mod explain;
 mod failed_sentences;
 mod generate;
-#[cfg(all(feature = "hub", feature = "transcribe"))]
+#[cfg(all(feature = "hub", feature = "serve", feature = "transcribe"))]
 mod help;
 #[cfg(feature = "hub")]
 mod hub;
@@ -31,6 +31,8 @@ mod pages;
 #[cfg(feature = "transcribe")]
 mod products;
 mod rerank;
+#[cfg(all(feature = "serve", unix))]
+mod serve;
 mod task_prefixes;
 #[cfg(feature = "transcribe")]
 mod transcribe;

@@ -4,7 +4,7 @@ use crate::command::{err, out, run};
 use std::fs;
 use std::path::Path;
 
-const COMMANDS: [&str; 12] = [
+const COMMANDS: [&str; 13] = [
     "translate",
     "summarize",
     "generate",
@@ -13,6 +13,7 @@ const COMMANDS: [&str; 12] = [
     "transcribe",
     "get",
     "pack",
+    "serve",
     "languages",
     "show",
     "completions",

@@ -15,7 +15,6 @@ mod model_name;
 
 pub(crate) use model_name::ModelName;
 
-use crate::arguments::Directory;
 use crate::progress;
 use crate::streams::{Failure, Streams};
 use cache::ModelCache;
@@ -66,18 +65,17 @@ pub(crate) fn get(arguments: &Get, streams: &mut Streams<'_>) -> Result<u8, Fail
 
 /// Replaces the name of a model by the directory with its files. A path that exists is not a name.
 pub(crate) fn resolve(
-    directory: &mut Directory,
+    directory: &mut PathBuf,
     quiet: bool,
     notes: &mut dyn Write,
 ) -> Result<(), Failure> {
-    if directory.model.exists() {
+    if directory.exists() {
         return Ok(());
     }
-    let Some(name) = directory.model.to_str().and_then(|path| path.parse::<ModelName>().ok())
-    else {
+    let Some(name) = directory.to_str().and_then(|path| path.parse::<ModelName>().ok()) else {
         return Ok(());
     };
-    directory.model = obtain(&name, quiet, notes).map_err(|error| {
+    *directory = obtain(&name, quiet, notes).map_err(|error| {
         format!("there is no directory {name}, so it is the name of a model: {error}")
     })?;
     Ok(())

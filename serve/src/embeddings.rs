@@ -1,0 +1,116 @@
+//! `/v1/embeddings`, in the dialect of OpenAI.
+
+use crate::error::{Refusal, json_response};
+use crate::shared::{BYTES_PER_TOKEN, EmbedInput, Shared, read_fields, within_deadline};
+use axum::extract::Request;
+use axum::response::Response;
+use serde_json::{Value, json};
+use simdformer_text::embedder::shorten;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// `POST /v1/embeddings`.
+pub(crate) async fn embed(shared: Arc<Shared>, request: Request) -> Result<Response, Refusal> {
+    let (fields, _, mut place) = read_fields(&shared, request, false).await?;
+    let (embedder, worker) =
+        shared.embedder.as_ref().ok_or_else(|| Refusal::no_model("embeds texts"))?;
+    let base64 = fields.one_of("encoding_format", &["float", "base64"])? == "base64";
+    let dims = fields.number("dimensions", 1, embedder.setup().width())?;
+    let inputs = inputs(fields.get("input"))?;
+    drop(fields);
+    let tokens = inputs.iter().map(|input| match input {
+        EmbedInput::Text(text) => 1 + text.len() / BYTES_PER_TOKEN,
+        EmbedInput::Ids(ids) => ids.len(),
+    });
+    place.set_tokens(tokens.sum())?;
+    let found = within_deadline(&shared, worker.run(inputs)).await??;
+    let mut tokens = 0;
+    let mut data = Vec::with_capacity(found.len());
+    for (index, one) in found.into_iter().enumerate() {
+        let why = |why| Refusal::invalid(format_args!("input[{index}]: {why}"));
+        let mut vector = one.result.map_err(why)?;
+        tokens += one.tokens;
+        if let Some(dims) = dims {
+            shorten(&mut vector, dims);
+        }
+        let embedding = match base64 {
+            true => Value::String(encode_base64(vector.iter().flat_map(|x| x.to_le_bytes()))),
+            // A float has the shortest decimal that reads back as the same float.
+            false => vector.iter().map(|x| json!(x)).collect(),
+        };
+        data.push(json!({"object": "embedding", "index": index, "embedding": embedding}));
+    }
+    drop(place);
+    shared.metrics.source_tokens.fetch_add(tokens as u64, Ordering::Relaxed);
+    Ok(json_response(&json!({
+        "object": "list",
+        "data": data,
+        "model": shared.config.name,
+        "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
+    })))
+}
+
+/// A string, a list of strings, a list of ids, or a list of lists of ids.
+fn inputs(value: &Value) -> Result<Vec<EmbedInput>, Refusal> {
+    let wrong = |found: &Value| {
+        Refusal::field("input", "a string, or a list of strings or of token ids, not empty", found)
+    };
+    let ids = |list: &[Value]| -> Result<EmbedInput, Refusal> {
+        let id = |id: &Value| id.as_u64().and_then(|id| u32::try_from(id).ok());
+        let ids = list.iter().map(|value| id(value).ok_or_else(|| wrong(value)));
+        Ok(EmbedInput::Ids(ids.collect::<Result<_, _>>()?))
+    };
+    match value {
+        Value::String(text) => Ok(vec![EmbedInput::Text(text.clone())]),
+        Value::Array(list) => match list.first() {
+            None => Err(wrong(value)),
+            Some(Value::Number(_)) => Ok(vec![ids(list)?]),
+            Some(_) => list
+                .iter()
+                .map(|one| match one {
+                    Value::String(text) => Ok(EmbedInput::Text(text.clone())),
+                    Value::Array(list) => ids(list),
+                    other => Err(wrong(other)),
+                })
+                .collect(),
+        },
+        other => Err(wrong(other)),
+    }
+}
+
+/// Base64 of RFC 4648 with padding, as `numpy.frombuffer(base64.b64decode(..), "<f4")` reads it.
+fn encode_base64(bytes: impl IntoIterator<Item = u8>) -> String {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let bytes: Vec<u8> = bytes.into_iter().collect();
+    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for three in bytes.chunks(3) {
+        let byte = |i: usize| u32::from(three.get(i).copied().unwrap_or(0));
+        let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
+        for i in 0..4 {
+            let digit = DIGITS[(bits >> (18 - 6 * i) & 63) as usize];
+            text.push(if i <= three.len() { char::from(digit) } else { '=' });
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn base64_is_that_of_the_rfc() {
+        for (plain, coded) in [
+            ("", ""),
+            ("f", "Zg=="),
+            ("fo", "Zm8="),
+            ("foo", "Zm9v"),
+            ("foob", "Zm9vYg=="),
+            ("fooba", "Zm9vYmE="),
+            ("foobar", "Zm9vYmFy"),
+        ] {
+            assert_eq!(encode_base64(plain.bytes()), coded);
+        }
+        assert_eq!(encode_base64([0xfb, 0xff, 0xbf]), "+/+/");
+    }
+}

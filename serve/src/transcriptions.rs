@@ -1,0 +1,248 @@
+//! `/v1/audio/transcriptions`, in the dialect of OpenAI.
+
+use crate::body::{media_type, read_body};
+use crate::error::{Refusal, json_response, with_type};
+use crate::queue::Place;
+use crate::shared::{Shared, run_blocking, within_deadline};
+use axum::body::Body;
+use axum::extract::{FromRequest, Multipart, Request};
+use axum::http::StatusCode;
+use axum::response::Response;
+use bytes::Bytes;
+use serde_json::{Value, json};
+use simdformer::Cancel;
+use simdformer_speech::subtitles::{SubtitleFormat, SubtitleOptions, cues};
+use simdformer_speech::{
+    AudioReader, Error, InputOptions, Segment, TranscribeEvent, TranscribeOptions, Transcriber,
+    Transcription,
+};
+use std::io::Cursor;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+/// The forms of the answer.
+const FORMS: [&str; 5] = ["json", "text", "verbose_json", "srt", "vtt"];
+/// What a second of sound counts in the queue, about as many tokens as the model reads and writes for it.
+const TOKENS_PER_SECOND: usize = 50;
+/// The bytes of a second of compressed speech. The length is known only when the recording is decoded.
+const BYTES_PER_SECOND: usize = 4000;
+
+/// A form with a recording.
+struct Asked {
+    file: Bytes,
+    form: &'static str,
+    language: Option<String>,
+    prompt: Option<String>,
+    temperature: Option<f64>,
+    words: bool,
+}
+
+/// `POST /v1/audio/transcriptions`.
+pub(crate) async fn transcribe(shared: Arc<Shared>, request: Request) -> Result<Response, Refusal> {
+    let config = &shared.config;
+    let (parts, body) = request.into_parts();
+    let found = media_type(&parts.headers);
+    if found != "multipart/form-data" {
+        let text = format!("content type: expected multipart/form-data, found {found:?}");
+        return Err(Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, text));
+    }
+    let mut place = shared.queue.enter()?;
+    let Ok(_recording) = shared.recordings.try_acquire() else {
+        let text =
+            format!("expected at most {} recordings at a time, found more", config.recordings);
+        return Err(Refusal {
+            retry_after: Some(1),
+            ..Refusal::new(StatusCode::TOO_MANY_REQUESTS, text)
+        });
+    };
+    // Whole, in bounded time and memory, before its parts are looked for.
+    let body = read_body(&parts.headers, body, config.audio_bytes, config.read_time).await?;
+    let asked = read(Request::from_parts(parts, Body::from(body))).await?;
+    let transcriber =
+        shared.transcriber.as_ref().ok_or_else(|| Refusal::no_model("transcribes recordings"))?;
+    let mut options = transcriber.options().clone();
+    options.language = asked.language.or(options.language);
+    options.initial_prompt = asked.prompt.or(options.initial_prompt);
+    // 0 is the default of the dialect: rising temperatures, as without it.
+    if let Some(temperature) = asked.temperature.filter(|&temperature| temperature > 0.0) {
+        options.temperatures = vec![temperature];
+    }
+    options.words |= asked.words;
+    place.set_tokens((1 + asked.file.len() / BYTES_PER_SECOND) * TOKENS_PER_SECOND)?;
+    let found = run(&shared, place, options, asked.file).await?;
+    let subtitles = |format: SubtitleFormat, media| {
+        let mut file = Vec::new();
+        let written = format.write(&cues(&found.segments, &SubtitleOptions::default()), &mut file);
+        // Writing to memory cannot fail.
+        written.map_err(|error| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, error))?;
+        Ok(with_type(media, file))
+    };
+    match asked.form {
+        "text" => Ok(with_type("text/plain; charset=utf-8", found.text() + "\n")),
+        "srt" => subtitles(SubtitleFormat::Srt, "application/x-subrip; charset=utf-8"),
+        "vtt" => subtitles(SubtitleFormat::Vtt, "text/vtt; charset=utf-8"),
+        "verbose_json" => Ok(json_response(&verbose(&found, asked.words))),
+        _ => Ok(json_response(&json!({"text": found.text()}))),
+    }
+}
+
+/// Reads the parts of a form. One that the dialect does not know, or that this server cannot do, is an error.
+async fn read(request: Request) -> Result<Asked, Refusal> {
+    let wrong = |error: &dyn core::fmt::Display| {
+        Refusal::invalid(format_args!("body: expected the parts of a form, found: {error}"))
+    };
+    let mut form = Multipart::from_request(request, &()).await.map_err(|error| wrong(&error))?;
+    let mut file = None;
+    let mut asked = Asked {
+        file: Bytes::new(),
+        form: FORMS[0],
+        language: None,
+        prompt: None,
+        temperature: None,
+        words: false,
+    };
+    while let Some(part) = form.next_field().await.map_err(|error| wrong(&error))? {
+        let name = part.name().unwrap_or_default().to_owned();
+        let bytes = part.bytes().await.map_err(|error| wrong(&error))?;
+        if name == "file" {
+            file = Some(bytes);
+            continue;
+        }
+        let text = std::str::from_utf8(&bytes).map_err(|error| {
+            Refusal::invalid(format_args!("{name}: expected UTF-8, found: {error}"))
+        })?;
+        let refused = |expected: &str| Refusal::field(&name, expected, &Value::from(text));
+        let given = Some(text.to_owned()).filter(|text| !text.is_empty());
+        match &name[..] {
+            // There is one model.
+            "model" => (),
+            "language" => asked.language = given,
+            "prompt" => asked.prompt = given,
+            "response_format" => {
+                let form = FORMS.iter().find(|form| **form == text);
+                asked.form = form.ok_or_else(|| refused(&FORMS.join(" or ")))?;
+            }
+            "temperature" => {
+                let number = text.parse().ok().filter(|number| (0.0..=1.0).contains(number));
+                asked.temperature = Some(number.ok_or_else(|| refused("a number from 0 to 1"))?);
+            }
+            "timestamp_granularities[]" | "timestamp_granularities" => match text {
+                "word" => asked.words = true,
+                "segment" => (),
+                _ => return Err(refused("word or segment")),
+            },
+            "stream" if text == "false" => (),
+            _ => {
+                let expected = "a field of /openapi.json";
+                return Err(Refusal::field("form", expected, &Value::from(name)));
+            }
+        }
+    }
+    let missing = || Refusal::invalid("file: expected a recording, found none");
+    asked.file = file.filter(|file| !file.is_empty()).ok_or_else(missing)?;
+    Ok(asked)
+}
+
+/// Transcribes a file, after those before it.
+async fn run(
+    shared: &Shared,
+    place: Place,
+    options: TranscribeOptions,
+    file: Bytes,
+) -> Result<Transcription, Refusal> {
+    let of = shared.transcriber.as_ref().ok_or_else(Refusal::closed)?.clone();
+    let turn = within_deadline(shared, shared.transcribing.acquire()).await?;
+    let turn = turn.map_err(|_| Refusal::closed())?;
+    let found = run_blocking(shared, place, move |cancel, _place| {
+        transcribe_file(&of, options, &file, cancel).map_err(refusal)
+    });
+    let found = found.await?;
+    drop(turn);
+    match &found.summary.incomplete {
+        // The text of a part would look like that of the whole.
+        Some(incomplete) => Err(Refusal::invalid(format_args!("file: {incomplete}"))),
+        None => Ok(found),
+    }
+}
+
+fn transcribe_file(
+    of: &Transcriber,
+    options: TranscribeOptions,
+    file: &Bytes,
+    cancel: &Cancel,
+) -> Result<Transcription, Error> {
+    let (engine, tokenizer) = (of.engine().clone(), of.tokenizer().clone());
+    let mut transcriber = Transcriber::new(engine, tokenizer, of.extractor().clone(), options)?;
+    transcriber.set_cancel(cancel.clone());
+    let mut open = || AudioReader::new(Cursor::new(file.clone()), InputOptions::default());
+    let mut found = Transcription::default();
+    found.summary = transcriber.transcribe_reopened(&mut open, None, &mut |event| {
+        match event {
+            TranscribeEvent::Window(window) => found.windows.push(window.clone()),
+            TranscribeEvent::Segment(segment) => found.segments.push(segment.clone()),
+            _ => (),
+        }
+        ControlFlow::Continue(())
+    })?;
+    Ok(found)
+}
+
+fn refusal(error: Error) -> Refusal {
+    match error {
+        Error::Cancelled => Refusal::closed(),
+        Error::Unsupported { .. }
+        | Error::Corrupt { .. }
+        | Error::InvalidOption { .. }
+        | Error::InvalidInput { .. }
+        | Error::Language { .. }
+        | Error::Incomplete(_)
+        | Error::Io { .. } => Refusal::invalid(error),
+        _ => Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, error),
+    }
+}
+
+/// `verbose_json`.
+fn verbose(found: &Transcription, words: bool) -> Value {
+    let segment = |(id, segment): (usize, &Segment)| {
+        let seek = found.windows.get(segment.window).map_or(0, |window| window.first_frame);
+        json!({
+            "id": id,
+            "seek": seek,
+            "start": segment.start,
+            "end": segment.end,
+            "text": segment.text,
+            "tokens": segment.tokens,
+            "temperature": segment.temperature,
+            "avg_logprob": segment.avg_logprob,
+            "compression_ratio": segment.compression_ratio,
+            "no_speech_prob": segment.no_speech_prob,
+        })
+    };
+    let mut answer = json!({
+        "task": "transcribe",
+        "language": found.summary.language,
+        "duration": found.summary.duration,
+        "text": found.text(),
+        "segments": found.segments.iter().enumerate().map(segment).collect::<Vec<_>>(),
+    });
+    if words {
+        let words = found.segments.iter().flat_map(|segment| &segment.words);
+        let words = words
+            .map(|word| json!({"word": word.text.trim(), "start": word.start, "end": word.end}));
+        answer["words"] = words.collect();
+    }
+    answer
+}
+
+/// Transcribes a short tone, to see whether the model runs.
+pub(crate) async fn transcribe_a_tone(shared: &Arc<Shared>) -> Result<(), Refusal> {
+    let Some(transcriber) = shared.transcriber.clone() else { return Ok(()) };
+    let turn = shared.transcribing.acquire().await.map_err(|_| Refusal::closed())?;
+    let tone = tokio::task::spawn_blocking(move || {
+        let samples: Vec<f32> = (0..8000).map(|i| (i as f32 * 0.3).sin() * 0.1).collect();
+        transcriber.transcribe(&samples).map(drop).map_err(refusal)
+    });
+    let done = tone.await.map_err(|error| Refusal::new(StatusCode::SERVICE_UNAVAILABLE, error))?;
+    drop(turn);
+    done
+}
