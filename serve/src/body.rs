@@ -204,8 +204,8 @@ fn decode(bytes: &[u8]) -> Result<String, Refusal> {
     String::from_utf8(decoded).map_err(wrong)
 }
 
-#[cfg(test)]
 #[allow(clippy::unwrap_used)]
+#[cfg(test)]
 mod tests {
     use super::*;
 
