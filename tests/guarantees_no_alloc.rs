@@ -727,7 +727,7 @@ fn main() {
         ..Dims::small(Family::Marian)
     };
     let large = large.checkpoint(2);
-    for forms in ["stored", "bf16", "f16", "int8x16", "int8", "int8,output=int8"] {
+    for forms in ["stored", "bf16", "f16", "int8x16", "int8", "int8,output=int8,attention=int8"] {
         cases.push(Case::in_forms("a larger marian", &large, Isa::best(), forms));
     }
     let halves = Case::in_forms("a larger marian in f16", &large, Isa::best(), "int8");

@@ -11,7 +11,7 @@ use simdformer::kernels::Isa;
 use simdformer::search::Hooks;
 use simdformer::{
     Dtype, Error, Event, Limits, LoadOptions, Model, Plan, Quantization, Session, Source, SourceId,
-    Storage, WeightDtype, WeightDtypes,
+    Storage, Threads, WeightDtype, WeightDtypes,
 };
 use std::path::{Path, PathBuf};
 
@@ -219,6 +219,46 @@ fn the_cache_dtype_follows_the_weights() {
     }
 }
 
+/// Self-attention of the encoder in int8: close to f32, another model, and the same bits on every instruction set, alone
+/// and in a batch, on one thread and on three.
+#[test]
+fn self_attention_in_int8_is_close_and_has_the_same_bits() {
+    for family in [Family::Marian, Family::Bert, Family::Bart] {
+        let dims = Dims::small(family);
+        let (checkpoint, config) = (dims.checkpoint(7), dims.config());
+        let plain = load(&checkpoint, Isa::best(), "stored");
+        let mut random = Random(12);
+        let sources = [70, 1, 13, 64].map(|len| random.ids(len, config.source_vocab));
+        let sources: Vec<&[u32]> = sources.iter().map(Vec::as_slice).collect();
+        let hidden = |model: &Model, sources: &[&[u32]], threads: usize| {
+            let limits = Limits::new(sources.len(), 70, usize::from(config.decoder.is_some()));
+            let mut session = Session::new(model, limits).expect("a session");
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
+            session.set_threads(if threads > 1 { Threads::Rayon } else { Threads::Serial });
+            let pool = pool.expect("threads");
+            pool.install(|| session.encoder_output(sources).expect("a memory").to_vec())
+        };
+        let expected = hidden(&plain, &sources, 1);
+        let model = load(&checkpoint, Isa::best(), "stored,attention=int8");
+        let found = hidden(&model, &sources, 1);
+        let off = distance(&found, &expected);
+        assert!(off > 0.0 && off <= 0.05, "{}: {off}", family.model_type());
+        assert_ne!(model.fingerprint(), plain.fingerprint());
+        assert_eq!(bits(&hidden(&model, &sources, 3)), bits(&found));
+        let mut start = 0;
+        for source in &sources {
+            let alone = hidden(&model, &[source], 1);
+            let part = &found[start..start + alone.len()];
+            assert_eq!(bits(&alone), bits(part), "{} tokens", source.len());
+            start += alone.len();
+        }
+        for isa in Isa::available() {
+            let model = load(&checkpoint, isa, "stored,attention=int8");
+            assert_eq!(bits(&hidden(&model, &sources, 1)), bits(&found), "{isa}");
+        }
+    }
+}
+
 /// Exceptions by name: each matrix has the dtype of the last exception that matches it.
 #[test]
 fn exceptions_name_matrices() {
@@ -276,6 +316,18 @@ fn dtypes_that_a_model_cannot_have_are_errors() {
     assert!(matches!(error, Error::InvalidOption { .. }), "{error}");
     assert!(error.to_string().contains("which are one matrix"), "{error}");
 
+    for family in [Family::T5, Family::MpNet] {
+        let checkpoint = Dims::small(family).checkpoint(5);
+        let dtypes: WeightDtypes = "stored,attention=int8".parse().expect("a table");
+        let needed = Model::requirements(&checkpoint, dtypes.clone()).expect_err("known before");
+        let error = Model::load(&checkpoint, dtypes).expect_err("relative positions");
+        assert_eq!(error.to_string(), needed.to_string());
+        assert_eq!(
+            error.to_string(),
+            "dtype: expected an encoder without relative positions, found attention=int8 and relative positions"
+        );
+    }
+
     // The largest f16 is 65,504.
     let config = dims.config();
     let forms = WeightDtypes::all(Dtype::F16);
@@ -322,7 +374,9 @@ fn packed_weights_are_read_back() {
         let config = checkpoint.config();
         let source = random.ids(9, config.source_vocab);
         let target = random.ids(6, config.target_vocab.max(1));
-        for forms in ["stored", "int8", "int8x16", "bf16", "f16,encoder.layers.0=int8"] {
+        let attention = Some("int8,attention=int8").filter(|_| family != Family::T5);
+        let forms = ["stored", "int8", "int8x16", "bf16", "f16,encoder.layers.0=int8"];
+        for forms in forms.into_iter().chain(attention) {
             // The instruction set is that of the environment variable, if it is set.
             let isa = Isa::from_environment().expect("a set").unwrap_or(Isa::best());
             let model = load(&checkpoint, isa, forms);
@@ -334,6 +388,7 @@ fn packed_weights_are_read_back() {
                 model.parameters().map(ToString::to_string).collect()
             };
             assert_eq!(lines(&again), lines(&model));
+            assert_eq!(again.fingerprint(), model.fingerprint());
             let [a, b] = [&model, &again].map(|model| outcome(model, &source, &target));
             let what = format!("{} {forms}", family.model_type());
             assert_eq!((bits(&a.0), bits(&a.1)), (bits(&b.0), bits(&b.1)), "{what}");

@@ -645,3 +645,34 @@ fn every_error_and_nothing_is_written() {
         assert_eq!(found, Err(Error::TooLarge { operand: "the scratch" }));
     }
 }
+
+/// The bound suffices for sequences of any lengths, and one that overflows is an error.
+#[test]
+fn a_planned_scratch_fits_any_lengths() {
+    let mut random = Random::new(31);
+    for isa in forms(&all_isas()) {
+        for head_dim in [1, 7, 64, 80] {
+            let options = in_int8(AttentionOptions::new(head_dim));
+            for _ in 0..50 {
+                let lens: Vec<usize> =
+                    (0..1 + random.below(9)).map(|_| random.below(200)).collect();
+                let mut start = 0;
+                let packed = |len: &usize| {
+                    start += len;
+                    Sequence::packed(start - len, *len)
+                };
+                let sequences: Vec<Sequence> = lens.iter().map(packed).collect();
+                let needed = options.scratch(isa, &sequences, 3, 3, head_dim).expect("small");
+                let bound = options.scratch_bound(isa, lens.len(), start, 3, head_dim);
+                assert!(needed <= bound.expect("small"), "{isa}, {head_dim}, {lens:?}");
+            }
+            let overflows = Error::TooLarge { operand: "the scratch" };
+            for [sequences, tokens, heads] in
+                [[usize::MAX, 3, 1], [1, usize::MAX, 1], [1, 3, usize::MAX]]
+            {
+                let bound = options.scratch_bound(isa, sequences, tokens, heads, head_dim);
+                assert_eq!(bound, Err(overflows), "{isa}");
+            }
+        }
+    }
+}

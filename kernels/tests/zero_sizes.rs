@@ -237,6 +237,7 @@ const CALLS: &[(&str, Call)] = &[
                     precision: AttentionPrecision::Int8,
                     ..AttentionOptions::new(c.clamp(1, 64))
                 };
+                let _ = options.scratch_bound(isa, a, b, c, 1);
                 let mut scratch = space(options.scratch(isa, &sequences, b, b, c))?;
                 with_qkv(sizes, |qkv, out| {
                     let exec = Exec::new(isa, p);

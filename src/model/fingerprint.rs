@@ -3,6 +3,7 @@
 use super::weights::{Part, Weights};
 use crate::config::Config;
 use crate::memory::bytes;
+use simdformer_kernels::AttentionPrecision;
 use xxhash_rust::xxh3::Xxh3;
 
 /// The version of the bits of all results. A release in which any bit of any result may differ has a larger number.
@@ -29,13 +30,17 @@ pub(super) fn of_weights(weights: &Weights) -> u128 {
     hash.digest128()
 }
 
-/// The fingerprint of a model with this configuration, and with weights of this fingerprint.
-pub(super) fn of_model(config: &Config, weights: u128) -> u128 {
+/// The fingerprint of a model with this configuration, with weights of this fingerprint, and with self-attention of its
+/// encoder in this precision.
+pub(super) fn of_model(config: &Config, weights: u128, attention: AttentionPrecision) -> u128 {
     let mut hash = Xxh3::new();
     text(&mut hash, DEFINITION);
     hash.update(&BITS_VERSION.to_le_bytes());
     text(&mut hash, &config.identity());
     hash.update(&weights.to_le_bytes());
+    if attention != AttentionPrecision::F32 {
+        text(&mut hash, &format!("attention in {attention:?}"));
+    }
     hash.digest128()
 }
 

@@ -40,7 +40,9 @@ use blocks::ExecContext;
 use core::fmt;
 use load_options::Reason;
 use simdformer_kernels::relative::RelativeBuckets;
-use simdformer_kernels::{Dtype, Error as KernelError, Isa, Parallelism, Quantization};
+use simdformer_kernels::{
+    AttentionOptions, Dtype, Error as KernelError, Isa, Parallelism, Quantization,
+};
 use std::path::Path;
 use std::sync::Mutex;
 use weights::{Decoder, Encoder, Network, Table, Weights};
@@ -344,8 +346,8 @@ impl Model {
     /// process, on any machine and instruction set, from a checkpoint or from packed weights.
     ///
     /// It is the XXH3 hash, with 128 bits, of [`BITS_VERSION`], of the configuration with its generation settings, of the table of
-    /// tensors with their dtypes, and of all weights as they are multiplied, so after their rounding to these dtypes. The
-    /// instruction set is no part of it, because all of them give the same bits. Nor are a tokenizer, the options of a
+    /// tensors with their dtypes, of all weights as they are multiplied, so after their rounding to these dtypes, and of
+    /// `attention=int8`. The instruction set is no part of it, because all of them give the same bits. Nor are a tokenizer, the options of a
     /// call, and the dtype of a session's KV cache: a program that stores results adds those that it sets.
     ///
     /// A checkpoint that differs in one bit has another fingerprint. The same checkpoint may get another fingerprint in
@@ -368,7 +370,7 @@ impl Model {
     /// # Ok::<(), simdformer::Error>(())
     /// ```
     pub fn fingerprint(&self) -> u128 {
-        fingerprint::of_model(&self.config, self.digest())
+        fingerprint::of_model(&self.config, self.digest(), self.weights.attention_precision())
     }
 
     /// The fingerprint of the weights. Never waits for the lock: when the process forks, a thread of the parent may hold
@@ -519,6 +521,11 @@ impl Model {
         self.digest = Mutex::new(None);
         self.weights.own()?;
         self.weights.refresh(rows_of, scratch, parallelism)
+    }
+
+    /// The attention options of a self-attention block of the encoder, without its bias.
+    pub(crate) fn encoder_attention(&self) -> AttentionOptions<'static> {
+        self.run(Parallelism::Serial).encoder_attention()
     }
 
     /// The context in which blocks compute.

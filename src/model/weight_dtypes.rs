@@ -100,6 +100,9 @@ impl FromStr for WeightDtype {
 /// the path. If several exceptions match a matrix, the last one applies. Query, key and value of a
 /// self-attention block are one matrix, and so are key and value of cross-attention: they have one dtype.
 ///
+/// `attention=int8` is not an exception for a matrix: the self-attention of the encoder, which multiplies no weights, is
+/// computed [with int8 products](simdformer_kernels::AttentionPrecision::Int8). It needs an encoder without relative positions.
+///
 /// With `int8` and `int8x16` the output matrix, from the model to the vocabulary, keeps the dtype of the
 /// checkpoint unless an exception names it. Greedy search finds the largest logit [from an int8
 /// table](simdformer_kernels::pruned_argmax) anyway, and exactly. If each step needs all logits, as in beam
@@ -140,17 +143,30 @@ impl WeightDtypes {
         Self { all: Some(dtype.into()), exceptions: Vec::new() }
     }
 
-    /// Adds an exception for the matrices whose role begins with `path`.
+    /// Adds an exception for the matrices whose role begins with `path`. The path `attention` sets how the self-attention of
+    /// the encoder is computed: in f32 or int8.
     ///
     /// # Errors
-    /// The path is [empty, or contains a character](Error::InvalidOption) that separates exceptions.
+    /// The path is [empty, or contains a character](Error::InvalidOption) that separates exceptions; the dtype of `attention`
+    /// is [neither f32 nor int8](Error::InvalidOption).
     pub fn with(mut self, path: &str, dtype: impl Into<WeightDtype>) -> Result<Self, Error> {
         let separates = |sign: char| matches!(sign, ',' | '=') || sign.is_whitespace();
         if path.split('.').any(str::is_empty) || path.contains(separates) {
             return Err(invalid_exception(path));
         }
-        self.exceptions.push(Exception { path: path.to_owned(), dtype: dtype.into() });
+        let dtype = dtype.into();
+        if path == ATTENTION && ![FLOAT_ATTENTION, INT8_ATTENTION].contains(&dtype) {
+            let found = format!("{ATTENTION}={dtype}");
+            return Err(Error::invalid_option(DTYPE, "attention=f32 or attention=int8", found));
+        }
+        self.exceptions.push(Exception { path: path.to_owned(), dtype });
         Ok(self)
+    }
+
+    /// Whether the self-attention of the encoder has int8 products.
+    pub(crate) fn int8_attention(&self) -> bool {
+        let last = self.exceptions.iter().rev().find(|exception| exception.path == ATTENTION);
+        last.is_some_and(|exception| exception.dtype == INT8_ATTENTION)
     }
 
     /// The dtype of a matrix; `None` for that of the checkpoint.
@@ -161,10 +177,12 @@ impl WeightDtypes {
         named.map(|exception| exception.dtype).or(all)
     }
 
-    /// The first exception that matches none of `roles`.
+    /// The first exception for matrices that matches none of `roles`.
     pub(crate) fn unmatched(&self, roles: &[TensorId]) -> Option<&str> {
         let names: Vec<String> = roles.iter().map(TensorId::to_string).collect();
-        let none = |exception: &&Exception| !names.iter().any(|name| exception.fits(name));
+        let none = |exception: &&Exception| {
+            exception.path != ATTENTION && !names.iter().any(|name| exception.fits(name))
+        };
         self.exceptions.iter().find(none).map(|exception| exception.path.as_str())
     }
 }
@@ -188,6 +206,13 @@ impl fmt::Display for WeightDtypes {
             .try_for_each(|Exception { path, dtype }| write!(f, ",{path}={dtype}"))
     }
 }
+
+/// The path that stands for the products of self-attention.
+const ATTENTION: &str = "attention";
+
+const FLOAT_ATTENTION: WeightDtype = WeightDtype::Float(Dtype::F32);
+
+const INT8_ATTENTION: WeightDtype = WeightDtype::Quantized(Quantization::W8A8);
 
 /// The text form of the default.
 const STORED: &str = "stored";
@@ -273,6 +298,22 @@ mod tests {
     }
 
     #[test]
+    fn the_last_word_on_attention_applies() {
+        for (text, int8) in [
+            ("stored", false),
+            ("int8", false),
+            ("f32,attention=int8", true),
+            ("int8,attention=int8,attention=f32", false),
+            ("int8,attention=f32,output=int8,attention=int8", true),
+        ] {
+            let dtypes: WeightDtypes = text.parse().expect("good");
+            assert_eq!(dtypes.int8_attention(), int8, "{text}");
+            assert_eq!(dtypes.to_string(), text);
+            assert_eq!(dtypes.unmatched(&[TensorId::Output]), None);
+        }
+    }
+
+    #[test]
     fn error_messages_name_the_cause() {
         for (text, words) in [
             ("", "expected stored, f32"),
@@ -281,6 +322,8 @@ mod tests {
             ("int8,=f32", "path of a matrix"),
             ("int8,a..b=f32", "path of a matrix"),
             ("int8,output=int4", "found \"int4\""),
+            ("int8,attention=bf16", "found attention=bf16"),
+            ("int8,attention=int8x16", "expected attention=f32 or attention=int8"),
         ] {
             let error = text.parse::<WeightDtypes>().expect_err(text).to_string();
             assert!(error.contains(words), "{text}: {error}");

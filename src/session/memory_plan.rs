@@ -12,7 +12,7 @@ use crate::model::weights::Decoder;
 use crate::network::{FeedForward, LayerPart, TensorId};
 use crate::search::{self, SearchLimits};
 use core::fmt;
-use simdformer_kernels::{Dtype, attention_scratch_bound, pruned_argmax};
+use simdformer_kernels::{Dtype, pruned_argmax};
 
 /// The largest requests that a session must serve: counts of sentences, tokens and hypotheses, each at least 1 except
 /// for draft tokens; and the dtype of the KV cache. [`Plan::new`](crate::Plan::new) checks them.
@@ -228,7 +228,7 @@ impl Plan {
             cross_cache,
             frames: conv_floats(config, limits.source_tokens).ok_or(Error::PLAN_TOO_LARGE)?,
             rounded: rounded.map_err(|_| Error::PLAN_TOO_LARGE)?,
-            attention_scratch: attention_scratch_bound(
+            attention_scratch: model.encoder_attention().scratch_bound(
                 isa,
                 limits.sentences,
                 limits.batch_tokens,

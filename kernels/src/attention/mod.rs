@@ -113,6 +113,29 @@ impl AttentionOptions<'_> {
             AttentionPrecision::Int8 => int8::scratch(isa, sequences, [heads, kv_heads, head_dim]),
         }
     }
+
+    /// Floats of scratch that suffice with these options for any `sequences` sequences without shared keys of up to `tokens`
+    /// tokens in all, with as many key-value heads as query heads: with f32 products, [`attention_scratch_bound`].
+    ///
+    /// # Errors
+    /// The size overflows.
+    pub fn scratch_bound(
+        &self,
+        isa: Isa,
+        sequences: usize,
+        tokens: usize,
+        heads: usize,
+        head_dim: usize,
+    ) -> Result<usize, Error> {
+        match self.precision {
+            AttentionPrecision::F32 => {
+                attention_scratch_bound(isa, sequences, tokens, heads, head_dim)
+            }
+            AttentionPrecision::Int8 => {
+                int8::scratch_bound(isa, sequences, tokens, heads, head_dim)
+            }
+        }
+    }
 }
 
 /// Attention of every sequence. The query and the output are `[tokens, heads, head_dim]`, key and value

@@ -74,7 +74,7 @@ pub(crate) fn attend_sentences(
     let rows = pass.lengths.iter().map(|&len| len as usize).sum();
     let shape = run.heads(Side::Encoder, rows);
     let bias = pass.relative.of_layer(layer);
-    let options = AttentionOptions { bias, ..run.attention_options(Side::Encoder) };
+    let options = AttentionOptions { bias, ..run.encoder_attention() };
     let mut start = 0;
     for lengths in pass.lengths.chunks(SENTENCES_PER_CALL) {
         let mut sequences = [Sequence::default(); SENTENCES_PER_CALL];

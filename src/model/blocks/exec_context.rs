@@ -38,6 +38,12 @@ impl<'a> ExecContext<'a> {
         AttentionOptions { scale: self.config.attention_scale.unwrap_or(plain.scale), ..plain }
     }
 
+    /// The attention options of a self-attention block of the encoder, without its bias.
+    pub(crate) fn encoder_attention(&self) -> AttentionOptions<'static> {
+        let precision = self.weights.attention_precision();
+        AttentionOptions { precision, ..self.attention_options(Side::Encoder) }
+    }
+
     /// `out = residual + activation(x W + bias)`; `x` is `[rows, depth]`, `out` `[rows, columns]`; `scratch` is the
     /// buffer for quantized activations.
     pub(crate) fn linear(

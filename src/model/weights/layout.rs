@@ -107,6 +107,18 @@ impl ResolvedDtypes {
     }
 }
 
+/// Checks that self-attention of the encoder can have int8 products.
+fn check_int8_attention(config: &Config) -> Result<(), Error> {
+    let (expected, found) = match config.encoder.relative_bias {
+        Some(_) => {
+            ("an encoder without relative positions", "attention=int8 and relative positions")
+        }
+        None if !cfg!(feature = "int8") => ("a build with the feature int8", "attention=int8"),
+        None => return Ok(()),
+    };
+    Err(Error::invalid_option(DTYPE, expected, found))
+}
+
 /// Assigns ranges of the model's memory and records them.
 pub(crate) struct Layout {
     isa: Isa,
@@ -132,6 +144,9 @@ impl Placement {
         let mut layout =
             Layout { isa, dtypes, planner: Planner::default(), parameters: Vec::new() };
         let network = visitor::walk(config, &mut layout)?;
+        if layout.dtypes.requested.int8_attention() {
+            check_int8_attention(config)?;
+        }
         let Layout { dtypes, planner, parameters, .. } = layout;
         let columns = |parameter: &&Parameter| matches!(parameter.place, Place::Columns { .. });
         let matrices: Vec<TensorId> = parameters.iter().filter(columns).map(|p| p.role).collect();

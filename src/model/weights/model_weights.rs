@@ -10,7 +10,7 @@ use crate::model::weight_dtypes::WEIGHTS;
 use crate::network::{TensorId, visitor};
 use core::ops::Range;
 use simdformer_kernels::pruned_argmax::PruningTable;
-use simdformer_kernels::{Error as KernelError, Isa, Matrix};
+use simdformer_kernels::{AttentionPrecision, Error as KernelError, Isa, Matrix};
 
 /// The ranges of each block: the network as [`Layout`] placed it.
 pub(crate) type Network = visitor::Network<Layout>;
@@ -71,6 +71,14 @@ impl Weights {
     /// The instruction set for which the weights are stored.
     pub(crate) fn isa(&self) -> Isa {
         self.isa
+    }
+
+    /// The precision of the products in self-attention of the encoder.
+    pub(crate) fn attention_precision(&self) -> AttentionPrecision {
+        match self.dtypes.requested.int8_attention() {
+            true => AttentionPrecision::Int8,
+            false => AttentionPrecision::F32,
+        }
     }
 
     /// The requested dtypes, and those of the checkpoint.

@@ -145,6 +145,24 @@ pub(in super::super) fn scratch(
     total.ok_or(Error::TooLarge { operand: "the scratch" })
 }
 
+/// [`AttentionOptions::scratch_bound`](crate::AttentionOptions::scratch_bound) for int8. Each sequence has at most one block
+/// and one tile more than its share of all tokens.
+pub(in super::super) fn scratch_bound(
+    isa: Isa,
+    sequences: usize,
+    tokens: usize,
+    heads: usize,
+    head_dim: usize,
+) -> Result<usize, Error> {
+    let shape = Shape::of(isa);
+    let words = |tokens| head_words(shape, &Sequence::packed(0, tokens), 1, head_dim);
+    let total = words(1).and_then(|each| {
+        let all = words(tokens)?.checked_add(each.checked_mul(sequences)?)?;
+        all.checked_mul(heads)?.checked_add(LINE - 1)
+    });
+    total.ok_or(Error::TooLarge { operand: "the scratch" })
+}
+
 /// The first cache line in a scratch.
 pub(super) fn aligned(scratch: *mut f32) -> *mut f32 {
     let bytes = LINE * size_of::<f32>();

@@ -41,7 +41,7 @@ mod quantize;
 mod rare_blocks;
 mod tile;
 
-pub(super) use layout::scratch;
+pub(super) use layout::{scratch, scratch_bound};
 
 use super::head_views::{HeadPtrs, HeadRows, Qkv};
 use super::options::{
