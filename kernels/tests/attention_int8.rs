@@ -422,6 +422,21 @@ fn nan_reaches_only_queries_that_see_it() {
     }
 }
 
+/// A query that is not finite makes its row NaN, also with keys so large that a garbage integer of the query would make
+/// every score minus infinity, which hides a key.
+#[test]
+fn a_query_that_is_not_finite_makes_its_row_nan() {
+    for x in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+        let mut batch = Batch::new(&[(34, 17, 0)], [2, 2, 26], [0, 0, 0], 3);
+        batch.causal = true;
+        batch.key.data.iter_mut().for_each(|key| *key *= 1e37);
+        for (token, head) in (0..34).flat_map(|token| [(token, 0), (token, 1)]) {
+            batch.query.row_mut(token, head)[token % 26] = x;
+        }
+        check_on(&all_isas(), &batch, false, &format!("queries of {x}"));
+    }
+}
+
 /// Queries and keys of any size: zeros, tiny and huge ones, scores beyond the range of f32, and negative scales.
 #[test]
 fn any_magnitude() {
