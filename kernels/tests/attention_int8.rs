@@ -464,6 +464,26 @@ fn any_magnitude() {
     }
 }
 
+/// Visible keys whose scores are all minus infinity are not hidden keys: the row is NaN, as documented.
+#[test]
+fn scores_below_the_range_of_f32_make_a_row_nan() {
+    for causal in [false, true] {
+        for keys in [2, 64, 100] {
+            let mut batch = Batch::new(&[(2, keys, 0)], [1, 1, 16], [0, 0, 0], 3);
+            (batch.causal, batch.scale) = (causal, 1.0);
+            batch.query.fill(0..2, || 1e37);
+            batch.key.fill(0..keys, || -1e37);
+            // Not in the first block: the others count, too.
+            batch.key.fill(64.min(keys)..keys, || 0.0);
+            check_on(&all_isas(), &batch, false, &format!("{keys} keys"));
+            if causal {
+                let out = attend(&batch, Isa::best(), SERIAL).dense();
+                assert!(out.iter().all(|x| x.is_nan()), "{keys} keys: {out:?}");
+            }
+        }
+    }
+}
+
 /// One key has the score 0 and all others -7: their weights are below half a step of a byte, and together they are twice
 /// as large as the first.
 fn one_key_and_a_tail(keys: usize) -> Batch {

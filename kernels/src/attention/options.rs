@@ -106,7 +106,7 @@ pub enum AttentionPrecision {
     ///
     /// A query, key or value that is not finite makes every output NaN that depends on it: a query its row, a key the rows that
     /// see it, a value its column in the rows that see it. If the largest score of a query in a block is beyond 2.9 million, its
-    /// row is NaN.
+    /// row is NaN; it may be NaN, too, if `scale max|q|` is beyond 3e33.
     Int8,
 }
 

@@ -295,9 +295,11 @@ impl<B: Int8Dot, const K: usize, const QV: usize> TileRun<B, K, QV> {
             let above = s.mul_add(s.abs(x), s.splat(1.0 / MAX_SCORE), above);
             let magic = s.splat(1.5 * BYTE);
             let above = s.sub(s.add(above, magic), magic);
-            let maximum = s.select(near, above, s.splat(f32::NAN));
-            let hidden = s.less(best, s.splat(f32::MIN));
-            let maximum = s.select(hidden, s.splat(NO_KEY), maximum);
+            let mut maximum = s.select(near, above, s.splat(f32::NAN));
+            if edge {
+                let hidden = s.less(load(&state.seen), s.splat(0.5));
+                maximum = s.select(hidden, s.splat(NO_KEY), maximum);
+            }
             let offset = s.mul(s.sub(s.splat(127.0 + LOG_WEIGHT), maximum), s.splat(BYTE));
             let running = load(&state.running);
             let new = s.max(running, maximum);
