@@ -644,6 +644,30 @@ fn files_for_translators_name_the_language_of_their_targets() {
         "{written}"
     );
     assert_eq!(written.matches("target-language=\"en-GB\">").count(), 1, "{written}");
+    // A file in which no target is written stays as it is.
+    let document = Document::parse_with(&one, Format::Xliff, &options).unwrap();
+    for changed in 0..3 {
+        let texts = [0, 1, 2].map(|file| plain(if file == changed { "yes" } else { "oui" }));
+        let written = document.render(&texts).unwrap();
+        let files = |text: &str| text.split("</file>").map(str::to_owned).collect::<Vec<_>>();
+        let (before, after) = (files(&one), files(&written));
+        for file in 0..3 {
+            assert_eq!(before[file] == after[file], file != changed, "{changed}: {written}");
+        }
+        assert_eq!(written.matches("target-language").count(), 1 + usize::from(changed != 1));
+    }
+}
+
+#[test]
+fn elements_of_other_versions_and_vocabularies_are_no_units() {
+    let one = "<xliff version=\"1.2\"><file source-language=\"fr\" target-language=\"en\"><body>\
+               <trans-unit><x:segment/><source>oui</source></trans-unit></body></file></xliff>";
+    let written = pairs(one, Format::Xliff, None).unwrap();
+    assert!(written.contains(">OUI</target>"), "{written}");
+    let two = "<xliff version=\"2.0\" trgLang=\"en\"><file><unit><segment><x:trans-unit/>\
+               <source>oui</source></segment></unit></file></xliff>";
+    let written = pairs(two, Format::Xliff, None).unwrap();
+    assert!(written.contains("<target>OUI</target>"), "{written}");
 }
 
 #[test]

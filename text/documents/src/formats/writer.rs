@@ -149,14 +149,16 @@ impl State {
             return Ok(());
         }
         let range = place.range();
-        while let Some((at, insertion)) = document.insertions.get(self.inserted)
-            && *at < range.start
+        // The last one before the segment is that of its file. Files before it have no translation if theirs is not written.
+        let before = document.insertions[self.inserted..].iter();
+        let before = before.take_while(|(at, _)| *at < range.start).count();
+        self.inserted += before;
+        if before > 0
+            && let (at, insertion) = &document.insertions[self.inserted - 1]
+            && *at >= self.done
         {
-            if *at >= self.done {
-                out.extend([&source[self.done..*at], insertion]);
-                self.done = *at;
-            }
-            self.inserted += 1;
+            out.extend([&source[self.done..*at], insertion]);
+            self.done = *at;
         }
         out.push_str(&source[self.done..range.start]);
         if unchanged {

@@ -177,10 +177,10 @@ impl File<'_, '_, '_, '_> {
         let local = element.local.as_str();
         let new = match (format, local) {
             (Format::Tmx, "tu") => Unit { language: value("srclang"), ..Unit::default() },
-            (Format::Xliff, "trans-unit") => {
+            (Format::Xliff, "trans-unit") if !self.languages.two => {
                 Unit { approved: value("approved").as_deref() == Some("yes"), ..Unit::default() }
             }
-            (Format::Xliff, "segment") => {
+            (Format::Xliff, "segment") if self.languages.two => {
                 Unit { tag: element.tag.clone(), state: value("state"), ..Unit::default() }
             }
             (Format::Tmx, "header") => {
@@ -196,6 +196,10 @@ impl File<'_, '_, '_, '_> {
             (Format::Xliff, "file") if !self.languages.two => {
                 let unnamed = value("target-language").is_none();
                 self.languages.unnamed = unnamed.then(|| (element.tag.clone(), "target-language"));
+                if !unnamed {
+                    // What is inserted into the file before ends here.
+                    self.places.insertions.push((element.tag.end, String::new()));
+                }
                 return None;
             }
             _ => {
@@ -230,11 +234,13 @@ impl File<'_, '_, '_, '_> {
         let whole = element.tag.start..tag.end;
         let inside = element.tag.end..tag.start;
         let local = element.local.as_str();
-        if matches!(
-            (format, local),
-            (Format::Tmx, "tu") | (Format::Xliff, "trans-unit" | "segment")
-        ) && let Some(unit) = self.unit.take()
-        {
+        let ends_unit = match (format, local) {
+            (Format::Tmx, "tu") => true,
+            (Format::Xliff, "trans-unit") => !self.languages.two,
+            (Format::Xliff, "segment") => self.languages.two,
+            _ => false,
+        };
+        if ends_unit && let Some(unit) = self.unit.take() {
             return match local {
                 _ if element.closed => Ok(()),
                 "tu" => self.end_memory_unit(&unit),
