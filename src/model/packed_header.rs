@@ -156,14 +156,13 @@ impl Header {
         let isa = Isa::from_name(found).ok();
         let isa = isa.filter(|isa| why == Reason::Best || isa.name() == selected.name());
         let isa = isa.ok_or_else(|| other_isa(name(), selected, found))?;
-        let requested: WeightDtypes = field("forms")?.parse()?;
-        if *wanted != WeightDtypes::as_stored() && *wanted != requested {
+        let packed: WeightDtypes = field("forms")?.parse()?;
+        let requested = packed.with_attention_of(wanted).ok_or_else(|| {
             let [expected, found] =
-                [wanted, &requested].map(|dtypes| quoted(&dtypes.to_string(), SHOWN));
+                [wanted, &packed].map(|dtypes| quoted(&dtypes.to_string(), SHOWN));
             let expected = format!("weights packed in the dtypes {expected}");
-            let found = format!("{found}: pack the checkpoint again");
-            return Err(Error::conflict(name(), expected, found));
-        }
+            Error::conflict(name(), expected, format!("{found}: pack the checkpoint again"))
+        })?;
         config.ties = TiedWeights {
             source_target: field("source_target ")? == "true",
             target_output: field("target_output ")? == "true",

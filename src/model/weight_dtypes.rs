@@ -169,6 +169,29 @@ impl WeightDtypes {
         last.is_some_and(|exception| exception.dtype == INT8_ATTENTION)
     }
 
+    /// The table of weights that are packed in these dtypes, for a caller who asks for `wanted`: attention is no property of
+    /// packed weights, so it is as in `wanted`, unless `wanted` is the default. `None` if `wanted` has other dtypes of
+    /// matrices.
+    pub(crate) fn with_attention_of(&self, wanted: &Self) -> Option<Self> {
+        if *wanted == Self::as_stored() {
+            return Some(self.clone());
+        }
+        let (mut own, asked) = (self.of_matrices(), wanted.of_matrices());
+        if asked != Self::as_stored() && asked != own {
+            return None;
+        }
+        if wanted.int8_attention() {
+            own.exceptions.push(Exception { path: ATTENTION.to_owned(), dtype: INT8_ATTENTION });
+        }
+        Some(own)
+    }
+
+    /// The table without what it says of attention.
+    fn of_matrices(&self) -> Self {
+        let exceptions = self.exceptions.iter().filter(|exception| exception.path != ATTENTION);
+        Self { all: self.all, exceptions: exceptions.cloned().collect() }
+    }
+
     /// The dtype of a matrix; `None` for that of the checkpoint.
     pub(crate) fn of(&self, role: TensorId) -> Option<WeightDtype> {
         let name = role.to_string();
@@ -310,6 +333,24 @@ mod tests {
             assert_eq!(dtypes.int8_attention(), int8, "{text}");
             assert_eq!(dtypes.to_string(), text);
             assert_eq!(dtypes.unmatched(&[TensorId::Output]), None);
+        }
+    }
+
+    #[test]
+    fn packed_weights_have_the_attention_that_is_asked_for() {
+        for (packed, wanted, expected) in [
+            ("int8", "stored", Some("int8")),
+            ("int8,attention=int8", "stored", Some("int8,attention=int8")),
+            ("int8,attention=int8", "int8", Some("int8")),
+            ("int8", "int8,attention=f32", Some("int8")),
+            ("int8", "int8,attention=int8", Some("int8,attention=int8")),
+            ("int8,output=f32", "stored,attention=int8", Some("int8,output=f32,attention=int8")),
+            ("int8,output=f32", "int8,attention=int8", None),
+            ("stored", "int8", None),
+        ] {
+            let [packed, wanted] = [packed, wanted].map(|text| text.parse().expect("good"));
+            let found = WeightDtypes::with_attention_of(&packed, &wanted);
+            assert_eq!(found.map(|dtypes| dtypes.to_string()).as_deref(), expected);
         }
     }
 

@@ -10,7 +10,7 @@
 //!
 //! Some tensors are computed only for the probe, in its scratch. Flash attention never stores the matrix of scores, so
 //! [`Stage::Scores`] and [`Stage::Weights`] are recomputed from the same queries and keys that the kernel reads (within
-//! the kernel's error bound of its own values). The product with the output matrix of attention adds the residual as it
+//! the kernel's error bound of its own values; with `attention=int8` the kernel reads quantized ones, and these are exact). The product with the output matrix of attention adds the residual as it
 //! stores, so [`Stage::Projection`] is the same product without the residual: the residual stream before the block plus
 //! this tensor is [`Stage::Residual`] bit for bit. [`Stage::Probabilities`] has its own computation, because a search
 //! does not need it.
