@@ -52,7 +52,7 @@ fn prefill(call: &Calls<'_>, fused: &[f32], results: &mut Results) {
         let (mut scratch, mut context) = (poisoned(floats), poisoned(context.len()));
         let to = view_heads_mut(&mut context, shape).into();
         attention(exec, qkv(), sequences, &int8, to, &mut scratch).expect("fits");
-        results.push(("attention_int8", bits(&context)));
+        results.push(("attention", bits(&context)));
         #[cfg(feature = "train")]
         gradient(call, qkv(), sequences, &options, results);
     }

@@ -131,7 +131,7 @@ pub(super) fn head_words(
 }
 
 /// [`AttentionOptions::scratch`](crate::AttentionOptions::scratch) for int8.
-pub(in super::super) fn scratch(
+pub(crate) fn scratch(
     isa: Isa,
     sequences: &[Sequence],
     [heads, kv_heads, head_dim]: [usize; 3],
@@ -147,7 +147,7 @@ pub(in super::super) fn scratch(
 
 /// [`AttentionOptions::scratch_bound`](crate::AttentionOptions::scratch_bound) for int8. Each sequence has at most one block
 /// and one tile more than its share of all tokens.
-pub(in super::super) fn scratch_bound(
+pub(crate) fn scratch_bound(
     isa: Isa,
     sequences: usize,
     tokens: usize,
