@@ -63,7 +63,6 @@ pub use scratch::attention_scratch_bound;
 pub use tasks::attention_scratch;
 
 use crate::error::Error;
-use crate::isa::Isa;
 use crate::parallel::Exec;
 
 /// Attention of every sequence. The query and the output are `[tokens, heads, head_dim]`, key and value

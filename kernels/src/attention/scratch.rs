@@ -37,7 +37,7 @@ pub fn attention_scratch_bound(
 }
 
 impl AttentionOptions<'_> {
-    /// Floats of scratch that [`attention`](fn@attention) needs with these options for `sequences` with `heads` query
+    /// Floats of scratch that [`attention`](super::attention()) needs with these options for `sequences` with `heads` query
     /// heads and `kv_heads` key-value heads of `head_dim` elements: with f32 products, [`attention_scratch`].
     ///
     /// # Errors

@@ -20,7 +20,9 @@ use crate::isa::Isa;
 use crate::matrix::{Matrix, MatrixMut};
 use crate::parallel::{Exec, Executor, Parallelism};
 use crate::reference::gemm_int8::gemm_int8 as oracle;
-use crate::simd::int8::{Int8Dot, Int8Op};
+#[cfg(vectors = "x86_64")]
+use crate::simd::int8::Int8Dot;
+use crate::simd::int8::Int8Op;
 #[cfg(vectors = "x86_64")]
 use crate::simd::matrix_unit::MatrixUnit;
 use core::ops::Range;
