@@ -1,9 +1,9 @@
 //! A stream of samples has the text of the same recording, for any division into chunks.
 
-use simdformer::Model;
 use simdformer::search::{BeamOptions, Strategy};
+use simdformer::{Cancel, Model};
 use simdformer_speech::{
-    FeatureExtractor, Recording, RecordingSummary, Segment, StreamingTranscriber, Tentative,
+    Error, FeatureExtractor, Recording, RecordingSummary, Segment, StreamingTranscriber, Tentative,
     Tokenizer, TranscribeEvent, TranscribeOptions, Transcriber, Window, Windows,
 };
 use simdformer_testing::effort::cases;
@@ -211,4 +211,25 @@ fn errors_leave_a_stream_that_goes_on_or_begins_again() {
     let transcriber = Transcriber::new(model, tokenizer, extractor, options).unwrap();
     let error = StreamingTranscriber::new(transcriber).unwrap_err().to_string();
     assert_eq!(error, "windows: expected Sequential for a stream, found Batched");
+}
+
+/// Nothing of silence reaches the engine.
+#[test]
+fn a_silent_stream_is_cancelled() {
+    each_kind(|transcriber, kind| {
+        let mut streamed = StreamingTranscriber::new(transcriber).unwrap();
+        let cancel = Cancel::new();
+        streamed.transcriber().set_cancel(cancel.clone());
+        let mut windows = 0;
+        let ended = streamed.push(&vec![0.0; 1_000_000], &mut |event| {
+            if let TranscribeEvent::Window(_) = event {
+                windows += 1;
+                cancel.cancel();
+            }
+        });
+        assert!(matches!(ended, Err(Error::Cancelled)), "{kind}: {ended:?}");
+        assert_eq!((windows, streamed.received()), (1, 0.0), "{kind}");
+        streamed.transcriber().set_cancel(Cancel::new());
+        streamed.push(&[0.0; 100], &mut |_| ()).unwrap();
+    });
 }

@@ -342,7 +342,14 @@ fn a_language_is_detected_once_or_in_each_window() {
                 (options.windows, options.detect_each_window) = (windows, each);
                 options.language = language.map(str::to_owned);
             });
-            transcriber.transcribe(&parts.samples).unwrap()
+            let mut found = transcriber.transcribe(&parts.samples).unwrap();
+            for (number, window) in found.windows.iter_mut().enumerate() {
+                let probability = window.language_probability.take();
+                let detected = language.is_none() && (each || number == 0);
+                assert_eq!(probability.is_some(), detected, "{each}, {language:?}, {number}");
+                assert!(probability.is_none_or(|probability| (0.0..=1.0).contains(&probability)));
+            }
+            found
         };
         let once = found(false, None);
         let first = once.summary.language.clone().unwrap();
@@ -410,5 +417,65 @@ fn a_cancelled_recording_ends_and_comes_again() {
         assert_eq!(heard.len(), 1);
         transcriber.set_cancel(Cancel::new());
         assert_eq!(transcriber.transcribe(&parts.samples).unwrap(), expected);
+    }
+}
+
+/// Zeros, which set a flag with the read number `CANCELLED` and would go on for long.
+struct Zeros<'c> {
+    reads: usize,
+    cancel: &'c Cancel,
+}
+
+const CANCELLED: usize = 20;
+
+impl SampleSource for Zeros<'_> {
+    fn read(&mut self, out: &mut [f32]) -> Result<usize, Error> {
+        self.reads += 1;
+        assert!(out.len() <= 16_000, "{}", out.len());
+        if self.reads == CANCELLED {
+            self.cancel.cancel();
+        }
+        let count = if self.reads < 10 * CANCELLED { out.len() } else { 0 };
+        out[..count].fill(0.0);
+        Ok(count)
+    }
+}
+
+/// Nothing of silence reaches the engine.
+#[test]
+fn a_silent_recording_is_cancelled_while_it_is_read() {
+    let parts = parts();
+    let spans = [(0.0, 1.0)];
+    for windows in [Windows::Sequential, Windows::Batched] {
+        for (vad, speech) in [(true, None), (false, None), (false, Some(&spans[..]))] {
+            let case = format!("{windows:?}, {vad}, {speech:?}");
+            let mut transcriber = parts.transcriber(|options| {
+                (options.windows, options.single_pass_samples) = (windows, 100_000);
+                options.vad = vad.then(VadOptions::default);
+            });
+            type Call<'c> = &'c dyn Fn(&Transcriber, &mut Zeros<'_>) -> Result<(), Error>;
+            let calls: [Call<'_>; 3] = [
+                &|transcriber, source| transcriber.maximum(source).map(drop),
+                &|transcriber, source| {
+                    let recording = Recording { speech, ..Recording::new(source) };
+                    let go_on = &mut |_: TranscribeEvent<'_>| ControlFlow::Continue(());
+                    transcriber.transcribe_recording(recording, go_on).map(drop)
+                },
+                &|transcriber, source| {
+                    let mut source = Some(source);
+                    let mut open = || Ok(source.take().unwrap());
+                    let go_on = &mut |_: TranscribeEvent<'_>| ControlFlow::Continue(());
+                    transcriber.transcribe_reopened(&mut open, speech, go_on).map(drop)
+                },
+            ];
+            for (number, call) in calls.into_iter().enumerate() {
+                let cancel = Cancel::new();
+                transcriber.set_cancel(cancel.clone());
+                let mut source = Zeros { reads: 0, cancel: &cancel };
+                let ended = call(&transcriber, &mut source);
+                assert!(matches!(ended, Err(Error::Cancelled)), "{case}, {number}: {ended:?}");
+                assert_eq!(source.reads, CANCELLED, "{case}, {number}");
+            }
+        }
     }
 }

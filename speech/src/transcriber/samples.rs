@@ -2,6 +2,7 @@
 
 use crate::error::Error;
 use crate::{AudioReader, Incomplete, Wav};
+use simdformer::Cancel;
 use std::io::Read;
 
 /// Samples of one channel at the rate of the model (16 kHz), which are read in order and once.
@@ -59,6 +60,25 @@ impl<S: SampleSource + ?Sized> SampleSource for &mut S {
 
     fn incomplete(&self) -> Option<&Incomplete> {
         (**self).incomplete()
+    }
+}
+
+/// A source that ends with an error when a flag is set. What reads it asks for a bounded number of samples at a time.
+pub(super) struct Cancellable<'c, S> {
+    pub(super) source: S,
+    pub(super) cancel: &'c Cancel,
+}
+
+impl<S: SampleSource> SampleSource for Cancellable<'_, S> {
+    fn read(&mut self, out: &mut [f32]) -> Result<usize, Error> {
+        if self.cancel.is_cancelled() {
+            return Err(Error::Cancelled);
+        }
+        self.source.read(out)
+    }
+
+    fn incomplete(&self) -> Option<&Incomplete> {
+        self.source.incomplete()
     }
 }
 

@@ -176,8 +176,8 @@ impl StreamingTranscriber {
     /// windows that they complete, then the text so far of the unfinished one.
     ///
     /// # Errors
-    /// A sample is not finite: then no sample of the call is taken, and the stream goes on. A score of
-    /// the model is not finite: then the stream is at its start again.
+    /// A sample is not finite: then no sample of the call is taken, and the stream goes on. A score of the model is not
+    /// finite, or the call is [cancelled](Transcriber::set_cancel): then the stream is at its start again.
     pub fn push(&mut self, samples: &[f32], on_event: OnEvent<'_>) -> Result<(), Error> {
         check_finite(samples, self.frames.read_samples())?;
         let mut blocks = samples.chunks(BLOCK);
@@ -217,6 +217,9 @@ impl StreamingTranscriber {
         on_event: OnEvent<'_>,
     ) -> Result<(), Error> {
         let Self { transcriber, frames, sequence, decoded, last, .. } = self;
+        if transcriber.engine().cancel().is_cancelled() {
+            return Err(Error::Cancelled);
+        }
         frames.push(&transcriber.extractor, samples, ended)?;
         let longest = transcriber.extractor.frames();
         while let Next::Window(first, count) = sequence.next(frames, longest) {

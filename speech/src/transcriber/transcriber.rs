@@ -4,7 +4,7 @@ use super::alignment::alignment_heads;
 use super::frames::{FirstPass, Frames, frames_of};
 use super::options::{TranscribeOptions, Windows};
 use super::prompt::Prompt;
-use super::samples::{Recording, SampleSource};
+use super::samples::{Cancellable, Recording, SampleSource};
 use super::segments::{Part, seconds_of};
 use super::transcription::{
     RecordingSummary, Segment, TimedWord, TranscribeEvent, Transcription, Window, Word,
@@ -167,7 +167,8 @@ impl Transcriber {
     }
 
     /// Ends later calls when `cancel` is set, some milliseconds after that, with [`Error::Cancelled`]; events that
-    /// were reported before stay valid. A source that waits for samples is not interrupted.
+    /// were reported before stay valid. The flag is read before each second of sound and between the steps of the model. A
+    /// source that waits for samples is not interrupted.
     pub fn set_cancel(&mut self, cancel: Cancel) {
         self.decoder.set_cancel(cancel);
     }
@@ -176,6 +177,11 @@ impl Transcriber {
     /// this call. A stream finishes its last window several times.
     pub fn set_on_done(&mut self, on_done: impl Fn(u64) + Send + Sync + 'static) {
         self.decoder.set_on_done(OnDone::new(on_done));
+    }
+
+    /// A source that reads the flag of [`set_cancel`](Self::set_cancel).
+    fn cancellable<S: SampleSource>(&self, source: S) -> Cancellable<'_, S> {
+        Cancellable { source, cancel: self.engine().cancel() }
     }
 
     /// The memory of the session that the first recording plans.
@@ -214,8 +220,9 @@ impl Transcriber {
     /// `-inf` for one without frames.
     ///
     /// # Errors
-    /// The source cannot be read, or a sample is not finite.
+    /// The source cannot be read, a sample is not finite, or the call is [cancelled](Self::set_cancel).
     pub fn maximum(&self, source: &mut dyn SampleSource) -> Result<f32, Error> {
+        let source = &mut self.cancellable(source);
         match Frames::first_pass(&self.extractor, source, None, 0)? {
             FirstPass::All(frames) => Ok(frames.maximum()),
             FirstPass::Maximum(maximum) => Ok(maximum),
@@ -288,7 +295,7 @@ impl Transcriber {
         on_event: &mut dyn FnMut(TranscribeEvent<'_>) -> ControlFlow<()>,
     ) -> Result<RecordingSummary, Error> {
         let (finder, spans) = self.speech(speech)?;
-        let mut source = open()?;
+        let mut source = self.cancellable(open()?);
         let most = self.options.single_pass_samples;
         match Frames::first_pass(&self.extractor, &mut source, finder, most)? {
             FirstPass::All(frames) => self.transcribe_frames(*frames, &mut source, spans, on_event),
@@ -313,7 +320,7 @@ impl Transcriber {
     ) -> Result<RecordingSummary, Error> {
         let (finder, spans) = self.speech(recording.speech)?;
         let frames = Frames::new(&self.extractor, recording.maximum, finder);
-        self.transcribe_frames(frames, recording.source, spans, on_event)
+        self.transcribe_frames(frames, &mut self.cancellable(recording.source), spans, on_event)
     }
 
     /// The spans of speech that the caller gives, or what finds them.
