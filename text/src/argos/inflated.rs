@@ -121,17 +121,16 @@ impl ReadAt for FileInArchive {
         // A panic while the lock is held leaves no half state: a stream that is used is taken out.
         let mut content = self.content.lock().unwrap_or_else(PoisonError::into_inner);
         let content = &mut *content;
-        let Some(mut streams) = content.inflated.take() else {
+        let Some(streams) = &mut content.inflated else {
             content.file.seek(SeekFrom::Start(content.data.start + offset))?;
             return content.file.read_exact(out);
         };
         let mut stream = streams.take(offset);
-        let done = content.inflate_from(&mut stream, offset, out);
-        if done.is_ok() {
+        content.inflate_from(&mut stream, offset, out)?;
+        if let Some(streams) = &mut content.inflated {
             streams.running.push(stream);
         }
-        content.inflated = Some(streams);
-        done
+        Ok(())
     }
 }
 
@@ -209,5 +208,41 @@ impl Content {
         self.file.seek(SeekFrom::Start(self.data.start + offset))?;
         self.file.read_exact(&mut out[..length])?;
         Ok(length)
+    }
+}
+
+#[allow(clippy::unwrap_used)]
+#[cfg(test)]
+mod tests {
+    use super::FileInArchive;
+    use simdformer::checkpoint::ReadAt;
+    use simdformer_documents::archives::Zip;
+    use simdformer_testing::argos::{Entry, zip};
+    use simdformer_testing::temporary_folder::TemporaryFolder;
+    use std::fs::File;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    /// Compressed bytes must not be read as weights.
+    #[test]
+    fn a_read_that_panics_leaves_the_others_right() {
+        let bytes: Vec<u8> = (0..100_000_u32).flat_map(|i| (i / 3).to_le_bytes()).collect();
+        let place = TemporaryFolder::new("inflated");
+        place.write("a.zip", zip(&[Entry::new("a", &bytes, true)]));
+        let open = || File::open(place.path().join("a.zip")).unwrap();
+        let archive = Zip::open(open()).unwrap();
+        let file = FileInArchive::open(open(), &archive.entries()[0], "a").unwrap();
+        let read = || {
+            let mut out = [0; 1000];
+            file.read_exact_at(&mut out, 5000).map(|()| out)
+        };
+        // A place that no arithmetic of a build with checks can reach.
+        let right = file.content.lock().unwrap().data.clone();
+        file.content.lock().unwrap().data.start = u64::MAX;
+        let failed = catch_unwind(AssertUnwindSafe(read));
+        assert!(!matches!(failed, Ok(Ok(_))));
+        assert_eq!(failed.is_err(), file.content.is_poisoned());
+        file.content.clear_poison();
+        file.content.lock().unwrap().data = right;
+        assert_eq!(read().unwrap()[..], bytes[5000..6000]);
     }
 }
