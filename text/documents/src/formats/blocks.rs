@@ -1,7 +1,7 @@
 //! Reads a long text in parts.
 
-use super::Format;
-use std::io::{self, BufRead};
+use super::{Format, inline};
+use std::io::{self, BufRead, Read};
 
 /// Text without an empty line is divided at the end of a line after so many bytes.
 const LONGEST: usize = 1 << 20;
@@ -30,6 +30,8 @@ pub struct Blocks<R> {
     reader: R,
     format: Format,
     size: usize,
+    /// A part has fewer bytes.
+    longest: usize,
     /// Bytes before the next part.
     offset: usize,
     ended: bool,
@@ -39,17 +41,19 @@ impl<R: BufRead> Blocks<R> {
     /// Parts of at least `size` bytes, but for the last one. With 0 each paragraph is a part, and each cue that ends a
     /// sentence ends one.
     pub fn new(reader: R, format: Format, size: usize) -> Self {
-        Self { reader, format, size, offset: 0, ended: false }
+        Self { reader, format, size, longest: inline::LONGEST, offset: 0, ended: false }
     }
 
     fn read(&mut self) -> io::Result<Option<String>> {
         let mut part = Vec::new();
+        // A document of as many bytes is refused: no more of a file or a stream without an end is read.
+        let mut reader = (&mut self.reader).take(self.longest as u64);
         if matches!(self.format, Format::Plain | Format::Srt | Format::WebVtt) {
             let subtitles = self.format != Format::Plain;
             let mut ends_sentence = true;
             loop {
                 let begin = part.len();
-                if self.reader.read_until(b'\n', &mut part)? == 0 {
+                if reader.read_until(b'\n', &mut part)? == 0 {
                     break;
                 }
                 let blank = part[begin..].iter().all(u8::is_ascii_whitespace);
@@ -64,7 +68,11 @@ impl<R: BufRead> Blocks<R> {
                 }
             }
         } else {
-            self.reader.read_to_end(&mut part)?;
+            reader.read_to_end(&mut part)?;
+        }
+        if part.len() >= self.longest {
+            let text = format!("expected less than {} bytes of text, found more", self.longest);
+            return Err(io::Error::new(io::ErrorKind::InvalidData, text));
         }
         if part.is_empty() {
             return Ok(None);
@@ -86,8 +94,8 @@ impl<R: BufRead> Iterator for Blocks<R> {
     ///
     /// # Errors
     ///
-    /// What the reader reports, and [`InvalidData`](io::ErrorKind::InvalidData) if the text is not UTF-8. Nothing follows
-    /// an error.
+    /// What the reader reports, and [`InvalidData`](io::ErrorKind::InvalidData) if the text is not UTF-8, or the part has
+    /// 4 GiB or more, which [`Document`](super::Document) refuses. Nothing follows an error.
     fn next(&mut self) -> Option<Self::Item> {
         if self.ended {
             return None;
@@ -95,5 +103,28 @@ impl<R: BufRead> Iterator for Blocks<R> {
         let part = self.read().transpose();
         self.ended = !matches!(part, Some(Ok(_)));
         part
+    }
+}
+
+#[allow(clippy::unwrap_used)]
+#[cfg(test)]
+mod tests {
+    use super::{Blocks, Format};
+    use std::io::{BufReader, ErrorKind, Read, repeat};
+
+    #[test]
+    fn a_text_without_an_end_is_refused() {
+        for format in Format::ALL {
+            for text in ["", "a\n", "1\n00:00:01,000 --> 00:00:02,000\na\n"] {
+                let endless = BufReader::new(text.as_bytes().chain(repeat(b'\0').take(1 << 20)));
+                let mut blocks = Blocks { longest: 1000, ..Blocks::new(endless, format, 0) };
+                let found = blocks.next().unwrap().unwrap_err();
+                assert_eq!(found.kind(), ErrorKind::InvalidData);
+                assert!(found.to_string().contains("less than 1000 bytes"), "{format}: {found}");
+                assert!(blocks.next().is_none());
+            }
+            let blocks = Blocks { longest: 4, ..Blocks::new(&b"abc"[..], format, 0) };
+            assert_eq!(blocks.collect::<Result<Vec<_>, _>>().unwrap(), ["abc"]);
+        }
     }
 }
