@@ -5,8 +5,8 @@ use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use simdformer::Cancel;
 use simdformer_speech::{
-    AudioReader, Channel, Error, Incomplete, InputOptions, RawEncoding, RawFormat, Recording,
-    RecordingSummary, SampleSource, TranscribeEvent, Transcriber,
+    AudioReader, Channel, Error, InputOptions, RawEncoding, RawFormat, Recording, RecordingSummary,
+    TranscribeEvent, Transcriber,
 };
 use std::io::Cursor;
 use std::ops::ControlFlow;
@@ -97,7 +97,7 @@ impl Recorded {
                 on_seconds(samples as f64 / f64::from(audio.rate()));
             }
             opened = true;
-            Ok(Cancellable { audio, cancel })
+            Ok(audio)
         };
         let speech = self.speech.as_deref();
         if self.is_seekable() {
@@ -106,24 +106,5 @@ impl Recorded {
         let mut source = open()?;
         let recording = Recording { source: &mut source, maximum: None, speech };
         transcriber.transcribe_recording(recording, on_event)
-    }
-}
-
-/// Samples of a file, until the call is cancelled.
-struct Cancellable<'c> {
-    audio: AudioReader<'static>,
-    cancel: &'c Cancel,
-}
-
-impl SampleSource for Cancellable<'_> {
-    fn read(&mut self, out: &mut [f32]) -> Result<usize, Error> {
-        if self.cancel.is_cancelled() {
-            return Err(Error::Cancelled);
-        }
-        self.audio.read_present(out)
-    }
-
-    fn incomplete(&self) -> Option<&Incomplete> {
-        self.audio.incomplete()
     }
 }

@@ -360,13 +360,14 @@ impl Translator {
         let format = document.format(format)?;
         let (mut input, length) = document.open()?;
         let mut translator = self.shared.text_translator(false)?;
-        let call = Call::new(64 + 2 * length, self.parameters(), None);
+        let call = Call::new(length.saturating_mul(2).saturating_add(64), self.parameters(), None);
         let ((translator, result), seen) = self.workers.run_to_end(py, &call, move |cancel| {
             translator.set_cancel(cancel.clone());
             translator.set_on_done(|_| ());
             translator.seek(0);
             // Read in blocks, so that the structure of a long document does not delay Ctrl-C.
-            let mut out = Vec::with_capacity(length);
+            // A file may claim any length.
+            let mut out = Vec::with_capacity(length.min(1 << 20));
             let mut found = Translated::default();
             let mut on_text = |one: &TextTranslation| {
                 found.add_paragraph(one);

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import sys
 from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
@@ -167,6 +168,18 @@ def test_a_wrong_call(
         assert type(again) is type(error) and str(again) == str(error) != ""
         # NaN is not equal to itself.
         assert repr(again.__dict__) == repr(error.__dict__)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs files with holes")
+@pytest.mark.parametrize(("name", "part"), [("long.docx", "less than 4 GiB"), ("long.txt", "UTF-8")])
+def test_a_file_that_claims_a_huge_length(translator: Translator, tmp_path: Path, name: str, part: str) -> None:
+    """No memory is reserved for it: a failed allocation ends the process."""
+    path = tmp_path / name
+    with path.open("wb") as file:
+        file.write(b"\xff\n\n" * 400_000)
+        file.truncate(1 << 42)
+    with pytest.raises(E.DocumentError, match=part):
+        translator.translate_document(path)
 
 
 def test_there_are_sixty_of_them() -> None:
