@@ -53,6 +53,13 @@ impl BatchedTranslator {
     }
 }
 
+/// Also of a server that does not start.
+impl Drop for BatchedTranslator {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
 /// Decodes until the engine is closed. Those whose requests fail are told; a later batch may succeed.
 fn decode(engine: &Engine) {
     while !matches!(catch_unwind(AssertUnwindSafe(|| engine.run())), Ok(Ok(_))) {

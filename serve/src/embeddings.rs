@@ -1,31 +1,54 @@
 //! `/v1/embeddings`, in the dialect of OpenAI.
 
-use crate::error::{Refusal, json_response};
-use crate::shared::{BYTES_PER_TOKEN, EmbedInput, Shared, read_fields, within_deadline};
+use crate::error::{Refusal, with_type};
+use crate::shared::{BYTES_PER_TOKEN, EmbedInput, Shared, read_fields, run_blocking};
 use axum::extract::Request;
+use axum::http::StatusCode;
 use axum::response::Response;
 use serde_json::{Value, json};
-use simdformer_text::embedder::shorten;
+use simdformer_text::embedder::{TextResult, shorten};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// `POST /v1/embeddings`.
 pub(crate) async fn embed(shared: Arc<Shared>, request: Request) -> Result<Response, Refusal> {
-    let (fields, _, mut place) = read_fields(&shared, request, false).await?;
+    let (fields, mut place, deadline) = read_fields(&shared, request, false).await?;
     let (embedder, worker) =
         shared.embedder.as_ref().ok_or_else(|| Refusal::no_model("embeds texts"))?;
     let base64 = fields.one_of("encoding_format", &["float", "base64"])? == "base64";
     let dims = fields.number("dimensions", 1, embedder.setup().width())?;
     let inputs = inputs(fields.get("input"))?;
     drop(fields);
+    let (width, numbers) = (embedder.setup().width(), shared.config.embedding_numbers);
+    let most = numbers / width.max(1);
+    if inputs.len() > most {
+        return Err(Refusal::invalid(format_args!(
+            "input: expected at most {most} items of {width} numbers, found {}",
+            inputs.len()
+        )));
+    }
     let tokens = inputs.iter().map(|input| match input {
         EmbedInput::Text(text) => 1 + text.len() / BYTES_PER_TOKEN,
         EmbedInput::Ids(ids) => ids.len(),
     });
     place.set_tokens(tokens.sum())?;
-    let found = within_deadline(&shared, worker.run(inputs)).await??;
+    let found = deadline.limit(worker.run(inputs)).await??;
+    let name = shared.config.name.clone();
+    let written = run_blocking(deadline, place, move |_, _place| write(found, &name, dims, base64));
+    let (tokens, text) = written.await?;
+    shared.metrics.source_tokens.fetch_add(tokens as u64, Ordering::Relaxed);
+    Ok(with_type("application/json", text))
+}
+
+/// The tokens of all items, and the answer.
+fn write(
+    found: Vec<TextResult<Vec<f32>>>,
+    name: &str,
+    dims: Option<usize>,
+    base64: bool,
+) -> Result<(usize, Vec<u8>), Refusal> {
     let mut tokens = 0;
-    let mut data = Vec::with_capacity(found.len());
+    let mut text = br#"{"object":"list","data":["#.to_vec();
     for (index, one) in found.into_iter().enumerate() {
         let why = |why| Refusal::invalid(format_args!("input[{index}]: {why}"));
         let mut vector = one.result.map_err(why)?;
@@ -33,21 +56,24 @@ pub(crate) async fn embed(shared: Arc<Shared>, request: Request) -> Result<Respo
         if let Some(dims) = dims {
             shorten(&mut vector, dims);
         }
-        let embedding = match base64 {
-            true => Value::String(encode_base64(vector.iter().flat_map(|x| x.to_le_bytes()))),
+        let comma = if index > 0 { "," } else { "" };
+        text.extend(comma.bytes());
+        text.extend(format!(r#"{{"object":"embedding","index":{index},"embedding":"#).bytes());
+        let written = match base64 {
+            true => {
+                let bytes = vector.iter().flat_map(|x| x.to_le_bytes());
+                serde_json::to_writer(&mut text, &encode_base64(bytes))
+            }
             // A float has the shortest decimal that reads back as the same float.
-            false => vector.iter().map(|x| json!(x)).collect(),
+            false => serde_json::to_writer(&mut text, &vector),
         };
-        data.push(json!({"object": "embedding", "index": index, "embedding": embedding}));
+        // Writing to memory cannot fail.
+        written.map_err(|error| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, error))?;
+        text.push(b'}');
     }
-    drop(place);
-    shared.metrics.source_tokens.fetch_add(tokens as u64, Ordering::Relaxed);
-    Ok(json_response(&json!({
-        "object": "list",
-        "data": data,
-        "model": shared.config.name,
-        "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
-    })))
+    let usage = json!({"prompt_tokens": tokens, "total_tokens": tokens});
+    text.extend(format!(r#"],"model":{},"usage":{usage}}}"#, Value::from(name)).bytes());
+    Ok((tokens, text))
 }
 
 /// A string, a list of strings, a list of ids, or a list of lists of ids.

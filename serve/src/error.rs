@@ -103,6 +103,11 @@ impl Refusal {
         Self { retry_after: Some(1), ..Self::new(StatusCode::SERVICE_UNAVAILABLE, text) }
     }
 
+    pub(crate) fn panicked() -> Self {
+        let text = "the thread of the request has panicked";
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, text)
+    }
+
     pub(crate) fn too_late(seconds: f64) -> Self {
         let text = format!("expected a result within {seconds} s, found none");
         Self::new(StatusCode::SERVICE_UNAVAILABLE, text)

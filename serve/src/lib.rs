@@ -28,6 +28,7 @@
 mod batched_translator;
 mod body;
 mod config;
+mod connection;
 mod embeddings;
 mod error;
 mod metrics;

@@ -68,12 +68,13 @@ impl Queue {
 }
 
 impl Place {
-    /// The request has so many tokens. One that has more than all may have, alone, is counted as so many.
+    /// The request has so many tokens. One with more than half of what all may have is counted as half, so that it has a place
+    /// beside others.
     pub(crate) fn set_tokens(&mut self, tokens: usize) -> Result<(), Refusal> {
         let most = self.queue.most_tokens;
         let mut state = self.queue.lock();
         let others = state.tokens - self.tokens;
-        let tokens = tokens.clamp(1, most);
+        let tokens = tokens.clamp(1, (most / 2).max(1));
         if others > 0 && others + tokens > most {
             return Err(self.queue.refusal(&mut state));
         }
@@ -101,22 +102,20 @@ mod tests {
     fn a_full_queue_refuses_and_places_come_back() {
         let queue = Arc::new(Queue::new(10, 3));
         let mut first = queue.enter().unwrap();
-        first.set_tokens(6).unwrap();
+        first.set_tokens(3).unwrap();
         let mut second = queue.enter().unwrap();
-        let refusal = second.set_tokens(5).unwrap_err();
+        // More than half is half.
+        second.set_tokens(1000).unwrap();
+        let mut third = queue.enter().unwrap();
+        let refusal = third.set_tokens(3).unwrap_err();
         assert_eq!((refusal.status.as_u16(), refusal.retry_after), (429, Some(1)));
-        second.set_tokens(4).unwrap();
-        // The tokens are used up, then the requests.
+        // The requests are used up, then the tokens.
         assert_eq!(queue.enter().unwrap_err().status.as_u16(), 429);
-        second.set_tokens(2).unwrap();
-        let third = queue.enter().unwrap();
+        drop(third);
+        first.set_tokens(5).unwrap();
         assert_eq!(queue.enter().unwrap_err().status.as_u16(), 429);
-        drop((first, third, second));
+        drop((first, second));
         let State { tokens, requests, refused, .. } = queue.state();
         assert_eq!((tokens, requests, refused), (0, 0, 3));
-        // More than the queue holds is served alone.
-        let mut alone = queue.enter().unwrap();
-        alone.set_tokens(1000).unwrap();
-        assert_eq!(queue.enter().unwrap_err().status.as_u16(), 429);
     }
 }

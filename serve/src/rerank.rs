@@ -3,7 +3,7 @@
 use crate::body::Fields;
 use crate::error::{Refusal, json_response};
 use crate::queue::Place;
-use crate::shared::{BYTES_PER_TOKEN, Shared, read_fields, within_deadline};
+use crate::shared::{BYTES_PER_TOKEN, Deadline, Shared, read_fields};
 use axum::extract::Request;
 use axum::response::Response;
 use serde_json::{Value, json};
@@ -20,11 +20,11 @@ struct Ranked {
 
 /// `POST /rerank`: the scores of `texts`, best first.
 pub(crate) async fn tei(shared: Arc<Shared>, request: Request) -> Result<Response, Refusal> {
-    let (fields, _, place) = read_fields(&shared, request, false).await?;
+    let (fields, place, deadline) = read_fields(&shared, request, false).await?;
     let (query, texts) = (query(&fields)?, texts(&fields, "texts", &shared)?);
     let raw = fields.switch("raw_scores")?;
     let with_text = fields.switch("return_text")?;
-    let ranked = rank(&shared, place, query, texts).await?;
+    let ranked = rank(&shared, (place, deadline), query, texts).await?;
     let one = |one: Ranked| {
         let score = if raw { one.score.raw } else { one.score.value };
         let mut item = json!({"index": one.index, "score": score});
@@ -38,11 +38,11 @@ pub(crate) async fn tei(shared: Arc<Shared>, request: Request) -> Result<Respons
 
 /// `POST /v1/rerank` and `/v2/rerank`: the `top_n` best of `documents`.
 pub(crate) async fn cohere(shared: Arc<Shared>, request: Request) -> Result<Response, Refusal> {
-    let (fields, _, place) = read_fields(&shared, request, false).await?;
+    let (fields, place, deadline) = read_fields(&shared, request, false).await?;
     let (query, texts) = (query(&fields)?, documents(&fields, &shared)?);
     let most = fields.number("top_n", 1, usize::MAX)?.unwrap_or(usize::MAX);
     let with_text = fields.switch("return_documents")?;
-    let ranked = rank(&shared, place, query, texts).await?;
+    let ranked = rank(&shared, (place, deadline), query, texts).await?;
     let one = |one: Ranked| {
         let mut item = json!({"index": one.index, "relevance_score": one.score.value});
         if with_text {
@@ -94,7 +94,7 @@ fn documents(fields: &Fields, shared: &Shared) -> Result<Vec<String>, Refusal> {
 /// Scores all texts, and sorts them, the best first.
 async fn rank(
     shared: &Shared,
-    mut place: Place,
+    (mut place, deadline): (Place, Deadline),
     query: &str,
     texts: Vec<String>,
 ) -> Result<Vec<Ranked>, Refusal> {
@@ -104,7 +104,7 @@ async fn rank(
     // All pairs share the query.
     let query: Arc<str> = query.into();
     let pairs = texts.iter().map(|text| (Arc::clone(&query), text.clone())).collect();
-    let found: Vec<TextResult<Score>> = within_deadline(shared, worker.run(pairs)).await??;
+    let found: Vec<TextResult<Score>> = deadline.limit(worker.run(pairs)).await??;
     drop(place);
     let tokens: usize = found.iter().map(|one| one.tokens).sum();
     shared.metrics.source_tokens.fetch_add(tokens as u64, Ordering::Relaxed);

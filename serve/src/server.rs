@@ -1,6 +1,7 @@
 //! [`Server`]: its routes, connections and end.
 
 use crate::config::{Config, Models};
+use crate::connection::Connection;
 use crate::error::{Dialect, Error, Refusal, with_type};
 use crate::shared::{KeyCheck, Route, Shared, answer};
 use crate::{embeddings, rerank, status, stream, translate};
@@ -230,7 +231,8 @@ async fn accept(
             let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
             match listener.accept().await {
                 Ok((client, _)) => {
-                    let client = TokioIo::new(without_delay(client));
+                    let client = Connection::new(without_delay(client), shared.config.write_time);
+                    let client = TokioIo::new(client);
                     let connection = http.serve_connection(client, routes.clone());
                     let connection = connections.watch(connection);
                     tokio::spawn(async move {

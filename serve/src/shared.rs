@@ -6,6 +6,7 @@ use crate::config::{Config, Models};
 use crate::error::{Dialect, Error, Refusal};
 use crate::metrics::Metrics;
 use crate::queue::{Place, Queue};
+use crate::status::Readiness;
 use crate::worker::Worker;
 use axum::extract::{Request, State};
 use axum::http::request::Parts;
@@ -15,7 +16,7 @@ use simdformer::Cancel;
 use simdformer_text::embedder::{Embedder, Reranker, Score, TextResult};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// A text or token ids, to be embedded.
 #[derive(Clone, Debug)]
@@ -44,8 +45,10 @@ pub(crate) struct Shared {
     /// Held while a recording is transcribed.
     #[cfg(feature = "transcribe")]
     pub(crate) transcribing: tokio::sync::Semaphore,
-    /// When the models last gave a result.
-    pub(crate) last_ready: tokio::sync::Mutex<Option<Instant>>,
+    /// Held while the body of a request is read whose key is not in a header.
+    without_key: tokio::sync::Semaphore,
+    /// Whether the models give results.
+    pub(crate) readiness: tokio::sync::watch::Sender<Readiness>,
 }
 
 impl Shared {
@@ -68,6 +71,7 @@ impl Shared {
             queue: Arc::new(Queue::new(config.queue_tokens, config.requests)),
             #[cfg(feature = "transcribe")]
             recordings: tokio::sync::Semaphore::new(config.recordings.max(1)),
+            without_key: tokio::sync::Semaphore::new((config.requests / 2).max(1)),
             config,
             metrics: Metrics::default(),
             stopping: AtomicBool::new(false),
@@ -78,7 +82,7 @@ impl Shared {
             transcriber: models.transcriber,
             #[cfg(feature = "transcribe")]
             transcribing: tokio::sync::Semaphore::new(1),
-            last_ready: tokio::sync::Mutex::default(),
+            readiness: tokio::sync::watch::Sender::default(),
         })
     }
 
@@ -97,14 +101,12 @@ impl Shared {
         given: Option<&str>,
     ) -> Result<(), Refusal> {
         let Some(key) = self.config.key.as_deref() else { return Ok(()) };
-        let bearer = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
-        let bearer = bearer.and_then(|value| value.strip_prefix("Bearer "));
         // In time that does not depend on where the first difference is.
         let equal = |found: &str| {
             found.len() == key.len()
                 && found.bytes().zip(key.bytes()).fold(0, |all, (a, b)| all | (a ^ b)) == 0
         };
-        match bearer.into_iter().chain(given).any(equal) {
+        match bearer(headers).into_iter().chain(given).any(equal) {
             true => Ok(()),
             false => {
                 let text = "expected a valid API key, found another one or none";
@@ -112,6 +114,11 @@ impl Shared {
             }
         }
     }
+}
+
+/// The key in the headers.
+fn bearer(headers: &HeaderMap) -> Option<&str> {
+    headers.get(header::AUTHORIZATION)?.to_str().ok()?.strip_prefix("Bearer ")
 }
 
 fn embed(embedder: &Embedder, items: &[EmbedInput]) -> Result<Vec<TextResult<Vec<f32>>>, Refusal> {
@@ -151,50 +158,79 @@ impl Drop for CancelOnDrop {
 /// Runs `work` on a thread that may wait, at most until the deadline. The flag is set when nobody waits for the result any
 /// more; `work` keeps the place until it ends.
 pub(crate) async fn run_blocking<R: Send + 'static>(
-    shared: &Shared,
+    deadline: Deadline,
     place: Place,
     work: impl FnOnce(&Cancel, Place) -> Result<R, Refusal> + Send + 'static,
 ) -> Result<R, Refusal> {
     let cancel = Cancel::new();
     let guard = CancelOnDrop(cancel.clone());
     let task = tokio::task::spawn_blocking(move || work(&cancel, place));
-    let result = within_deadline(shared, task).await?;
+    let result = deadline.limit(task).await?;
     drop(guard);
-    result.unwrap_or_else(|_| {
-        let text = "the thread of the request has panicked";
-        Err(Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, text))
-    })
+    result.unwrap_or_else(|_| Err(Refusal::panicked()))
 }
 
-/// The output of `work`, if it is there before the deadline.
-pub(crate) async fn within_deadline<R>(
-    shared: &Shared,
-    work: impl Future<Output = R>,
-) -> Result<R, Refusal> {
-    let deadline = shared.config.deadline;
-    tokio::time::timeout(deadline, work)
-        .await
-        .map_err(|_| Refusal::too_late(deadline.as_secs_f64()))
+/// When a request must have its result.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Deadline {
+    pub(crate) at: tokio::time::Instant,
+    within: Duration,
+}
+
+impl Deadline {
+    /// `within` from now.
+    pub(crate) fn new(within: Duration) -> Self {
+        let now = tokio::time::Instant::now();
+        // One that the clock does not have is never reached.
+        let far = Duration::from_secs(1 << 30);
+        Self { at: now.checked_add(within).unwrap_or_else(|| now + far), within }
+    }
+
+    /// The output of `work`, if it is there in time.
+    pub(crate) async fn limit<R>(self, work: impl Future<Output = R>) -> Result<R, Refusal> {
+        tokio::time::timeout_at(self.at, work).await.map_err(|_| self.refusal())
+    }
+
+    pub(crate) fn refusal(self) -> Refusal {
+        Refusal::too_late(self.within.as_secs_f64())
+    }
 }
 
 /// The bytes of a body that are counted as one token before its texts are tokenized.
 pub(crate) const BYTES_PER_TOKEN: usize = 4;
 
-/// The place of a request in the queue, its headers, and the fields of its body, which is JSON or, if `form`, a form.
+/// The fields of a body, which is JSON or, if `form`, a form or JSON of which one may be the key, the place of the request in
+/// the queue, and its deadline.
 pub(crate) async fn read_fields(
     shared: &Shared,
     request: Request,
     form: bool,
-) -> Result<(Fields, HeaderMap, Place), Refusal> {
+) -> Result<(Fields, Place, Deadline), Refusal> {
+    // Who has no key may not take all places: others have it in a header.
+    let without_key = form && shared.config.key.is_some() && bearer(request.headers()).is_none();
+    let _without_key = match without_key.then(|| shared.without_key.try_acquire()).transpose() {
+        Ok(held) => held,
+        Err(_) => {
+            let text = "expected the key as Authorization: Bearer KEY while many requests have none there, found none";
+            return Err(Refusal {
+                retry_after: Some(1),
+                ..Refusal::new(StatusCode::TOO_MANY_REQUESTS, text)
+            });
+        }
+    };
     // Before the body is read: what all bodies take is bounded, and a full queue refuses at once.
     let mut place = shared.queue.enter()?;
     let (Parts { headers, .. }, body) = request.into_parts();
     let config = &shared.config;
     let body = read_body(&headers, body, config.body_bytes, config.read_time).await?;
     // A list of numbers takes many times its text, so large bodies are read one after the other.
+    let deadline = Deadline::new(config.deadline);
     place.set_tokens(body.len() / BYTES_PER_TOKEN)?;
     let fields = Fields::parse(&headers, &body, form)?;
-    Ok((fields, headers, place))
+    if form {
+        shared.check_key(&headers, fields.text("api_key")?)?;
+    }
+    Ok((fields, place, deadline))
 }
 
 /// Counts a request whose answer nobody waits for.
@@ -223,7 +259,7 @@ pub(crate) enum KeyCheck {
     Open,
     /// It is in a header, which is looked at before the body is read.
     Header,
-    /// The route: the body may have it.
+    /// The route, unless it is in a header: the body may have it.
     Body,
 }
 
@@ -238,6 +274,9 @@ pub(crate) async fn answer<F: Future<Output = Result<Response, Refusal>>>(
     let mut abandoned = Abandoned(Some(&shared));
     let found = match route.key {
         KeyCheck::Header => shared.check_key(request.headers(), None),
+        KeyCheck::Body if bearer(request.headers()).is_some() => {
+            shared.check_key(request.headers(), None)
+        }
         KeyCheck::Open | KeyCheck::Body => Ok(()),
     };
     let found = match found {

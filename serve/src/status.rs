@@ -1,7 +1,7 @@
 //! What the server says of itself: `/health`, `/ready`, `/info`, `/metrics`, `/v1/models`.
 
 use crate::error::{Refusal, json_response, with_type};
-use crate::shared::{CancelOnDrop, EmbedInput, Shared, within_deadline};
+use crate::shared::{CancelOnDrop, Deadline, EmbedInput, Shared};
 use crate::translate::describe;
 use axum::extract::Request;
 use axum::http::StatusCode;
@@ -22,18 +22,53 @@ pub(crate) async fn health(_: Arc<Shared>, _: Request) -> Result<Response, Refus
     Ok(json_response(&json!({"status": "ok"})))
 }
 
-/// `GET /ready`: each model has given a result in the last seconds, and the server is not stopping.
+/// Whether the models give results, as a check found that runs apart from the requests that ask.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Readiness {
+    /// Whether a check runs.
+    checking: bool,
+    /// When the last check that ended well ended.
+    last: Option<Instant>,
+    /// Why the last check did not end well.
+    failure: Option<Refusal>,
+}
+
+/// `GET /ready`: each model has given a result in the last seconds (that of recordings once), and the server is not stopping. A request that leaves does
+/// not end the check, and at most one runs, since nobody needs a key.
 pub(crate) async fn ready(shared: Arc<Shared>, _: Request) -> Result<Response, Refusal> {
     if shared.stopping.load(Ordering::Relaxed) {
         return Err(Refusal::closed());
     }
-    let mut last = shared.last_ready.lock().await;
-    if last.is_none_or(|last| last.elapsed() > BELIEVED) {
-        let first = last.is_none();
-        within_deadline(&shared, check(&shared, first)).await??;
-        *last = Some(Instant::now());
+    let mut readiness = shared.readiness.subscribe();
+    let mut first = true;
+    let begins = shared.readiness.send_if_modified(|found| {
+        let old = found.last.is_none_or(|last| last.elapsed() > BELIEVED);
+        first = found.last.is_none();
+        let begins = old && !found.checking;
+        found.checking |= begins;
+        begins
+    });
+    if begins {
+        let checks = Arc::clone(&shared);
+        let check = tokio::spawn(async move { check(&checks, first).await });
+        let shared = Arc::clone(&shared);
+        tokio::spawn(async move {
+            let result = check.await.unwrap_or_else(|_| Err(Refusal::panicked()));
+            shared.readiness.send_modify(|found| {
+                found.checking = false;
+                found.last = result.is_ok().then(Instant::now).or(found.last);
+                found.failure = result.err();
+            });
+        });
     }
-    Ok(json_response(&json!({"status": "ready"})))
+    let deadline = Deadline::new(shared.config.deadline);
+    // The sender is as long there as the server.
+    let found = deadline.limit(readiness.wait_for(|found| !found.checking)).await?;
+    let found = found.map_err(|_| Refusal::closed())?;
+    match &found.failure {
+        None => Ok(json_response(&json!({"status": "ready"}))),
+        Some(failure) => Err(failure.clone()),
+    }
 }
 
 /// Runs each model; that of recordings, which takes longest, only the first time.

@@ -1,8 +1,8 @@
 //! `/translate/stream`: a translation while the model writes it, as server-sent events.
 
 use crate::error::{Dialect, Refusal, with_type};
-use crate::shared::{CancelOnDrop, Shared, run_blocking};
-use crate::translate::{TranslateRequest, count, failed, read};
+use crate::shared::{CancelOnDrop, Deadline, Shared, read_fields, run_blocking};
+use crate::translate::{TranslateRequest, count, failed};
 use axum::body::Body;
 use axum::extract::Request;
 use axum::http::{HeaderValue, header};
@@ -16,8 +16,9 @@ use serde_json::{Value, json};
 use simdformer::Cancel;
 use simdformer_text::translator::{TextEvent, Translation};
 use std::sync::Arc;
+use tokio::runtime::Handle;
 use tokio::sync::mpsc::{Receiver, channel};
-use tokio::time::Sleep;
+use tokio::time::{Sleep, sleep_until, timeout_at};
 
 /// Events that wait for the client; then the thread of the request waits.
 const WAITING: usize = 64;
@@ -25,7 +26,7 @@ const WAITING: usize = 64;
 /// `POST /translate/stream`: one text, as `/translate` takes it. The events are `copied` and `piece` with a `text`, `sentence`
 /// with what is known of one, and at the end `done` with the `translatedText`, or `error`.
 pub(crate) async fn translate(shared: Arc<Shared>, request: Request) -> Result<Response, Refusal> {
-    let (fields, place) = read(&shared, request).await?;
+    let (fields, place, deadline) = read_fields(&shared, request, true).await?;
     let request = TranslateRequest::read(&fields, &shared)?;
     if request.is_more_than_a_text() {
         let text = "expected one text without alternatives, found more or HTML";
@@ -35,19 +36,22 @@ pub(crate) async fn translate(shared: Arc<Shared>, request: Request) -> Result<R
     let cancel = Cancel::new();
     let guard = CancelOnDrop(cancel.clone());
     let worker = Arc::clone(&shared);
-    let prepared = run_blocking(&shared, place, move |_, mut place| {
+    let prepared = run_blocking(deadline, place, move |_, mut place| {
         let translator = request.prepare(&worker, &cancel, &mut place)?;
-        Ok((translator, place, request, worker))
+        Ok((translator, place, request, worker, cancel))
     });
-    let (translator, place, request, worker) = prepared.await?;
+    let (translator, place, request, worker, cancel) = prepared.await?;
     let (sender, events) = channel(WAITING);
+    let runtime = Handle::current();
     tokio::task::spawn_blocking(move || {
         // The place of the request, until the thread ends.
         let _place = place;
-        // Without a client nothing is sent; the flag of the translator ends the call.
+        // Without a client, or with one that reads nothing, the flag of the translator ends the call.
         let send = |name: &str, data: &Value| {
-            let event = format!("event: {name}\ndata: {data}\n\n");
-            drop(sender.blocking_send(Bytes::from(event)));
+            let sent = timeout_at(deadline.at, sender.send(Event::new(name, data)));
+            if !matches!(runtime.block_on(sent), Ok(Ok(()))) {
+                cancel.cancel();
+            }
         };
         let text = request.texts.first().map_or("", String::as_str);
         let found = translator.translate_text_streamed(text, &mut |event| match event {
@@ -70,9 +74,8 @@ pub(crate) async fn translate(shared: Arc<Shared>, request: Request) -> Result<R
             Err(refusal) => send("error", &refusal.body(Dialect::LibreTranslate)),
         }
     });
-    let deadline = Box::pin(tokio::time::sleep(shared.config.deadline));
-    let seconds = shared.config.deadline.as_secs_f64();
-    let body = Events { events, deadline, seconds, over: false, _cancel: guard };
+    let time = Box::pin(sleep_until(deadline.at));
+    let body = Events { events, deadline, time, over: false, _cancel: guard };
     let mut response = with_type("text/event-stream", Body::new(body));
     response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     Ok(response)
@@ -96,11 +99,28 @@ fn sentence(source: &str, text: &str, translation: &Translation) -> Value {
     })
 }
 
+/// An event as it is sent, and whether it is the last one.
+struct Event {
+    text: Bytes,
+    last: bool,
+}
+
+impl Event {
+    fn new(name: &str, data: &Value) -> Self {
+        let text = format!("event: {name}\ndata: {data}\n\n").into();
+        Self { text, last: ["done", "error"].contains(&name) }
+    }
+
+    fn error(refusal: &Refusal) -> Self {
+        Self::new("error", &refusal.body(Dialect::LibreTranslate))
+    }
+}
+
 /// The events of a thread as the body of an answer. If it is dropped, because the client has left, the thread ends.
 struct Events {
-    events: Receiver<Bytes>,
-    deadline: Pin<Box<Sleep>>,
-    seconds: f64,
+    events: Receiver<Event>,
+    deadline: Deadline,
+    time: Pin<Box<Sleep>>,
     over: bool,
     _cancel: CancelOnDrop,
 }
@@ -117,13 +137,49 @@ impl HttpBody for Events {
         if this.over {
             return Poll::Ready(None);
         }
-        if this.deadline.as_mut().poll(context).is_ready() {
-            this.over = true;
+        let event = if this.time.as_mut().poll(context).is_ready() {
             this.events.close();
-            let data = Refusal::too_late(this.seconds).body(Dialect::LibreTranslate);
-            let event = format!("event: error\ndata: {data}\n\n");
-            return Poll::Ready(Some(Ok(Frame::data(event.into()))));
-        }
-        this.events.poll_recv(context).map(|event| event.map(|event| Ok(Frame::data(event))))
+            Event::error(&this.deadline.refusal())
+        } else {
+            // A thread that ends without a last event has panicked.
+            let event = core::task::ready!(this.events.poll_recv(context));
+            event.unwrap_or_else(|| Event::error(&Refusal::panicked()))
+        };
+        this.over = event.last;
+        Poll::Ready(Some(Ok(Frame::data(event.text))))
+    }
+}
+
+#[allow(clippy::unwrap_used)]
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http_body_util::BodyExt;
+    use std::time::Duration;
+
+    #[test]
+    fn a_thread_that_ends_early_is_an_error() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        let collect = |last: Option<Event>| {
+            runtime.block_on(async {
+                let (sender, events) = channel(2);
+                assert!(sender.send(Event::new("piece", &json!({"text": "a"}))).await.is_ok());
+                if let Some(last) = last {
+                    assert!(sender.send(last).await.is_ok());
+                }
+                drop(sender);
+                let deadline = Deadline::new(Duration::from_secs(60));
+                let time = Box::pin(sleep_until(deadline.at));
+                let cancel = CancelOnDrop(Cancel::new());
+                let body = Events { events, deadline, time, over: false, _cancel: cancel };
+                String::from_utf8(body.collect().await.unwrap().to_bytes().to_vec()).unwrap()
+            })
+        };
+        let piece = "event: piece\ndata: {\"text\":\"a\"}\n\n";
+        let error =
+            "event: error\ndata: {\"error\":\"the thread of the request has panicked\"}\n\n";
+        assert_eq!(collect(None), format!("{piece}{error}"));
+        let done = collect(Some(Event::new("done", &json!({}))));
+        assert_eq!(done, format!("{piece}event: done\ndata: {{}}\n\n"));
     }
 }

@@ -3,7 +3,7 @@
 use crate::body::{media_type, read_body};
 use crate::error::{Refusal, json_response, with_type};
 use crate::queue::Place;
-use crate::shared::{Shared, run_blocking, within_deadline};
+use crate::shared::{Deadline, Shared, run_blocking};
 use axum::body::Body;
 use axum::extract::{FromRequest, Multipart, Request};
 use axum::http::StatusCode;
@@ -19,6 +19,7 @@ use simdformer_speech::{
 use std::io::Cursor;
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use tokio::runtime::Handle;
 
 /// The forms of the answer.
 const FORMS: [&str; 5] = ["json", "text", "verbose_json", "srt", "vtt"];
@@ -46,7 +47,7 @@ pub(crate) async fn transcribe(shared: Arc<Shared>, request: Request) -> Result<
         let text = format!("content type: expected multipart/form-data, found {found:?}");
         return Err(Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, text));
     }
-    let mut place = shared.queue.enter()?;
+    let place = shared.queue.enter()?;
     let Ok(_recording) = shared.recordings.try_acquire() else {
         let text =
             format!("expected at most {} recordings at a time, found more", config.recordings);
@@ -56,8 +57,14 @@ pub(crate) async fn transcribe(shared: Arc<Shared>, request: Request) -> Result<
         });
     };
     // Whole, in bounded time and memory, before its parts are looked for.
-    let body = read_body(&parts.headers, body, config.audio_bytes, config.read_time).await?;
-    let asked = read(Request::from_parts(parts, Body::from(body))).await?;
+    let body = read_body(&parts.headers, body, config.audio_bytes, config.audio_read_time).await?;
+    let deadline = Deadline::new(config.deadline);
+    let form = Request::from_parts(parts, Body::from(body));
+    // The body is there, so reading waits for nothing.
+    let runtime = Handle::current();
+    let asked =
+        run_blocking(deadline, place, move |_, place| Ok((runtime.block_on(read(form))?, place)));
+    let (asked, mut place) = asked.await?;
     let transcriber =
         shared.transcriber.as_ref().ok_or_else(|| Refusal::no_model("transcribes recordings"))?;
     let mut options = transcriber.options().clone();
@@ -69,7 +76,7 @@ pub(crate) async fn transcribe(shared: Arc<Shared>, request: Request) -> Result<
     }
     options.words |= asked.words;
     place.set_tokens((1 + asked.file.len() / BYTES_PER_SECOND) * TOKENS_PER_SECOND)?;
-    let found = run(&shared, place, options, asked.file).await?;
+    let found = run(&shared, deadline, place, options, asked.file).await?;
     let subtitles = |format: SubtitleFormat, media| {
         let mut file = Vec::new();
         let written = format.write(&cues(&found.segments, &SubtitleOptions::default()), &mut file);
@@ -146,14 +153,15 @@ async fn read(request: Request) -> Result<Asked, Refusal> {
 /// Transcribes a file, after those before it.
 async fn run(
     shared: &Shared,
+    deadline: Deadline,
     place: Place,
     options: TranscribeOptions,
     file: Bytes,
 ) -> Result<Transcription, Refusal> {
     let of = shared.transcriber.as_ref().ok_or_else(Refusal::closed)?.clone();
-    let turn = within_deadline(shared, shared.transcribing.acquire()).await?;
+    let turn = deadline.limit(shared.transcribing.acquire()).await?;
     let turn = turn.map_err(|_| Refusal::closed())?;
-    let found = run_blocking(shared, place, move |cancel, _place| {
+    let found = run_blocking(deadline, place, move |cancel, _place| {
         transcribe_file(&of, options, &file, cancel).map_err(refusal)
     });
     let found = found.await?;

@@ -34,14 +34,7 @@ fn for_request(
     options.alignment |= request.alignment;
     options.detect |= request.detect;
     let changed = request.alternatives > 0 || request.alignment || request.detect;
-    let mut translator = if changed {
-        let (engine, tokenizer) = (of.engine(), of.tokenizer());
-        let mut changed = Translator::new(engine.clone(), tokenizer.clone(), options)?;
-        changed.set_batched(true);
-        changed
-    } else {
-        of.clone()
-    };
+    let mut translator = if changed { of.with_options(options)? } else { of.clone() };
     translator.set_cancel(cancel.clone());
     let (source, target) = (request.source.as_deref(), request.target.as_deref());
     if translator.tokenizer().languages().is_some() || (source, target) != (None, None) {
@@ -175,29 +168,35 @@ struct Translated {
 
 /// `POST /translate`.
 pub(crate) async fn translate(shared: Arc<Shared>, request: Request) -> Result<Response, Refusal> {
-    let (fields, place) = read(&shared, request).await?;
+    let (fields, place, deadline) = read_fields(&shared, request, true).await?;
     let request = TranslateRequest::read(&fields, &shared)?;
     drop(fields);
-    let detected =
-        request.auto.then(|| request.texts.iter().map(|text| detected(text)).collect::<Vec<_>>());
+    if request.alignment {
+        let expected = "none, which /translate/stream gives";
+        return Err(Refusal::field("alignment", expected, &Value::Bool(true)));
+    }
     let list = request.list;
     let with_alternatives = request.alternatives > 0;
     let worker = Arc::clone(&shared);
-    let found = run_blocking(&shared, place, move |cancel, mut place| {
+    let found = run_blocking(deadline, place, move |cancel, mut place| {
         let translator = request.prepare(&worker, cancel, &mut place)?;
+        let languages = || request.texts.iter().map(|text| detected(text)).collect();
+        let languages: Option<Vec<Value>> = request.auto.then(languages);
         if request.html {
             let one = |text: &String| {
                 let text = translator.translate_document(text, Format::Html)?;
                 Ok(Translated { text, alternatives: Vec::new() })
             };
-            return request.texts.iter().map(one).collect();
+            let found: Result<_, Refusal> = request.texts.iter().map(one).collect();
+            return Ok((found?, languages));
         }
         let texts: Vec<&str> = request.texts.iter().map(String::as_str).collect();
         let found = translator.translate_texts(&texts)?;
         let items = found.into_iter().zip(&texts).enumerate();
-        items.map(|(index, (found, text))| finish(&worker, index, text, found)).collect()
+        let found = items.map(|(index, (found, text))| finish(&worker, index, text, found));
+        Ok((found.collect::<Result<_, _>>()?, languages))
     });
-    let found: Vec<Translated> = found.await?;
+    let (found, detected): (Vec<Translated>, _) = found.await?;
     let mut answer = json!({});
     let mut put = |name: &str, values: Vec<Value>| {
         let one = if list { None } else { values.first().cloned() };
@@ -211,13 +210,6 @@ pub(crate) async fn translate(shared: Arc<Shared>, request: Request) -> Result<R
     }
     put("translatedText", found.into_iter().map(|one| Value::String(one.text)).collect());
     Ok(json_response(&answer))
-}
-
-/// The fields of a request, of which one may be the key, and its place in the queue.
-pub(crate) async fn read(shared: &Shared, request: Request) -> Result<(Fields, Place), Refusal> {
-    let (fields, headers, place) = read_fields(shared, request, true).await?;
-    shared.check_key(&headers, fields.text("api_key")?)?;
-    Ok((fields, place))
 }
 
 /// The answer for a text, or why a sentence of it has no translation.
@@ -273,13 +265,17 @@ fn detected(text: &str) -> Value {
 
 /// `POST /detect`.
 pub(crate) async fn detect(shared: Arc<Shared>, request: Request) -> Result<Response, Refusal> {
-    let (fields, _place) = read(&shared, request).await?;
+    let (fields, place, deadline) = read_fields(&shared, request, true).await?;
     let (texts, list) = fields.texts("q", shared.config.items)?;
-    let found = texts.iter().map(|text| json!([detected(text)]));
-    Ok(json_response(&match list {
-        true => Value::Array(found.collect()),
-        false => json!([detected(&texts[0])]),
-    }))
+    drop(fields);
+    let found = run_blocking(deadline, place, move |_, _place| {
+        let found = texts.iter().map(|text| json!([detected(text)]));
+        Ok(match list {
+            true => Value::Array(found.collect()),
+            false => json!([detected(&texts[0])]),
+        })
+    });
+    Ok(json_response(&found.await?))
 }
 
 /// `GET /languages`.

@@ -78,7 +78,9 @@ impl<I: Send + 'static, R: Send + 'static> Worker<I, R> {
         }
         Ok(results)
     }
+}
 
+impl<I, R> Worker<I, R> {
     /// Ends the thread after the call of the model that runs.
     pub(crate) fn close(&self) {
         let mut state = self.shared.lock();
@@ -89,6 +91,13 @@ impl<I: Send + 'static, R: Send + 'static> Worker<I, R> {
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         // Panics of the model are caught on the thread.
         drop(thread.map(JoinHandle::join));
+    }
+}
+
+/// Also of a server that does not start.
+impl<I, R> Drop for Worker<I, R> {
+    fn drop(&mut self) {
+        self.close();
     }
 }
 
@@ -139,5 +148,24 @@ fn run_together<I, R>(mut jobs: Vec<Job<I, R>>, run: &impl Fn(&[I]) -> Result<Ve
             }
         }
         Err(refusal) => jobs.into_iter().for_each(|job| drop(job.reply.send(Err(refusal.clone())))),
+    }
+}
+
+#[allow(clippy::unwrap_used)]
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_worker_that_is_dropped_has_no_thread() {
+        let held = Arc::new(());
+        let by_thread = Arc::clone(&held);
+        let worker = Worker::start("test", move |items: &[u8]| {
+            let _held = &by_thread;
+            Ok(items.to_vec())
+        });
+        assert_eq!(Arc::strong_count(&held), 2);
+        drop(worker.unwrap());
+        assert_eq!(Arc::strong_count(&held), 1);
     }
 }

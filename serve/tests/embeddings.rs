@@ -86,6 +86,33 @@ fn a_list_may_have_any_length() {
     wait_until_idle(&server);
 }
 
+/// More than the answer may have is refused before it is computed, and floats have their shortest digits.
+#[test]
+fn answers_have_bounded_length() {
+    let place = encoder("bert");
+    let embedder = Embedder::open(&place.0).unwrap();
+    let width = embedder.setup().width();
+    let mut limits = config();
+    limits.embedding_numbers = 3 * width + width - 1;
+    let server = of_encoder(&place, limits, false);
+    let answer = crate::client::post(&server, "/v1/embeddings", &json!({"input": vec!["a"; 4]}));
+    let expected = format!("input: expected at most 3 items of {width} numbers, found 4");
+    assert_eq!((answer.status, &answer.json()["error"]["message"]), (400, &json!(expected)));
+    let answer = crate::client::post(&server, "/v1/embeddings", &json!({"input": vec!["a"; 3]}));
+    assert_eq!(answer.status, 200);
+    let vector = embedder.embed(&["a"]).unwrap().remove(0).result.unwrap();
+    let texts = answer.body.split("\"embedding\":[").nth(1).unwrap().split(']').next().unwrap();
+    for (text, number) in texts.split(',').zip(&vector) {
+        assert_eq!(text.parse::<f32>().unwrap(), *number);
+        let digits = |text: &str| {
+            let text = text.split('e').next().unwrap();
+            let digits: String = text.chars().filter(char::is_ascii_digit).collect();
+            digits.trim_matches('0').len()
+        };
+        assert_eq!(digits(text), digits(&number.to_string()), "{text}");
+    }
+}
+
 #[test]
 fn wrong_inputs_are_errors_of_openai() {
     let place = encoder("bert");

@@ -156,7 +156,8 @@ fn slow_and_silent_clients_are_left() {
             }
             None => read_answer(&mut client).map(|found| found.status),
         };
-        assert!(found == status || found == Some(408), "{name}: {found:?}");
+        // Headers that do not arrive have no answer.
+        assert_eq!(found, status, "{name}");
         assert!(begun.elapsed() < Duration::from_secs(5), "{name}: {:?}", begun.elapsed());
     }
     // Half a request, and the end of the connection.

@@ -1,6 +1,8 @@
 //! `/translate/stream`: events while the model writes.
 
-use crate::client::{config, connect, metric, post, posted, request, translating, wait_until_idle};
+use crate::client::{
+    config, connect, get, metric, post, posted, request, translating, wait_until_idle,
+};
 use serde_json::{Value, json};
 use std::io::{Read, Write};
 use std::time::Duration;
@@ -60,6 +62,46 @@ fn only_one_text_is_streamed() {
         let found = posted(&server, "/translate/stream", &body, 400);
         assert!(found["error"].as_str().unwrap().starts_with("expected one text"), "{found}");
     }
+}
+
+/// A client that reads nothing keeps neither its place nor its connection, of which there is one.
+#[test]
+fn clients_that_read_nothing_are_left() {
+    let mut hasty = config();
+    (hasty.connections, hasty.body_bytes) = (1, 32 << 20);
+    hasty.write_time = Duration::from_millis(100);
+    hasty.deadline = Duration::from_secs(5);
+    let server = translating(hasty);
+    // More than the buffers of the operating system hold; it is copied.
+    let body = json!({"q": "\n".repeat(6 << 20), "source": "fr", "target": "en"}).to_string();
+    for path in ["/translate", "/translate/stream"] {
+        let mut client = connect(server.address());
+        client.write_all(&request("POST", path, "application/json", body.as_bytes())).unwrap();
+        // The connection of the next client waits until that of the first one has ended.
+        assert_eq!(get(&server, "/health").status, 200);
+        wait_until_idle(&server);
+        drop(client);
+    }
+}
+
+/// Many events that nobody reads, and a connection that does not end before the deadline.
+#[test]
+fn events_that_nobody_reads_end_with_the_deadline() {
+    let mut hasty = config();
+    hasty.deadline = Duration::from_secs(3);
+    hasty.body_bytes = 16 << 20;
+    let server = translating(hasty);
+    let body = json!({"q": format!("1{}", "\n".repeat(30_000)).repeat(160), "source": "fr", "target": "en"}).to_string();
+    let mut client = connect(server.address());
+    let bytes = request("POST", "/translate/stream", "application/json", body.as_bytes());
+    client.write_all(&bytes).unwrap();
+    // The answer has begun.
+    client.read_exact(&mut [0; 300]).unwrap();
+    assert_eq!(metric(&server, "simdformer_queue_requests"), 1.0);
+    let begun = std::time::Instant::now();
+    wait_until_idle(&server);
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    drop(client);
 }
 
 /// A client that leaves in the middle of a stream, or before an answer, leaves nothing behind.

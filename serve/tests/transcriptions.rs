@@ -134,3 +134,20 @@ fn wrong_forms_are_errors() {
     assert_eq!(send(&server, &[], &[&file]).status, 200);
     wait_until_idle(&server);
 }
+
+/// A check that takes longer than the deadline goes on, and later requests have its result.
+#[test]
+fn a_server_is_ready_although_those_that_ask_leave() {
+    let place = whisper(ONE_LANGUAGE);
+    let mut models = Models::default();
+    models.transcriber = Some(transcriber(&place, false));
+    let mut hasty = config();
+    hasty.deadline = std::time::Duration::from_micros(1);
+    let server = Server::start(models, hasty).unwrap();
+    let mut found = Vec::new();
+    while found.len() < 2000 && found.last() != Some(&200) {
+        std::thread::sleep(std::time::Duration::from_millis(2));
+        found.push(get(&server, "/ready").status);
+    }
+    assert_eq!((found.first(), found.last()), (Some(&503), Some(&200)), "{}", found.len());
+}

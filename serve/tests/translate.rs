@@ -84,6 +84,7 @@ fn what_cannot_be_translated_is_an_error() {
             400,
             "alternatives: expected none",
         ),
+        (json!({"q": "a", "alignment": true}), 400, "alignment: expected none, which"),
         (json!(["a"]), 400, "body: expected a JSON object, found a list of 1 items"),
     ] {
         let found = posted(&server, "/translate", &body, status);

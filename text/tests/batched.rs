@@ -71,6 +71,29 @@ fn texts_of_many_threads_have_the_translations_they_have_alone() {
     }
 }
 
+/// Translators with other options join the batch, and wait for the one session beside it.
+#[test]
+fn translators_with_other_options_share_two_sessions() {
+    let demo = Demo::new();
+    let mut aligned = demo.options();
+    aligned.alignment = true;
+    let expected = text(&demo.translator(aligned.clone()), "la maison blanche.");
+    let plans = with_batch(&mut demo.translator(demo.options()), |translator| {
+        scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..4 {
+                        let other = translator.with_options(aligned.clone()).unwrap();
+                        assert_eq!(text(&other, "la maison blanche."), expected);
+                    }
+                });
+            }
+        });
+        translator.report().plans
+    });
+    assert_eq!(plans, 2);
+}
+
 #[test]
 fn documents_and_streams_are_those_of_a_translator_alone() {
     let demo = Demo::new();

@@ -1,6 +1,7 @@
 //! A translator whose sentences join the batch that another thread decodes.
 
 use super::model_and_tokenizer::Translator;
+use super::options::TranslateOptions;
 use super::translation::{Alternative, Failure, Translation};
 use super::window::{Call, write_found};
 use crate::error::Error;
@@ -38,6 +39,17 @@ impl Translator {
     /// What is computed beside a search, such as an alignment, has one more session, of which calls wait for each other.
     pub fn set_batched(&mut self, batched: bool) {
         self.batched = batched.then(Arc::default);
+    }
+
+    /// A translator with other options that shares the weights and the sessions with this one; its sentences join the same
+    /// batch, and it waits for the same session beside it.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn with_options(&self, options: TranslateOptions) -> Result<Self, Error> {
+        let mut other = Self::new(self.engine.clone(), Arc::clone(&self.tokenizer), options)?;
+        other.batched.clone_from(&self.batched);
+        Ok(other)
     }
 
     /// The right to a session beside that of the batch.
