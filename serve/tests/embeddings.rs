@@ -69,7 +69,7 @@ fn vectors_are_those_of_the_embedder_in_every_form() {
 }
 
 #[test]
-fn a_list_may_have_any_length() {
+fn a_list_may_exceed_the_limits_of_other_routes() {
     let place = encoder("bert");
     let mut limits = config();
     // Far less than the list has.
