@@ -41,10 +41,10 @@ pub(crate) struct Shared {
     pub(crate) transcriber: Option<simdformer_speech::Transcriber>,
     /// Held while a recording is read, waits, or is transcribed.
     #[cfg(feature = "transcribe")]
-    pub(crate) recordings: tokio::sync::Semaphore,
+    pub(crate) recordings: Arc<tokio::sync::Semaphore>,
     /// Held while a recording is transcribed.
     #[cfg(feature = "transcribe")]
-    pub(crate) transcribing: tokio::sync::Semaphore,
+    pub(crate) transcribing: Arc<tokio::sync::Semaphore>,
     /// Held while the body of a request is read whose key is not in a header.
     without_key: tokio::sync::Semaphore,
     /// Whether the models give results.
@@ -70,7 +70,7 @@ impl Shared {
         Ok(Self {
             queue: Arc::new(Queue::new(config.queue_tokens, config.requests)),
             #[cfg(feature = "transcribe")]
-            recordings: tokio::sync::Semaphore::new(config.recordings.max(1)),
+            recordings: Arc::new(tokio::sync::Semaphore::new(config.recordings.max(1))),
             without_key: tokio::sync::Semaphore::new((config.requests / 2).max(1)),
             config,
             metrics: Metrics::default(),
@@ -81,7 +81,7 @@ impl Shared {
             #[cfg(feature = "transcribe")]
             transcriber: models.transcriber,
             #[cfg(feature = "transcribe")]
-            transcribing: tokio::sync::Semaphore::new(1),
+            transcribing: Arc::new(tokio::sync::Semaphore::new(1)),
             readiness: tokio::sync::watch::Sender::default(),
         })
     }

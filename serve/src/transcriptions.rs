@@ -20,6 +20,7 @@ use std::io::Cursor;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use tokio::runtime::Handle;
+use tokio::sync::OwnedSemaphorePermit;
 
 /// The forms of the answer.
 const FORMS: [&str; 5] = ["json", "text", "verbose_json", "srt", "vtt"];
@@ -48,7 +49,7 @@ pub(crate) async fn transcribe(shared: Arc<Shared>, request: Request) -> Result<
         return Err(Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, text));
     }
     let place = shared.queue.enter()?;
-    let Ok(_recording) = shared.recordings.try_acquire() else {
+    let Ok(recording) = shared.recordings.clone().try_acquire_owned() else {
         let text =
             format!("expected at most {} recordings at a time, found more", config.recordings);
         return Err(Refusal {
@@ -76,7 +77,7 @@ pub(crate) async fn transcribe(shared: Arc<Shared>, request: Request) -> Result<
     }
     options.words |= asked.words;
     place.set_tokens((1 + asked.file.len() / BYTES_PER_SECOND) * TOKENS_PER_SECOND)?;
-    let found = run(&shared, deadline, place, options, asked.file).await?;
+    let found = run(&shared, deadline, (place, recording), options, asked.file).await?;
     let subtitles = |format: SubtitleFormat, media| {
         let mut file = Vec::new();
         let written = format.write(&cues(&found.segments, &SubtitleOptions::default()), &mut file);
@@ -154,18 +155,19 @@ async fn read(request: Request) -> Result<Asked, Refusal> {
 async fn run(
     shared: &Shared,
     deadline: Deadline,
-    place: Place,
+    (place, recording): (Place, OwnedSemaphorePermit),
     options: TranscribeOptions,
     file: Bytes,
 ) -> Result<Transcription, Refusal> {
     let of = shared.transcriber.as_ref().ok_or_else(Refusal::closed)?.clone();
-    let turn = deadline.limit(shared.transcribing.acquire()).await?;
+    let turn = deadline.limit(shared.transcribing.clone().acquire_owned()).await?;
     let turn = turn.map_err(|_| Refusal::closed())?;
     let found = run_blocking(deadline, place, move |cancel, _place| {
+        // Until the thread ends, even if nobody waits for it any more.
+        let _held = (turn, recording);
         transcribe_file(&of, options, &file, cancel).map_err(refusal)
     });
     let found = found.await?;
-    drop(turn);
     match &found.summary.incomplete {
         // The text of a part would look like that of the whole.
         Some(incomplete) => Err(Refusal::invalid(format_args!("file: {incomplete}"))),
@@ -245,12 +247,11 @@ fn verbose(found: &Transcription, words: bool) -> Value {
 /// Transcribes a short tone, to see whether the model runs.
 pub(crate) async fn transcribe_a_tone(shared: &Arc<Shared>) -> Result<(), Refusal> {
     let Some(transcriber) = shared.transcriber.clone() else { return Ok(()) };
-    let turn = shared.transcribing.acquire().await.map_err(|_| Refusal::closed())?;
+    let turn = shared.transcribing.clone().acquire_owned().await.map_err(|_| Refusal::closed())?;
     let tone = tokio::task::spawn_blocking(move || {
+        let _turn = turn;
         let samples: Vec<f32> = (0..8000).map(|i| (i as f32 * 0.3).sin() * 0.1).collect();
         transcriber.transcribe(&samples).map(drop).map_err(refusal)
     });
-    let done = tone.await.map_err(|error| Refusal::new(StatusCode::SERVICE_UNAVAILABLE, error))?;
-    drop(turn);
-    done
+    tone.await.map_err(|error| Refusal::new(StatusCode::SERVICE_UNAVAILABLE, error))?
 }
