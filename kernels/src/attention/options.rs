@@ -102,7 +102,7 @@ pub enum AttentionPrecision {
     /// add up to 1. Each output is within `2 (g + 0.001 + r) max|v| + d max|v|` of the exact value. This is a bound for the worst
     /// signs of all roundings. For Gaussian queries, keys and values, the error is 1.3 % of the output (root mean square).
     ///
-    /// A call uses at most 40 KiB of the stack of each participating thread, in an optimized build.
+    /// A call uses at most 40 KiB of the stack of each participating thread (AArch64: 72 KiB), in an optimized build.
     ///
     /// A query, key or value that is not finite makes every output NaN that depends on it: a query its row, a key the rows that
     /// see it, a value its column in the rows that see it. If the largest score of a query in a block is beyond 2.9 million, its
