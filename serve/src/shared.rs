@@ -6,7 +6,6 @@ use crate::config::{Config, Models};
 use crate::error::{Dialect, Error, Refusal};
 use crate::metrics::Metrics;
 use crate::queue::{Place, Queue};
-use crate::status::Readiness;
 use crate::worker::Worker;
 use axum::extract::{Request, State};
 use axum::http::request::Parts;
@@ -27,6 +26,17 @@ pub(crate) enum EmbedInput {
 
 type Embeddings = Worker<EmbedInput, TextResult<Vec<f32>>>;
 type Scores = Worker<(Arc<str>, String), TextResult<Score>>;
+
+/// Whether the models give results, as a check found that runs apart from the requests that ask.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Readiness {
+    /// Whether a check runs.
+    pub(crate) checking: bool,
+    /// When the last check that ended well ended.
+    pub(crate) last: Option<Instant>,
+    /// Why the last check did not end well.
+    pub(crate) failure: Option<Refusal>,
+}
 
 /// What the routes share.
 pub(crate) struct Shared {

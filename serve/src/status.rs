@@ -22,19 +22,8 @@ pub(crate) async fn health(_: Arc<Shared>, _: Request) -> Result<Response, Refus
     Ok(json_response(&json!({"status": "ok"})))
 }
 
-/// Whether the models give results, as a check found that runs apart from the requests that ask.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Readiness {
-    /// Whether a check runs.
-    checking: bool,
-    /// When the last check that ended well ended.
-    last: Option<Instant>,
-    /// Why the last check did not end well.
-    failure: Option<Refusal>,
-}
-
-/// `GET /ready`: each model has given a result in the last seconds (that of recordings once), and the server is not stopping. A request that leaves does
-/// not end the check, and at most one runs, since nobody needs a key.
+/// `GET /ready`: each model has given a result in the last seconds (that of recordings once), and the server is not stopping. A
+/// request that leaves does not end the check, and at most one runs, since nobody needs a key.
 pub(crate) async fn ready(shared: Arc<Shared>, _: Request) -> Result<Response, Refusal> {
     if shared.stopping.load(Ordering::Relaxed) {
         return Err(Refusal::closed());
