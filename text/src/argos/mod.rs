@@ -198,7 +198,9 @@ impl Package {
                 files.insert(name.to_owned(), bytes);
             }
         }
-        let pieces = self.find(PIECES)?.unwrap_or_default();
+        // It was there when the package was opened.
+        let gone = || Error::corrupt(path_text(&self.path), PIECES, "no such file any more");
+        let pieces = self.find(PIECES)?.ok_or_else(gone)?;
         let mut settings = json!({"src_lang": self.from, "tgt_lang": self.to});
         if let Some(prefix) = &self.target_prefix {
             settings["target_prefix"] = json!(prefix);
