@@ -563,3 +563,21 @@ fn a_session_is_planned_for_its_work() {
     assert_eq!((drafts.draft_tokens, drafts.sentences, drafts.target_tokens), (5, 3, 7));
     assert_eq!(engine.report().plans, 2);
 }
+
+/// Who needs little leaves the large session to who needs it: two callers at a time plan two sessions.
+#[test]
+fn the_smallest_idle_session_that_suffices_is_taken() {
+    let engine = Engine::from(model());
+    let (small, large) = (Workload::targets(1, 4, 4), Workload::targets(3, 9, 7));
+    let sentences = |outer: &Workload, inner: &Workload| {
+        let both = engine.with_session(outer, |one| {
+            let inner = engine.with_session(inner, |other| other.plan().limits().sentences);
+            (one.plan().limits().sentences, inner.expect("the inner session"))
+        });
+        both.expect("the outer session")
+    };
+    assert_eq!(sentences(&large, &small), (3, 1));
+    // Now the large one was used last.
+    assert_eq!(sentences(&small, &large), (1, 3));
+    assert_eq!(engine.report().plans, 2);
+}

@@ -65,8 +65,10 @@ impl State {
                 Err(error) => return Err(error),
             }
         }
-        let covers = |pool: &SessionPool<'_>| shape(pool).cover(&sessions);
-        if let Some(at) = self.idle.iter().rposition(covers) {
+        // The smallest that do the work, so that larger ones stay for calls that need them; of equal ones those used last.
+        let idle = self.idle.iter().enumerate().rev();
+        let covering = idle.filter(|(_, pool)| shape(pool).cover(&sessions));
+        if let Some((at, _)) = covering.min_by_key(|(_, pool)| bytes(pool)) {
             return Ok(Some(Choice::Idle(self.idle.remove(at))));
         }
         let most = rule.bytes.unwrap_or(usize::MAX);
