@@ -692,11 +692,19 @@ fn parts_of_a_unit_lie_directly_in_it() {
     for (format, inside) in [
         (Format::Xliff, unit("<segment><segment/><source>oui</source></segment>")),
         (Format::Xliff, "<xliff><trans-unit><a><trans-unit/></a></trans-unit></xliff>".to_owned()),
-        (Format::Tmx, "<tmx><tu><tuv><seg>a</seg></tuv><tu/></tu></tmx>".to_owned()),
+        (
+            Format::Tmx,
+            "<tmx><tu><tuv xml:lang=\"fr\"><seg>a</seg></tuv><tu/></tu></tmx>".to_owned(),
+        ),
     ] {
         let error = pairs(&inside, format, Some("en")).unwrap_err().to_string();
         assert!(error.contains("expected units that are not in each other, found <"), "{error}");
     }
+    // Which of the two texts is the source?
+    let memory =
+        "<tmx><tu><tuv><seg>a</seg></tuv><tuv xml:lang=\"fr\"><seg>b</seg></tuv></tu></tmx>";
+    let error = pairs(memory, Format::Tmx, Some("en")).unwrap_err().to_string();
+    assert!(error.contains("expected a <tuv> with xml:lang, found one without it"), "{error}");
 }
 
 #[test]

@@ -96,7 +96,10 @@ impl Translator {
                 }
             }
             let found = match handle.wait() {
-                Ok(found) => self.translation_of(found, units[index].force),
+                // What was stopped before it had a slot has no hypothesis.
+                Ok(found) => {
+                    self.translation_of(found, units[index].force).ok_or(Error::Cancelled)?
+                }
                 Err(simdformer::Error::NotFinite { .. }) => Translation {
                     finish: Some(Finish::NotFinite),
                     failure: Some(Failure::NotFinite),
@@ -111,16 +114,16 @@ impl Translator {
         Ok(())
     }
 
-    /// What a search has found. `force` are the first tokens of the translation.
-    fn translation_of(&self, found: Generation, force: &[u32]) -> Translation {
+    /// What a search has found; `None` without a hypothesis. `force` are the first tokens of the translation.
+    fn translation_of(&self, found: Generation, force: &[u32]) -> Option<Translation> {
         let mut sequences = found.hypotheses.into_iter().map(|(tokens, score)| {
             let tokens = [force, &tokens].concat();
             Alternative { text: self.tokenizer.decode(&tokens), tokens, score }
         });
-        let Alternative { text, tokens, score } = sequences.next().unwrap_or_default();
+        let Alternative { text, tokens, score } = sequences.next()?;
         let alternatives = sequences.collect();
         let finish = Some(found.finish);
-        Translation { text, tokens, score, finish, alternatives, ..Translation::default() }
+        Some(Translation { text, tokens, score, finish, alternatives, ..Translation::default() })
     }
 }
 

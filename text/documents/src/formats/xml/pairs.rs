@@ -166,7 +166,7 @@ impl File<'_, '_, '_, '_> {
         self.source.get(range.clone()).unwrap_or_default()
     }
 
-    /// The begin of an element. What was expected and found, if it stands in the wrong place.
+    /// The begin of an element. What was expected and found, if it stands in the wrong place or lacks its language.
     fn start(
         &mut self,
         format: Format,
@@ -206,8 +206,10 @@ impl File<'_, '_, '_, '_> {
                 let unit = self.unit.as_mut().filter(|_| element.part)?;
                 match (format, local) {
                     (Format::Tmx, "tuv") => {
-                        let (language, tag) =
-                            (value("lang").unwrap_or_default(), element.tag.clone());
+                        let Some(language) = value("lang") else {
+                            return Some(("a <tuv> with xml:lang", "one without it".to_owned()));
+                        };
+                        let tag = element.tag.clone();
                         unit.variants.push(Variant { language, tag, text: None });
                     }
                     (Format::Xliff, "target") => {
