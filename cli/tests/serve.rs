@@ -3,9 +3,13 @@
 use crate::command::{err, run};
 use serde_json::{Value, json};
 use simdformer_testing::published::{encoder, french};
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::process::{Child, ChildStderr, Command, Stdio};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::thread;
+use std::time::Duration;
 
 /// Ends the command if the test fails.
 struct Running(Child, BufReader<ChildStderr>);
@@ -31,19 +35,49 @@ fn start(arguments: &[&str]) -> (Running, String) {
 }
 
 fn post(address: &str, path: &str, key: &str, body: &Value) -> (u16, Value) {
-    let mut client = TcpStream::connect(address).unwrap();
+    try_post(address, path, key, body).unwrap()
+}
+
+fn try_post(address: &str, path: &str, key: &str, body: &Value) -> io::Result<(u16, Value)> {
+    let mut client = TcpStream::connect(address)?;
     let body = body.to_string();
     let length = body.len();
     write!(
         client,
         "POST {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\nauthorization: Bearer {key}\r\n\
          content-length: {length}\r\n\r\n{body}"
-    )
-    .unwrap();
+    )?;
     let mut answer = String::new();
-    client.read_to_string(&mut answer).unwrap();
-    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-    (head[9..12].parse().unwrap(), serde_json::from_str(body).unwrap())
+    client.read_to_string(&mut answer)?;
+    let (head, body) = answer.split_once("\r\n\r\n").ok_or(io::ErrorKind::UnexpectedEof)?;
+    Ok((head[9..12].parse().unwrap(), serde_json::from_str(body)?))
+}
+
+/// Passes connections to the addresses in turn, or to the next one that takes them, until the process ends. Counts those
+/// that each address took.
+fn balance(addresses: [String; 2]) -> (String, &'static [AtomicUsize; 2]) {
+    static TAKEN: [AtomicUsize; 2] = [AtomicUsize::new(0), AtomicUsize::new(0)];
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    thread::spawn(move || {
+        for (turn, client) in listener.incoming().map(Result::unwrap).enumerate() {
+            let taken = [turn % 2, (turn + 1) % 2].into_iter().find_map(|to| {
+                let replica = TcpStream::connect(&addresses[to]).ok()?;
+                TAKEN[to].fetch_add(1, Relaxed);
+                Some(replica)
+            });
+            let replica = taken.expect("a replica that runs");
+            let both = (client.try_clone().unwrap(), replica.try_clone().unwrap());
+            for (mut from, mut to) in [(client, replica), (both.1, both.0)] {
+                thread::spawn(move || {
+                    // A replica that was killed ends the connection of its client.
+                    let copied = io::copy(&mut from, &mut to);
+                    to.shutdown(Shutdown::Write).and(copied)
+                });
+            }
+        }
+    });
+    (address, &TAKEN)
 }
 
 #[test]
@@ -108,4 +142,64 @@ fn what_cannot_be_served_is_an_error() {
         let found = (output.status.code(), err(&output));
         assert!(found.0 == Some(code) && found.1.contains(part), "{more:?}: {found:?}");
     }
+}
+
+/// Two replicas behind a balancer give the same bytes. One is killed while it answers: clients that ask again have every
+/// answer.
+#[test]
+fn any_replica_answers_and_one_may_be_killed() {
+    let place = french();
+    let model = place.0.to_str().unwrap();
+    let (first, first_address) = start(&["--model", model]);
+    let (_second, second_address) = start(&["--model", model, "--threads", "2"]);
+    let words = "je suis étudiant dans la vieille maison blanche et il fait froid".split(' ');
+    let words: Vec<&str> = words.collect();
+    let texts: Vec<String> = (0..40)
+        .map(|i| {
+            (0..2 + i % 5)
+                .map(|at| words[(3 * i + at * (i + 1)) % words.len()])
+                .collect::<Vec<_>>()
+                .join(" ")
+        })
+        .collect();
+    let ask = |address: &str, text: &str| {
+        let body = json!({"q": text, "source": "fr", "target": "en", "alternatives": 1});
+        try_post(address, "/translate", "", &body)
+    };
+    let expected: Vec<_> = texts.iter().map(|text| ask(&first_address, text).unwrap()).collect();
+    for (text, expected) in texts.iter().zip(&expected) {
+        assert_eq!((200, &ask(&second_address, text).unwrap()), (expected.0, expected), "{text}");
+    }
+    let (address, taken) = balance([first_address, second_address]);
+    let (first, answered, again) = (Mutex::new(first), AtomicUsize::new(0), AtomicUsize::new(0));
+    thread::scope(|scope| {
+        for client in 0..8 {
+            let (address, texts, expected, ask) = (&address, &texts, &expected, &ask);
+            let (first, answered, again) = (&first, &answered, &again);
+            scope.spawn(move || {
+                for round in 0..20 {
+                    let index = (7 * client + round) % texts.len();
+                    let mut tries = 0;
+                    let found = loop {
+                        match ask(address, &texts[index]) {
+                            Ok(found) => break found,
+                            Err(error) if tries == 9 => panic!("{error}"),
+                            Err(_) => {
+                                tries += 1;
+                                again.fetch_add(1, Relaxed);
+                                thread::sleep(Duration::from_millis(10));
+                            }
+                        }
+                    };
+                    assert_eq!(found, expected[index], "{}", texts[index]);
+                    if answered.fetch_add(1, Relaxed) == 60 {
+                        first.lock().unwrap().0.kill().unwrap();
+                    }
+                }
+            });
+        }
+    });
+    let taken = taken.each_ref().map(|count| count.load(Relaxed));
+    assert_eq!(taken[0] + taken[1], 160 + again.into_inner());
+    assert!(taken[0] >= 20 && taken[1] >= 80, "{taken:?}");
 }
