@@ -8,9 +8,8 @@
 //!
 //! Rounding the sum to the nearest f64 and then to f32 is rarely wrong, and the possible errors can be detected.
 //! Rounding never crosses an f64 number, so the exact sum and its f64 are on the same side of every midpoint of two
-//! f32, unless the f64 *is* a midpoint. For normal f32 results, a midpoint has 24 bits, a one, and 28 zeros. On x86-64
-//! with SSE2 but without FMA, vectors are rounded in this way, and vectors with a midpoint or a subnormal result are
-//! computed again with rounding to odd.
+//! f32, unless the f64 *is* a midpoint. For normal f32 results, a midpoint has 24 bits, a one, and 28 zeros. Vectors are
+//! rounded in this way, and vectors with a midpoint or a subnormal result are computed again with rounding to odd.
 
 /// `a * b + c` in each lane, rounded once: the result of the FMA instruction for every input, except for the payload
 /// of NaNs.
@@ -45,11 +44,32 @@ pub(crate) fn mul_add(a: [f32; 8], b: [f32; 8], c: [f32; 8]) -> [f32; 8] {
 #[cfg(not(any(vectors = "x86_64", vectors = "aarch64")))]
 #[inline(always)]
 pub(crate) fn mul_add(a: [f32; 8], b: [f32; 8], c: [f32; 8]) -> [f32; 8] {
-    let mut out = [0.0; 8];
-    for (i, lane) in out.iter_mut().enumerate() {
-        *lane = emulated(a[i], b[i], c[i]);
+    portable_mul_add(a, b, c)
+}
+
+/// Rounds the sum to f64 and to f32, and computes all lanes again where that may be wrong. The compiler makes vectors of
+/// the first loop, where the target has them.
+#[cfg(any(test, not(any(vectors = "x86_64", vectors = "aarch64"))))]
+#[inline(always)]
+fn portable_mul_add(a: [f32; 8], b: [f32; 8], c: [f32; 8]) -> [f32; 8] {
+    #[cold]
+    #[inline(never)]
+    fn round_to_odd(a: &[f32; 8], b: &[f32; 8], c: &[f32; 8]) -> [f32; 8] {
+        core::array::from_fn(|i| emulated(a[i], b[i], c[i]))
     }
-    out
+
+    let (mut out, mut doubtful) = ([0.0; 8], 0);
+    for i in 0..8 {
+        let sum = f64::from(a[i]) * f64::from(b[i]) + f64::from(c[i]);
+        out[i] = sum as f32;
+        // Midpoint: the 29 bits that f32 lacks are a one and zeros.
+        let midpoint = (sum.to_bits() as u32) << 3 == 1 << 31;
+        // Subnormal: not 0, and below 2^-126.
+        let bits = out[i].to_bits() << 1;
+        let subnormal = bits.wrapping_sub(1) < 2 * f32::MIN_POSITIVE.to_bits() - 1;
+        doubtful |= u32::from(midpoint | subnormal);
+    }
+    if doubtful == 0 { out } else { round_to_odd(&a, &b, &c) }
 }
 
 #[cfg(vectors = "x86_64")]
@@ -174,7 +194,7 @@ fn emulated(a: f32, b: f32, c: f32) -> f32 {
 
 #[cfg(test)]
 mod tests {
-    use super::{emulated, mul_add};
+    use super::{emulated, mul_add, portable_mul_add};
     use simdformer_testing::effort::cases;
 
     /// Checks every implementation, in every lane.
@@ -187,17 +207,19 @@ mod tests {
             assert!(same, "{a:e} * {b:e} + {c:e}: {found:e} for {expected:e}");
         };
         same(emulated(a, b, c));
-        mul_add([a; 8], [b; 8], [c; 8]).into_iter().for_each(same);
-        // With neighbor lanes that need no second computation.
-        let lane = (a.to_bits() ^ c.to_bits()) as usize % 8;
-        let with = |x: f32, other: f32| {
-            let mut all = [other; 8];
-            all[lane] = x;
-            all
-        };
-        let found = mul_add(with(a, 3.0), with(b, 5.0), with(c, 1.0));
-        for (i, found) in found.into_iter().enumerate() {
-            if i == lane { same(found) } else { assert_eq!(found, 16.0) }
+        for mul_add in [mul_add, portable_mul_add] {
+            mul_add([a; 8], [b; 8], [c; 8]).into_iter().for_each(same);
+            // With neighbor lanes that need no second computation.
+            let lane = (a.to_bits() ^ c.to_bits()) as usize % 8;
+            let with = |x: f32, other: f32| {
+                let mut all = [other; 8];
+                all[lane] = x;
+                all
+            };
+            let found = mul_add(with(a, 3.0), with(b, 5.0), with(c, 1.0));
+            for (i, found) in found.into_iter().enumerate() {
+                if i == lane { same(found) } else { assert_eq!(found, 16.0) }
+            }
         }
     }
 
