@@ -88,7 +88,7 @@ fn clients_that_read_nothing_are_left() {
 #[test]
 fn events_that_nobody_reads_end_with_the_deadline() {
     let mut hasty = config();
-    hasty.deadline = Duration::from_secs(3);
+    hasty.deadline = Duration::from_secs(6);
     hasty.body_bytes = 16 << 20;
     let server = translating(hasty);
     let body = json!({"q": format!("1{}", "\n".repeat(30_000)).repeat(160), "source": "fr", "target": "en"}).to_string();
@@ -100,7 +100,7 @@ fn events_that_nobody_reads_end_with_the_deadline() {
     assert_eq!(metric(&server, "simdformer_queue_requests"), 1.0);
     let begun = std::time::Instant::now();
     wait_until_idle(&server);
-    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
     drop(client);
 }
 

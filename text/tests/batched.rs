@@ -91,7 +91,8 @@ fn translators_with_other_options_share_two_sessions() {
         });
         translator.report().plans
     });
-    assert_eq!(plans, 2);
+    // One, if no alignment was asked for while the batch ran.
+    assert!(plans <= 2, "{plans}");
 }
 
 #[test]
