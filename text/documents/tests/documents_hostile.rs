@@ -114,7 +114,7 @@ const FRAGMENTS: [&str; 65] = [
 #[test]
 fn any_text_comes_back() {
     let mut random = Random(7);
-    for _ in 0..effort::cases(500, 100_000) {
+    for _ in 0..effort::cases(500, 25_000) {
         let mut text = String::new();
         for _ in 0..random.below(40) {
             if random.below(20) == 0 {
@@ -133,7 +133,7 @@ fn any_text_comes_back() {
 fn mutated_documents_come_back() {
     let files = files();
     let mut random = Random(11);
-    for _ in 0..effort::cases(300, 50_000) {
+    for _ in 0..effort::cases(300, 12_000) {
         let (_, format, text) = &files[random.below(files.len())];
         let mut characters: Vec<char> = text.chars().collect();
         for _ in 0..=random.below(4) {
@@ -436,7 +436,7 @@ fn combination<'f>(fragments: &[&'f str], random: &mut Random) -> (Vec<&'f str>,
 #[test]
 fn combinations_of_fragments_take_linear_time() {
     let mut random = Random(23);
-    for case in 0..effort::cases(500, 60_000) {
+    for case in 0..effort::cases(500, 15_000) {
         let format = Format::ALL[case % Format::ALL.len()];
         let (parts, shape) = combination(&fragments(format), &mut random);
         let run = |size: usize| time(&combined(&parts, shape, size), format);
@@ -451,7 +451,7 @@ fn combinations_of_fragments_are_split_in_linear_time() {
     let mut random = Random(29);
     let languages = [None, Some("en"), Some("de"), Some("th"), Some("zh"), Some("fr")];
     let splitters = languages.map(SentenceSplitter::new);
-    for case in 0..effort::cases(200, 30_000) {
+    for case in 0..effort::cases(200, 8_000) {
         let splitter = &splitters[case % splitters.len()];
         let (parts, shape) = combination(&SENTENCES, &mut random);
         let run = |size: usize| {
