@@ -360,7 +360,7 @@ fn check_tests(list: &str, mut file: Option<PathBuf>) -> usize {
     let mut named = 0;
     for word in code_words(list) {
         if word.ends_with(".rs") {
-            let in_root = ["capi/tests/", "examples/", "tests/", "train/tests/"];
+            let in_root = ["capi/tests/", "examples/", "serve/tests/", "tests/", "train/tests/"];
             let folders: &[&str] = if in_root.iter().any(|folder| word.starts_with(folder)) {
                 &[""]
             } else if word.starts_with("src/") {

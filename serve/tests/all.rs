@@ -5,7 +5,6 @@
 mod client;
 mod embeddings;
 mod hostile;
-mod load;
 mod open_api;
 mod pages;
 mod rerank;

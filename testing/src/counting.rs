@@ -19,6 +19,8 @@ static HARNESS: AtomicUsize = AtomicUsize::new(0);
 // They need no initialization and no destructor, so accessing them allocates nothing and is possible until the thread ends.
 thread_local! {
     static HERE: u8 = const { 0 };
+    /// Allocations and reallocations of this thread.
+    static ALLOCATIONS_HERE: Cell<u64> = const { Cell::new(0) };
     /// Bytes that are live. Negative if the thread freed more than it allocated.
     static LIVE: Cell<isize> = const { Cell::new(0) };
     /// The largest number of live bytes since [`most_bytes`] began.
@@ -40,9 +42,19 @@ fn count() {
     }
 }
 
+fn count_allocation() {
+    ALLOCATIONS.fetch_add(1, SeqCst);
+    ALLOCATIONS_HERE.set(ALLOCATIONS_HERE.get() + 1);
+}
+
 /// Allocations and reallocations of all threads so far.
 pub fn allocations() -> u64 {
     ALLOCATIONS.load(SeqCst)
+}
+
+/// Allocations and reallocations of this thread so far.
+pub fn allocations_here() -> u64 {
+    ALLOCATIONS_HERE.get()
 }
 
 /// Calls of the allocator so far: allocations, reallocations and deallocations of every thread except that of the test
@@ -95,7 +107,7 @@ fn shrink(size: usize) {
 // SAFETY: every call goes to the system's allocator unchanged; counting does not allocate.
 unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.fetch_add(1, SeqCst);
+        count_allocation();
         count();
         grow(layout.size());
         // SAFETY: the caller keeps the contract of `GlobalAlloc`, which is that of `System`.
@@ -104,7 +116,7 @@ unsafe impl GlobalAlloc for CountingAllocator {
 
     // The default implementation would touch every page of a plan.
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.fetch_add(1, SeqCst);
+        count_allocation();
         count();
         grow(layout.size());
         // SAFETY: as above.
@@ -119,7 +131,7 @@ unsafe impl GlobalAlloc for CountingAllocator {
     }
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        ALLOCATIONS.fetch_add(1, SeqCst);
+        count_allocation();
         count();
         // Both blocks exist while the bytes are moved.
         grow(size);
