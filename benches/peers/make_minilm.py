@@ -63,6 +63,11 @@ write(
     "modules.json",
     [{"idx": i, "name": str(i), "path": path, "type": prefix + kind} for i, (kind, path) in enumerate(kinds)],
 )
+# The service wants a tokenizer; ids do not pass through it.
+named = {0: "[PAD]", 100: "[UNK]", 101: "[CLS]", 102: "[SEP]", 103: "[MASK]"}
+with open(os.path.join(a.out, "vocab.txt"), "w") as file:
+    file.writelines(named.get(i, f"t{i}") + "\n" for i in range(config.vocab_size))
+write("tokenizer_config.json", {"tokenizer_class": "BertTokenizer"})
 write("1_Pooling/config.json", {"word_embedding_dimension": 384, "pooling_mode_mean_tokens": True})
 
 random = np.random.RandomState(0)
