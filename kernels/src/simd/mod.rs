@@ -10,7 +10,6 @@
 
 pub(crate) mod half;
 pub(crate) mod int8;
-pub(crate) mod int8_lanes;
 mod ladders;
 pub(crate) mod matrix_unit;
 pub(crate) mod quantize;

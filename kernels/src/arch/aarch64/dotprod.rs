@@ -3,13 +3,13 @@
 //! Both need signed int8 on both sides. The dot-product intrinsics are not stable; detection of the feature and inline
 //! assembly are.
 
-use crate::arch::aarch64::VectorPair;
-use crate::simd::int8::{Int8Dot, Int8Op, SimdI32};
+use crate::simd::int8::{Int8Dot, Int8Op, MANTISSA, ONE, SimdI32, WordForm};
 use crate::simd::u8_activations::ActivationEncoding;
 use core::arch::aarch64::{
-    float32x4_t, int8x16_t, int32x4_t, vaddq_s32, vcvtq_f32_s32, vdupq_n_s32, vget_low_s8,
-    vld1q_s32, vmull_high_s8, vmull_s8, vpadalq_s16, vpaddq_s32, vreinterpretq_s8_s32, vshlq_n_s32,
-    vzip1q_s32, vzip2q_s32,
+    float32x4_t, int8x16_t, int32x4_t, vaddq_s32, vandq_s32, vcvtnq_s32_f32, vcvtq_f32_s32,
+    vdupq_n_s32, veorq_s32, vget_low_s8, vld1q_s32, vmull_high_s8, vmull_s8, vorrq_s32,
+    vpadalq_s16, vpaddq_s32, vreinterpretq_f32_s32, vreinterpretq_s8_s32, vreinterpretq_s32_f32,
+    vshlq_n_s32, vsliq_n_s32, vst1q_s32, vzip1q_s32, vzip2q_s32,
 };
 use pulp::aarch64::Neon;
 
@@ -41,9 +41,9 @@ unsafe impl SimdI32 for Neon {
         self
     }
     #[inline(always)]
-    fn zero(self) -> int32x4_t {
+    fn splat_i32(self, x: i32) -> int32x4_t {
         // SAFETY: `self` proves that the CPU has the instructions.
-        unsafe { vdupq_n_s32(0) }
+        unsafe { vdupq_n_s32(x) }
     }
     #[inline(always)]
     unsafe fn load_sums(self, from: *const i32) -> int32x4_t {
@@ -72,13 +72,20 @@ unsafe impl SimdI32 for Neon {
 pub(crate) struct NeonParts(Neon);
 
 /// Four sums, each in two adjacent parts: the sums of the first two columns, then those of the other two.
-pub(crate) type Parts = VectorPair<int32x4_t>;
+pub(crate) type Parts = [int32x4_t; 2];
 
 impl NeonParts {
+    /// Sums whose first parts are `sums`.
+    #[inline(always)]
+    fn parts(self, sums: int32x4_t) -> Parts {
+        let zero = self.0.splat_i32(0);
+        // SAFETY: `self` proves that the CPU has the instructions.
+        unsafe { [vzip1q_s32(sums, zero), vzip2q_s32(sums, zero)] }
+    }
     /// Applies an operation to both vectors.
     #[inline(always)]
     fn both(a: Parts, b: Parts, f: impl Fn(int32x4_t, int32x4_t) -> int32x4_t) -> Parts {
-        Parts { first: f(a.first, b.first), second: f(a.second, b.second) }
+        [f(a[0], b[0]), f(a[1], b[1])]
     }
 }
 
@@ -93,16 +100,13 @@ unsafe impl SimdI32 for NeonParts {
         self.0
     }
     #[inline(always)]
-    fn zero(self) -> Parts {
-        Parts { first: self.0.zero(), second: self.0.zero() }
+    fn splat_i32(self, x: i32) -> Parts {
+        self.parts(self.0.splat_i32(x))
     }
     #[inline(always)]
     unsafe fn load_sums(self, from: *const i32) -> Parts {
-        // SAFETY: the caller's contract; `self` proves that the CPU has the instruction set.
-        unsafe {
-            let (sums, zero) = (self.0.load_sums(from), self.0.zero());
-            Parts { first: vzip1q_s32(sums, zero), second: vzip2q_s32(sums, zero) }
-        }
+        // SAFETY: the caller's contract.
+        self.parts(unsafe { self.0.load_sums(from) })
     }
     #[inline(always)]
     fn add(self, a: Parts, b: Parts) -> Parts {
@@ -115,39 +119,94 @@ unsafe impl SimdI32 for NeonParts {
     #[inline(always)]
     fn to_f32(self, a: Parts) -> float32x4_t {
         // SAFETY: `self` proves that the CPU has the instructions.
-        unsafe { vcvtq_f32_s32(vpaddq_s32(a.first, a.second)) }
+        unsafe { vcvtq_f32_s32(vpaddq_s32(a[0], a[1])) }
     }
 }
 
 /// Implements [`Int8Dot`] for `$Set`, with signed rows. `$rows` and `$tall` are `ROWS` and `TALL`.
 macro_rules! signed {
     (
-        $Set:ident: $Sums:ty, |$set:ident| $sums:expr, $rows:literal, $tall:literal, $($compiled:tt)*
+        $Set:ident: $Sums:ty, |$set:ident| $sums:expr,
+        $rows:literal, $tall:literal, $keys:literal keys, $($compiled:tt)*
     ) => {
-        // SAFETY: a load reads one vector, `row` one word; `ROWS` and `TALL` are at most `MAX_MR`.
+        // SAFETY: loads and stores access one vector, `row` one word; the constants are at most `MAX_MR` and `MAX_KEYS`.
         unsafe impl Int8Dot for $Set {
             int8_items!($rows, $tall, Signed, |$set| $sums => $Sums, int8x16_t);
             call_noinline!($($compiled)*: Int8Dot, Int8Op<8, 4>);
+            const FORM: WordForm = WordForm::Signed;
+            const KEYS: usize = $keys;
+            type Words = int32x4_t;
 
             #[inline(always)]
             unsafe fn load(self, from: *const i32) -> int8x16_t {
                 // SAFETY: the caller's contract; `self` proves that the CPU has the instruction set.
-                unsafe { vreinterpretq_s8_s32(vld1q_s32(from)) }
+                unsafe { vreinterpretq_s8_s32(self.load_words(from)) }
             }
             #[inline(always)]
             unsafe fn row(self, from: *const i32) -> int8x16_t {
                 // SAFETY: the caller's contract; `self` proves that the CPU has the instruction set.
-                unsafe { vreinterpretq_s8_s32(vdupq_n_s32(*from)) }
+                unsafe { vreinterpretq_s8_s32(self.splat_word(*from)) }
             }
             #[inline(always)]
             fn dot(self, sum: Self::I32, a: int8x16_t, b: int8x16_t) -> Self::I32 {
                 self.multiply_add(sum, a, b)
             }
+            #[inline(always)]
+            unsafe fn load_words(self, from: *const i32) -> int32x4_t {
+                // SAFETY: the caller's contract; `self` proves that the CPU has the instruction set.
+                unsafe { vld1q_s32(from) }
+            }
+            #[inline(always)]
+            unsafe fn store_words(self, to: *mut i32, words: int32x4_t) {
+                // SAFETY: the caller's contract; `self` proves that the CPU has the instruction set.
+                unsafe { vst1q_s32(to, words) }
+            }
+            #[inline(always)]
+            fn splat_word(self, word: i32) -> int32x4_t {
+                // SAFETY: `self` proves that the CPU has the instructions.
+                unsafe { vdupq_n_s32(word) }
+            }
+            #[inline(always)]
+            fn add_products(
+                self,
+                sum: Self::I32,
+                unsigned: int32x4_t,
+                signed: int32x4_t,
+            ) -> Self::I32 {
+                // SAFETY: `self` proves that the CPU has the instructions.
+                unsafe {
+                    self.dot(sum, vreinterpretq_s8_s32(unsigned), vreinterpretq_s8_s32(signed))
+                }
+            }
+            #[inline(always)]
+            fn float_of_bits(self, bits: float32x4_t) -> [float32x4_t; 2] {
+                // SAFETY: `self` proves that the CPU has the instructions.
+                unsafe {
+                    let bits = vcvtnq_s32_f32(bits);
+                    let one = vorrq_s32(vandq_s32(bits, vdupq_n_s32(MANTISSA)), vdupq_n_s32(ONE));
+                    [vreinterpretq_f32_s32(bits), vreinterpretq_f32_s32(one)]
+                }
+            }
+            #[inline(always)]
+            fn pack(self, [a, b, c, d]: [float32x4_t; 4]) -> [int32x4_t; 2] {
+                // SAFETY: `self` proves that the CPU has the instructions.
+                unsafe {
+                    let word = vsliq_n_s32::<8>(vreinterpretq_s32_f32(a), vreinterpretq_s32_f32(b));
+                    let word = vsliq_n_s32::<16>(word, vreinterpretq_s32_f32(c));
+                    let word = vsliq_n_s32::<24>(word, vreinterpretq_s32_f32(d));
+                    // Elements less 128.
+                    [veorq_s32(word, vdupq_n_s32(i32::from_le_bytes([0x80; 4]))); 2]
+                }
+            }
+            #[inline(always)]
+            fn signed(self, packed: int32x4_t) -> int32x4_t {
+                packed
+            }
         }
     };
 }
-signed!(NeonDot: Neon, |set| set.0, 2, 6, compiled_for_neon + "dotprod");
-signed!(NeonMadd: NeonParts, |set| NeonParts(set.0), 1, 3, compiled_for_neon);
+signed!(NeonDot: Neon, |set| set.0, 2, 6, 4 keys, compiled_for_neon + "dotprod");
+signed!(NeonMadd: NeonParts, |set| NeonParts(set.0), 1, 3, 2 keys, compiled_for_neon);
 
 impl NeonDot {
     #[inline(always)]
@@ -165,7 +224,7 @@ impl NeonMadd {
             // An int8 product fits 16 bits; a sum of two products may not.
             let first = vmull_s8(vget_low_s8(a), vget_low_s8(b));
             let second = vmull_high_s8(a, b);
-            Parts { first: vpadalq_s16(sum.first, first), second: vpadalq_s16(sum.second, second) }
+            [vpadalq_s16(sum[0], first), vpadalq_s16(sum[1], second)]
         }
     }
 }

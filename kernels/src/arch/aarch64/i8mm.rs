@@ -5,7 +5,6 @@
 //! and makes two columns of eight int8. Detection of the feature and inline assembly are stable; the intrinsics are
 //! not.
 
-use crate::arch::aarch64::VectorPair;
 use crate::arch::aarch64::dotprod::NeonDot;
 use crate::float_mode::DefaultMode;
 use crate::simd::int8::{Int8Dot, Int8Op, SimdI32};
@@ -21,10 +20,10 @@ pub(crate) struct NeonI8mm(NeonDot);
 
 /// Eight int8 of each of four columns: those of the first two columns, and those of the other two. For a pair of rows,
 /// which is multiplied with both, the two vectors are equal.
-pub(crate) type I8x8Pair = VectorPair<int8x16_t>;
+pub(crate) type I8x8Pair = [int8x16_t; 2];
 
 /// Sums of two rows and four columns: `[row][column]` of the first two columns, and of the other two.
-pub(crate) type Acc2x2 = VectorPair<int32x4_t>;
+pub(crate) type Acc2x2 = [int32x4_t; 2];
 
 impl NeonI8mm {
     pub(crate) fn detect_with(dot: NeonDot) -> Option<Self> {
@@ -57,7 +56,7 @@ impl NeonI8mm {
     /// All sums 0.
     #[inline(always)]
     pub(crate) fn zero(self) -> Acc2x2 {
-        Acc2x2 { first: self.0.sums().zero(), second: self.0.sums().zero() }
+        [self.0.sums().splat_i32(0); 2]
     }
 
     /// Loads the words of four columns, and those of the next step, `next` words further.
@@ -84,10 +83,10 @@ impl NeonI8mm {
     fn interleave(self, step: int32x4_t, next: int32x4_t) -> I8x8Pair {
         // SAFETY: `self` proves that the CPU has the instructions.
         unsafe {
-            I8x8Pair {
-                first: vreinterpretq_s8_s32(vzip1q_s32(step, next)),
-                second: vreinterpretq_s8_s32(vzip2q_s32(step, next)),
-            }
+            [
+                vreinterpretq_s8_s32(vzip1q_s32(step, next)),
+                vreinterpretq_s8_s32(vzip2q_s32(step, next)),
+            ]
         }
     }
 
@@ -99,7 +98,7 @@ impl NeonI8mm {
     pub(crate) unsafe fn rows(self, from: *const i32) -> I8x8Pair {
         // SAFETY: the caller's contract; `self` proves that the CPU has the instruction set.
         let rows = unsafe { vreinterpretq_s8_s32(vld1q_s32(from)) };
-        I8x8Pair { first: rows, second: rows }
+        [rows; 2]
     }
 
     /// Loads a word of a row, and one of another row, with zeros for the next step.
@@ -113,16 +112,13 @@ impl NeonI8mm {
             let words = vcombine_s32(vld1_s32(from), vdup_n_s32(0));
             vreinterpretq_s8_s32(vzip1q_s32(words, vdupq_n_s32(0)))
         };
-        I8x8Pair { first: rows, second: rows }
+        [rows; 2]
     }
 
     /// `sum + a b` for each of two rows and four columns, modulo `2^32`.
     #[inline(always)]
     pub(crate) fn multiply_add(self, sum: Acc2x2, a: I8x8Pair, b: I8x8Pair) -> Acc2x2 {
-        Acc2x2 {
-            first: self.square(sum.first, a.first, b.first),
-            second: self.square(sum.second, a.second, b.second),
-        }
+        [self.square(sum[0], a[0], b[0]), self.square(sum[1], a[1], b[1])]
     }
 
     #[inline(always)]
@@ -136,8 +132,8 @@ impl NeonI8mm {
     pub(crate) fn split(self, sums: Acc2x2) -> [<NeonDot as Int8Dot>::I32; 2] {
         // SAFETY: `self` proves that the CPU has the instructions.
         unsafe {
-            let first = vreinterpretq_s64_s32(sums.first);
-            let second = vreinterpretq_s64_s32(sums.second);
+            let first = vreinterpretq_s64_s32(sums[0]);
+            let second = vreinterpretq_s64_s32(sums[1]);
             [
                 vreinterpretq_s32_s64(vzip1q_s64(first, second)),
                 vreinterpretq_s32_s64(vzip2q_s64(first, second)),

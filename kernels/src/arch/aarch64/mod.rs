@@ -23,14 +23,6 @@ macro_rules! multiply_bytes {
     }};
 }
 
-/// Two vectors.
-#[derive(Clone, Copy)]
-pub(crate) struct VectorPair<V> {
-    first: V,
-    second: V,
-}
-
 pub(crate) mod dotprod;
 pub(crate) mod i8mm;
-mod int8_lanes;
 mod neon;

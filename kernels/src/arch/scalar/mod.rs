@@ -49,7 +49,6 @@ macro_rules! scalar_items {
 use crate::simd::table::{POWERS, Table};
 
 mod int8;
-mod int8_lanes;
 // Unit tests on x86-64 compile it for a token of its own.
 #[cfg(any(test, not(vectors = "x86_64")))]
 mod portable;
@@ -57,6 +56,11 @@ mod quantize;
 mod soft_fma;
 #[cfg(vectors = "x86_64")]
 mod sse2;
+
+#[cfg(not(vectors = "x86_64"))]
+use portable::{from_array, to_array};
+#[cfg(vectors = "x86_64")]
+use sse2::{from_array, to_array};
 
 /// The token of the scalar set, which needs nothing of a CPU.
 #[derive(Clone, Copy, Debug)]

@@ -23,12 +23,12 @@ fn lanes<T>(f: impl Fn(usize) -> T) -> [T; 8] {
 }
 
 #[inline(always)]
-fn to_array(v: F32x8) -> [f32; 8] {
+pub(super) fn to_array(v: F32x8) -> [f32; 8] {
     v.0
 }
 
 #[inline(always)]
-fn from_array(v: [f32; 8]) -> F32x8 {
+pub(super) fn from_array(v: [f32; 8]) -> F32x8 {
     F32x8(v)
 }
 

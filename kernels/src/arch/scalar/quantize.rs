@@ -1,6 +1,6 @@
 //! Quantizes floats to words of bytes in plain Rust.
 
-use crate::arch::scalar::Scalar;
+use crate::arch::scalar::{Scalar, from_array, to_array};
 use crate::simd::quantize::{LINES, Round, word_of};
 use crate::simd::vector::SimdF32;
 
@@ -9,31 +9,24 @@ const LANES: usize = <Scalar as SimdF32>::LANES;
 
 /// The integers nearest to the floats of four vectors.
 #[inline(always)]
-fn integers(s: Scalar, x: [<Scalar as SimdF32>::F32; 4]) -> [[i32; LANES]; 4] {
-    x.map(|x| {
-        let mut floats = [0.0; LANES];
-        // SAFETY: `floats` has `LANES` floats.
-        unsafe { s.store(floats.as_mut_ptr(), x) };
-        floats.map(|x| libm::rintf(x) as i32)
-    })
+fn integers(x: [<Scalar as SimdF32>::F32; 4]) -> [[i32; LANES]; 4] {
+    x.map(|x| to_array(x).map(|x| libm::rintf(x) as i32))
 }
 
 /// Makes a vector of words; `word` makes one word of four integers.
 #[inline(always)]
 fn words(
-    s: Scalar,
     x: [<Scalar as SimdF32>::F32; 4],
     word: impl Fn([i32; 4]) -> u32,
 ) -> <Scalar as SimdF32>::F32 {
     let mut words = [0.0; LANES];
-    for (v, integers) in integers(s, x).iter().enumerate() {
+    for (v, integers) in integers(x).iter().enumerate() {
         for (part, four) in integers.chunks_exact(4).enumerate() {
             let word = word([four[0], four[1], four[2], four[3]]);
             words[4 * part + v] = f32::from_bits(word);
         }
     }
-    // SAFETY: `words` has `LANES` floats.
-    unsafe { s.load(words.as_ptr()) }
+    from_array(words)
 }
 
 impl Round for Scalar {
@@ -45,11 +38,8 @@ impl Round for Scalar {
     }
     #[inline(always)]
     fn larger(self, so_far: [i32; LANES], x: Self::F32) -> [i32; LANES] {
-        let mut floats = [0.0f32; LANES];
-        // SAFETY: `floats` has `LANES` floats.
-        unsafe { self.store(floats.as_mut_ptr(), x) };
         let mut larger = so_far;
-        for (larger, x) in larger.iter_mut().zip(floats) {
+        for (larger, x) in larger.iter_mut().zip(to_array(x)) {
             *larger = (x.to_bits() & 0x7fff_ffff).cast_signed().max(*larger);
         }
         larger
@@ -60,43 +50,29 @@ impl Round for Scalar {
     }
     #[inline(always)]
     fn bytes(self, x: [Self::F32; 4]) -> Self::F32 {
-        words(self, x, |four| u32::from_le_bytes(four.map(|x| x as u8 ^ 0x80)))
+        words(x, |four| u32::from_le_bytes(four.map(|x| x as u8 ^ 0x80)))
     }
     #[inline(always)]
     fn digits(self, x: [Self::F32; 4]) -> [Self::F32; 2] {
         [
-            words(self, x, |four| u32::from_le_bytes(four.map(|x| ((x + 0x8000) >> 8) as u8))),
-            words(self, x, |four| u32::from_le_bytes(four.map(|x| x as u8))),
+            words(x, |four| u32::from_le_bytes(four.map(|x| ((x + 0x8000) >> 8) as u8))),
+            words(x, |four| u32::from_le_bytes(four.map(|x| x as u8))),
         ]
     }
     #[inline(always)]
     fn pairs(self, x: [Self::F32; 4]) -> [Self::F32; 2] {
         let pair =
             |first: i32, second: i32| u32::from(first as u16) | u32::from(second as u16) << 16;
-        [
-            words(self, x, |four| pair(four[0], four[2])),
-            words(self, x, |four| pair(four[1], four[3])),
-        ]
+        [words(x, |four| pair(four[0], four[2])), words(x, |four| pair(four[1], four[3]))]
     }
     #[inline(always)]
     fn in_order(self, words: Self::F32) -> Self::F32 {
-        let (mut from, mut to) = ([0.0; LANES], [0.0; LANES]);
-        // SAFETY: both arrays have `LANES` floats.
-        unsafe {
-            self.store(from.as_mut_ptr(), words);
-            for (step, to) in to.iter_mut().enumerate() {
-                *to = from[word_of(step, LANES)];
-            }
-            self.load(to.as_ptr())
-        }
+        let words = to_array(words);
+        from_array(core::array::from_fn(|step| words[word_of(step, LANES)]))
     }
     #[inline(always)]
     unsafe fn store_columns(self, lines: [Self::F32; LINES], to: *mut f32, stride: usize) {
-        let mut words = [[0.0; LANES]; LINES];
-        for (words, line) in words.iter_mut().zip(lines) {
-            // SAFETY: `words` has `LANES` floats.
-            unsafe { self.store(words.as_mut_ptr(), line) };
-        }
+        let words = lines.map(to_array);
         for step in 0..LANES {
             for (i, words) in words.iter().enumerate() {
                 // SAFETY: the caller's contract.

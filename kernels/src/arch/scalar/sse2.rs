@@ -29,13 +29,13 @@ macro_rules! halves {
 }
 
 #[inline(always)]
-fn to_array(v: F32x8) -> [f32; 8] {
+pub(super) fn to_array(v: F32x8) -> [f32; 8] {
     // SAFETY: both types are eight floats.
     unsafe { core::mem::transmute(v.0) }
 }
 
 #[inline(always)]
-fn from_array(v: [f32; 8]) -> F32x8 {
+pub(super) fn from_array(v: [f32; 8]) -> F32x8 {
     // SAFETY: both types are eight floats.
     F32x8(unsafe { core::mem::transmute::<[f32; 8], [__m128; 2]>(v) })
 }

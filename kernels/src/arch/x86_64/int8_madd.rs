@@ -7,20 +7,10 @@
 //! of a row.
 
 use crate::arch::x86_64::features::{compiled_for_v3, compiled_for_v4};
-use crate::simd::int8::{Int8Dot, Int8Op, SimdI32};
+use crate::arch::x86_64::widths::{avx2, avx512};
+use crate::simd::int8::{BYTE, Int8Dot, Int8Op, MANTISSA, ONE, SimdI32, WordForm};
 use crate::simd::u8_activations::ActivationEncoding;
-use core::arch::x86_64::{
-    __m256i, __m512i, _mm256_madd_epi16, _mm256_set1_epi32, _mm256_slli_epi16, _mm256_srai_epi16,
-    _mm512_madd_epi16, _mm512_set1_epi32, _mm512_slli_epi16, _mm512_srai_epi16,
-};
 use pulp::x86::{V3, V4};
-
-/// The two pairs of each lane.
-#[derive(Clone, Copy)]
-pub(crate) struct BytePairs<V> {
-    first_and_third: V,
-    second_and_fourth: V,
-}
 
 /// Proof of AVX2.
 #[derive(Clone, Copy)]
@@ -30,61 +20,63 @@ pub(crate) struct Madd256(pub(crate) V3);
 #[derive(Clone, Copy)]
 pub(crate) struct Madd512(pub(crate) V4);
 
-/// Implements [`Int8Dot`] for `$Madd`: sums in `$Ints` with the token `$Token`; `$rows` and `$tall` are `ROWS` and `TALL`.
+/// Implements [`Int8Dot`] for `$Madd` with vectors of `$width`: one vector has the first pair of each lane, and one the second.
+/// `$rows` and `$tall` are `ROWS` and `TALL`.
 macro_rules! madd {
     (
-        $Madd:ident: $Token:ty, $Ints:ty, $rows:literal, $tall:literal,
-        $set1:ident, $slli:ident, $srai:ident, $madd:ident,
+        $Madd:ident: $width:ident, $rows:literal, $tall:literal, $keys:literal keys,
         $compiled:ident, <$nv:literal, $tv:literal>
     ) => {
-        // SAFETY: a load reads one vector, `row` two words; `ROWS` and `TALL` are at most `MAX_MR`.
+        // SAFETY: loads and stores access one vector, `row` two words; the constants are at most `MAX_MR` and `MAX_KEYS`.
         unsafe impl Int8Dot for $Madd {
-            int8_items!($rows, $tall, Pairs, |set| set.0 => $Token, BytePairs<$Ints>);
+            int8_items!($rows, $tall, Pairs, |set| set.0 => $width::Token, [$width::Ints; 2]);
             call_noinline!($compiled: Int8Dot, Int8Op<$nv, $tv>);
+            word_items!(
+                $width, Halves, $keys keys, signed = sub_epi16 0x0080_0080_u32,
+                add_products(set, sum, unsigned, signed) = {
+                    // SAFETY: `set` proves that the CPU has the instructions.
+                    set.sums().add(sum, unsafe { $width::madd_epi16(unsigned, signed) })
+                }
+            );
 
             #[inline(always)]
-            unsafe fn load(self, from: *const i32) -> BytePairs<$Ints> {
+            unsafe fn load(self, from: *const i32) -> [$width::Ints; 2] {
+                use $width::{slli_epi16, srai_epi16};
                 // SAFETY: the caller's contract; `self` proves that the CPU has the instruction set.
                 unsafe {
-                    let bytes = self.sums().load_sums(from);
-                    BytePairs {
-                        first_and_third: $srai::<8>($slli::<8>(bytes)),
-                        second_and_fourth: $srai::<8>(bytes),
-                    }
+                    let bytes = self.load_words(from);
+                    [srai_epi16::<8>(slli_epi16::<8>(bytes)), srai_epi16::<8>(bytes)]
                 }
             }
             #[inline(always)]
-            unsafe fn row(self, from: *const i32) -> BytePairs<$Ints> {
-                // SAFETY: the caller's contract covers two words; `self` proves that the CPU has the instruction set.
-                unsafe {
-                    BytePairs { first_and_third: $set1(*from), second_and_fourth: $set1(*from.add(1)) }
-                }
+            unsafe fn row(self, from: *const i32) -> [$width::Ints; 2] {
+                // SAFETY: the caller's contract covers two words.
+                unsafe { [self.splat_word(*from), self.splat_word(*from.add(1))] }
             }
             #[inline(always)]
-            fn dot(self, sum: $Ints, a: BytePairs<$Ints>, b: BytePairs<$Ints>) -> $Ints {
-                let sum = self.dot_pair(sum, a.first_and_third, b.first_and_third);
-                self.dot_pair(sum, a.second_and_fourth, b.second_and_fourth)
+            fn dot(self, sum: $width::Ints, a: Self::I8x4, b: Self::I8x4) -> $width::Ints {
+                let sum = self.add_products(sum, a[0], b[0]);
+                self.add_products(sum, a[1], b[1])
             }
             #[inline(always)]
-            fn pairs(self, of: BytePairs<$Ints>) -> [$Ints; 2] {
-                [of.first_and_third, of.second_and_fourth]
+            fn pairs(self, of: [$width::Ints; 2]) -> [$width::Ints; 2] {
+                of
             }
             #[inline(always)]
-            unsafe fn row_pair(self, from: *const i32) -> $Ints {
-                // SAFETY: the caller's contract; `self` proves that the CPU has the instruction set.
-                unsafe { $set1(*from) }
-            }
-            #[inline(always)]
-            fn dot_pair(self, sum: $Ints, a: $Ints, b: $Ints) -> $Ints {
+            fn pack(self, [a, b, c, d]: [$width::Floats; 4]) -> [$width::Ints; 2] {
+                use $width::{or_bits, slli_epi32, to_ints, xor_bits};
                 // SAFETY: `self` proves that the CPU has the instructions.
-                self.sums().add(sum, unsafe { $madd(a, b) })
+                unsafe {
+                    let byte = self.splat_word(BYTE.to_bits().cast_signed());
+                    let (a, c) = (xor_bits(to_ints(a), byte), xor_bits(to_ints(c), byte));
+                    [
+                        or_bits(a, slli_epi32::<16>(to_ints(b))),
+                        or_bits(c, slli_epi32::<16>(to_ints(d))),
+                    ]
+                }
             }
         }
     };
 }
-madd!(Madd256: V3, __m256i, 2, 6,
-    _mm256_set1_epi32, _mm256_slli_epi16, _mm256_srai_epi16, _mm256_madd_epi16,
-    compiled_for_v3, <4, 2>);
-madd!(Madd512: V4, __m512i, 6, 6,
-    _mm512_set1_epi32, _mm512_slli_epi16, _mm512_srai_epi16, _mm512_madd_epi16,
-    compiled_for_v4, <2, 2>);
+madd!(Madd256: avx2, 2, 6, 5 keys, compiled_for_v3, <4, 2>);
+madd!(Madd512: avx512, 6, 6, 8 keys, compiled_for_v4, <2, 2>);

@@ -19,9 +19,9 @@ macro_rules! sums {
                     self
                 }
                 #[inline(always)]
-                fn zero(self) -> Ints {
+                fn splat_i32(self, x: i32) -> Ints {
                     // SAFETY: `self` proves that the CPU has the instructions.
-                    unsafe { setzero() }
+                    unsafe { set1_epi32(x) }
                 }
                 #[inline(always)]
                 unsafe fn load_sums(self, from: *const i32) -> Ints {

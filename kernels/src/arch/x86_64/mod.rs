@@ -38,6 +38,60 @@ macro_rules! asm_load {
     };
 }
 
+/// Defines the items of [`Int8Dot`](crate::simd::int8::Int8Dot) for words of lanes in vectors of `$width`: the elements of
+/// signed words are less by `$offset`, and `$products` adds products.
+#[cfg(vectors = "x86_64")]
+macro_rules! word_items {
+    (
+        $width:ident, $form:ident, $keys:literal keys, signed = $sub:ident $offset:literal,
+        add_products($set:ident, $sum:ident, $unsigned:ident, $signed:ident) = $products:expr
+    ) => {
+        const FORM: WordForm = WordForm::$form;
+        const KEYS: usize = $keys;
+        type Words = $width::Ints;
+
+        #[inline(always)]
+        unsafe fn load_words(self, from: *const i32) -> $width::Ints {
+            // SAFETY: the caller's contract.
+            unsafe { self.sums().load_sums(from) }
+        }
+        #[inline(always)]
+        unsafe fn store_words(self, to: *mut i32, words: $width::Ints) {
+            // SAFETY: the caller's contract; `self` proves that the CPU has the instruction set.
+            unsafe { $width::storeu(to.cast(), words) }
+        }
+        #[inline(always)]
+        fn splat_word(self, word: i32) -> $width::Ints {
+            self.sums().splat_i32(word)
+        }
+        #[inline(always)]
+        fn add_products(
+            self,
+            $sum: $width::Ints,
+            $unsigned: $width::Ints,
+            $signed: $width::Ints,
+        ) -> $width::Ints {
+            let $set = self;
+            $products
+        }
+        #[inline(always)]
+        fn float_of_bits(self, bits: $width::Floats) -> [$width::Floats; 2] {
+            // SAFETY: `self` proves that the CPU has the instructions.
+            unsafe {
+                let bits = $width::cvtps_epi32(bits);
+                let mantissa = $width::and_bits(bits, self.splat_word(MANTISSA));
+                let one = $width::or_bits(mantissa, self.splat_word(ONE));
+                [$width::to_floats(bits), $width::to_floats(one)]
+            }
+        }
+        #[inline(always)]
+        fn signed(self, packed: $width::Ints) -> $width::Ints {
+            // SAFETY: `self` proves that the CPU has the instructions.
+            unsafe { $width::$sub(packed, self.splat_word($offset.cast_signed())) }
+        }
+    };
+}
+
 #[cfg(vectors = "x86_64")]
 pub(crate) mod amx;
 pub(crate) mod amx_tile;
@@ -49,8 +103,6 @@ mod avx512;
 mod detect_hw_prefetcher;
 #[cfg(vectors = "x86_64")]
 pub(crate) mod features;
-#[cfg(vectors = "x86_64")]
-mod int8_lanes;
 #[cfg(vectors = "x86_64")]
 pub(crate) mod int8_madd;
 #[cfg(vectors = "x86_64")]

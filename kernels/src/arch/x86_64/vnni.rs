@@ -2,12 +2,10 @@
 //! multiply-adds in int8 as in f32.
 
 use crate::arch::x86_64::features::{CachedCpuFlag, compiled_for_v3, compiled_for_v4};
-use crate::simd::int8::{Int8Dot, Int8Op, SimdI32};
+use crate::arch::x86_64::widths::{avx2, avx512};
+use crate::simd::int8::{BYTE, Int8Dot, Int8Op, MANTISSA, ONE, SimdI32, WordForm};
 use crate::simd::u8_activations::ActivationEncoding;
-use core::arch::x86_64::{
-    __cpuid, __cpuid_count, __m256i, __m512i, _mm256_dpbusd_avx_epi32, _mm256_set1_epi32,
-    _mm512_dpbusd_epi32, _mm512_set1_epi32,
-};
+use core::arch::x86_64::{__cpuid, __cpuid_count};
 use pulp::core_arch::x86::Avx512vnni;
 use pulp::x86::{V3, V4};
 
@@ -46,36 +44,50 @@ impl Vnni256 {
     }
 }
 
-/// Implements [`Int8Dot`] for `$Vnni`: sums in `$Ints` with the token `$Token`; `$rows` and `$tall` are `ROWS` and `TALL`.
+/// Implements [`Int8Dot`] for `$Vnni` with vectors of `$width`: `$rows` and `$tall` are `ROWS` and `TALL`.
 macro_rules! vnni {
     (
-        $Vnni:ident: $Token:ty, $Ints:ty, $rows:literal, $tall:literal, $set1:ident, $dpbusd:ident,
+        $Vnni:ident: $width:ident, $rows:literal, $tall:literal, $keys:literal keys,
         $compiled:ident + $feature:literal, <$nv:literal, $tv:literal>
     ) => {
-        // SAFETY: a load reads one vector, `row` one word; `ROWS` and `TALL` are at most `MAX_MR`.
+        // SAFETY: loads and stores access one vector, `row` one word; the constants are at most `MAX_MR` and `MAX_KEYS`.
         unsafe impl Int8Dot for $Vnni {
-            int8_items!($rows, $tall, Unsigned, |set| set.floats => $Token, $Ints);
+            int8_items!($rows, $tall, Unsigned, |set| set.floats => $width::Token, $width::Ints);
             call_noinline!($compiled + $feature: Int8Dot, Int8Op<$nv, $tv>);
+            word_items!(
+                $width, Unsigned, $keys keys, signed = sub_epi8 0x8080_8080_u32,
+                add_products(set, sum, unsigned, signed) = set.dot(sum, unsigned, signed)
+            );
 
             #[inline(always)]
-            unsafe fn load(self, from: *const i32) -> $Ints {
+            unsafe fn load(self, from: *const i32) -> $width::Ints {
                 // SAFETY: the caller's contract.
-                unsafe { self.sums().load_sums(from) }
+                unsafe { self.load_words(from) }
             }
             #[inline(always)]
-            unsafe fn row(self, from: *const i32) -> $Ints {
-                // SAFETY: the caller's contract; `self` proves that the CPU has the instruction set.
-                unsafe { $set1(*from) }
+            unsafe fn row(self, from: *const i32) -> $width::Ints {
+                // SAFETY: the caller's contract.
+                self.splat_word(unsafe { *from })
             }
             #[inline(always)]
-            fn dot(self, sum: $Ints, a: $Ints, b: $Ints) -> $Ints {
+            fn dot(self, sum: $width::Ints, a: $width::Ints, b: $width::Ints) -> $width::Ints {
                 // SAFETY: `self` proves that the CPU has the instructions.
-                unsafe { $dpbusd(sum, a, b) }
+                unsafe { $width::dpbusd(sum, a, b) }
+            }
+            #[inline(always)]
+            fn pack(self, [a, b, c, d]: [$width::Floats; 4]) -> [$width::Ints; 2] {
+                use $width::{or_bits, slli_epi32, to_ints, xor_bits};
+                // SAFETY: `self` proves that the CPU has the instructions.
+                unsafe {
+                    // The upper bytes of `a` are those of `BYTE`. A shift moves those of the others out.
+                    let a = xor_bits(to_ints(a), self.splat_word(BYTE.to_bits().cast_signed()));
+                    let ab = or_bits(a, slli_epi32::<8>(to_ints(b)));
+                    let abc = or_bits(ab, slli_epi32::<16>(to_ints(c)));
+                    [or_bits(abc, slli_epi32::<24>(to_ints(d))); 2]
+                }
             }
         }
     };
 }
-vnni!(Vnni512: V4, __m512i, 12, 12, _mm512_set1_epi32, _mm512_dpbusd_epi32,
-    compiled_for_v4 + "avx512vnni", <2, 2>);
-vnni!(Vnni256: V3, __m256i, 2, 6, _mm256_set1_epi32, _mm256_dpbusd_avx_epi32,
-    compiled_for_v3 + "avxvnni", <4, 2>);
+vnni!(Vnni512: avx512, 12, 12, 8 keys, compiled_for_v4 + "avx512vnni", <2, 2>);
+vnni!(Vnni256: avx2, 2, 6, 5 keys, compiled_for_v3 + "avxvnni", <4, 2>);

@@ -1,12 +1,12 @@
 //! One block of keys for one tile of queries: scores, weights and weighted sums. A lane of the vectors is a query.
 
 use super::super::head_views::HeadRows;
+use super::super::one_head::HeadQuery;
 use super::layout::{BLOCK, KvLayout};
 use super::quantize::{Columns, ones};
 use crate::gemm::{Panels, Rows, TileOperand, multiply};
 use crate::simd::SimdF32;
-use crate::simd::int8::Int8Dot;
-use crate::simd::int8_lanes::{BYTE, Int8Lanes, MAX_KEYS, WordForm};
+use crate::simd::int8::{BYTE, FloatVector, Int8Dot, MAX_KEYS, SimdI32, WordForm};
 use core::mem::MaybeUninit;
 
 /// Most queries of a tile, on any set.
@@ -26,42 +26,23 @@ pub(super) const RATIO: [f32; 4] = [1.775_614_7, -1.377_307_6, 0.707_475_83, -0.
 /// One head of one sequence.
 #[derive(Clone, Copy)]
 pub(super) struct Int8Head {
+    /// The scale is that of scores as powers of two.
+    pub(super) query: HeadQuery,
     pub(super) layout: KvLayout,
-    pub(super) head_dim: usize,
-    pub(super) keys: usize,
     /// The quantized keys and values.
     pub(super) kv: *mut f32,
-    /// The factor of scores, as powers of two.
-    pub(super) scale: f32,
     /// The values in f32.
     pub(super) value: HeadRows,
 }
 
 /// A tile of queries.
-#[derive(Clone, Copy)]
 pub(super) struct TileRows {
     /// The words of the quantized queries and their factors, in the scratch.
     pub(super) words: *mut i32,
-    pub(super) query: HeadRows,
+    /// The first query.
+    pub(super) first: usize,
     /// At least 1, and at most as many as the set has lanes in a tile.
     pub(super) count: usize,
-    /// Visible keys of the first query, before clamping to `0..=keys`, and how many more each further query sees.
-    pub(super) limits: (isize, isize),
-    /// Keys of the sequence.
-    pub(super) keys: usize,
-    /// The outputs, and their stride.
-    pub(super) out: (*mut f32, usize),
-    /// The queries after the tile. They are only prefetched, and need not exist.
-    pub(super) next: HeadRows,
-}
-
-impl TileRows {
-    /// Visible keys of a query of the tile.
-    #[inline(always)]
-    pub(super) fn limit(&self, row: usize) -> usize {
-        let limit = self.limits.0.saturating_add(self.limits.1 * row as isize);
-        (limit.max(0) as usize).min(self.keys)
-    }
 }
 
 /// Queries times keys, or weights times values.
@@ -73,11 +54,11 @@ impl<B: Int8Dot, const WEIGHTS: bool> TileOperand for LaneOperand<B, WEIGHTS> {
     type Element = i32;
     type Weight = i32;
     type Vector = B::Words;
-    type Sum = B::Totals;
+    type Sum = B::I32;
 
     #[inline(always)]
     fn lanes(self) -> B::Floats {
-        self.0.lane_floats()
+        self.0.sums().floats()
     }
     #[inline(always)]
     unsafe fn load(self, from: *const i32, _: usize) -> B::Words {
@@ -90,7 +71,7 @@ impl<B: Int8Dot, const WEIGHTS: bool> TileOperand for LaneOperand<B, WEIGHTS> {
         self.0.splat_word(unsafe { *from })
     }
     #[inline(always)]
-    fn multiply_add(self, shared: B::Words, lanes: B::Words, sum: B::Totals) -> B::Totals {
+    fn multiply_add(self, shared: B::Words, lanes: B::Words, sum: B::I32) -> B::I32 {
         // Of both operands, weights and keys are the unsigned ones.
         let [unsigned, signed] = if WEIGHTS { [lanes, shared] } else { [shared, lanes] };
         self.0.add_products(sum, unsigned, signed)
@@ -163,7 +144,7 @@ impl TileStack {
 }
 
 /// A vector for each vector of queries.
-pub(super) type Line<B, const QV: usize> = [<<B as Int8Lanes>::LaneFloats as SimdF32>::F32; QV];
+pub(super) type Line<B, const QV: usize> = [FloatVector<B>; QV];
 
 /// A block of keys, and a part of the columns of its values.
 #[derive(Clone, Copy)]
@@ -185,7 +166,7 @@ impl<B: Int8Dot, const K: usize, const QV: usize> TileRun<B, K, QV> {
 
     #[inline(always)]
     pub(super) fn load_line(self, from: *const f32) -> Line<B, QV> {
-        let s = self.0.lane_floats();
+        let s = self.0.sums().floats();
         let mut line = [s.splat(0.0); QV];
         for (v, line) in line.iter_mut().enumerate() {
             // SAFETY: the callers pass the address of a row.
@@ -196,7 +177,7 @@ impl<B: Int8Dot, const K: usize, const QV: usize> TileRun<B, K, QV> {
 
     #[inline(always)]
     pub(super) fn store_line(self, to: *mut f32, line: Line<B, QV>) {
-        let s = self.0.lane_floats();
+        let s = self.0.sums().floats();
         for v in 0..QV {
             // SAFETY: the callers pass the address of a row.
             unsafe { s.store(to.add(v * B::Floats::LANES), line[v]) };
@@ -211,11 +192,11 @@ impl<B: Int8Dot, const K: usize, const QV: usize> TileRun<B, K, QV> {
     #[inline(always)]
     pub(super) unsafe fn multiply<const WEIGHTS: bool>(
         self,
-        sums: [[B::Totals; QV]; K],
+        sums: [[B::I32; QV]; K],
         lanes: *const i32,
         (shared, stride): (*const i32, usize),
         depth: usize,
-    ) -> [[B::Totals; QV]; K] {
+    ) -> [[B::I32; QV]; K] {
         let panel = Panels::one(lanes, Self::ROW, B::Floats::LANES);
         let shared = Rows { at: shared, row: 1, step: stride };
         let operand = LaneOperand::<B, WEIGHTS>(self.0);
@@ -233,17 +214,16 @@ impl<B: Int8Dot, const K: usize, const QV: usize> TileRun<B, K, QV> {
         Part { key, count, .. }: Part,
         stack: &mut TileStack,
     ) {
-        let s = self.0.lane_floats();
+        let s = self.0.sums().floats();
         let scores = stack.scores();
         let mut best = [s.splat(f32::NEG_INFINITY); QV];
         let block = head.layout.block(head.kv, key);
-        let mut start = [self.0.totals(self.0.splat_word(0)); QV];
+        let mut start = [self.0.sums().splat_i32(0); QV];
         if !matches!(B::FORM, WordForm::Signed) {
             let starts = rows.words.wrapping_add((head.layout.steps + 1) * Self::ROW);
             for (v, start) in start.iter_mut().enumerate() {
                 // SAFETY: the contract of `attend_tile`.
-                let words = unsafe { self.0.load_words(starts.add(v * B::Floats::LANES)) };
-                *start = self.0.totals(words);
+                *start = unsafe { self.0.sums().load_sums(starts.add(v * B::Floats::LANES)) };
             }
         }
         for first in (0..count).step_by(K) {
@@ -257,7 +237,7 @@ impl<B: Int8Dot, const K: usize, const QV: usize> TileRun<B, K, QV> {
                 unsafe {
                     let scale = s.splat(*block.key_scales.add(first + i));
                     for v in 0..QV {
-                        let score = s.mul(self.0.totals_to_f32(tile[v]), scale);
+                        let score = s.mul(self.0.sums().to_f32(tile[v]), scale);
                         best[v] = s.max(best[v], score);
                         s.store(scores.add((first + i) * Self::ROW + v * B::Floats::LANES), score);
                     }
@@ -275,11 +255,11 @@ impl<B: Int8Dot, const K: usize, const QV: usize> TileRun<B, K, QV> {
     #[inline(always)]
     pub(super) fn weight(
         self,
-        score: <B::Floats as SimdF32>::F32,
-        factor: <B::Floats as SimdF32>::F32,
-        offset: <B::Floats as SimdF32>::F32,
-    ) -> [<B::Floats as SimdF32>::F32; 2] {
-        let s = self.0.lane_floats();
+        score: FloatVector<B>,
+        factor: FloatVector<B>,
+        offset: FloatVector<B>,
+    ) -> [FloatVector<B>; 2] {
+        let s = self.0.sums().floats();
         let bits = s.max(s.mul_add(score, factor, offset), s.splat(LOWEST));
         let [float, mantissa] = self.0.float_of_bits(bits);
         let ratio = s.mul_add(s.splat(RATIO[3]), mantissa, s.splat(RATIO[2]));
@@ -298,15 +278,15 @@ impl<B: Int8Dot, const K: usize, const QV: usize> TileRun<B, K, QV> {
         self,
         count: usize,
         words: *mut i32,
-        mut weight: impl FnMut(usize) -> <B::Floats as SimdF32>::F32,
-    ) -> <B::Floats as SimdF32>::F32 {
-        let (b, s) = (self.0, self.0.lane_floats());
+        mut weight: impl FnMut(usize) -> FloatVector<B>,
+    ) -> FloatVector<B> {
+        let (b, s) = (self.0, self.0.sums().floats());
         let groups = count.div_ceil(4);
         let per_group = const { 4 / B::FORM.elements() };
         let signed = matches!(B::FORM, WordForm::Signed);
         let start = if signed { 128 * 4 * groups as i32 } else { 0 };
         let ones = b.splat_word(ones(B::FORM));
-        let mut sum = b.totals(b.splat_word(start));
+        let mut sum = b.sums().splat_i32(start);
         for group in 0..groups {
             let mut rounded = [s.splat(BYTE); 4];
             for (i, rounded) in rounded.iter_mut().enumerate() {
@@ -319,6 +299,6 @@ impl<B: Int8Dot, const K: usize, const QV: usize> TileRun<B, K, QV> {
                 sum = b.add_products(sum, packed, ones);
             }
         }
-        b.totals_to_f32(sum)
+        b.sums().to_f32(sum)
     }
 }

@@ -4,7 +4,7 @@ use super::super::options::Sequence;
 use crate::error::Error;
 use crate::isa::Isa;
 use crate::simd::SimdF32;
-use crate::simd::int8_lanes::MAX_KEYS;
+use crate::simd::int8::MAX_KEYS;
 use crate::simd::simd_op;
 
 /// Keys that share one scale of each column of values, and one maximum of each query.
@@ -24,7 +24,7 @@ pub(super) struct Shape {
 
 simd_op!(
     fn shape_of<B: Int8Dot, const NV: usize, const TV: usize>(_b: B) -> Shape {
-        Shape { elements: B::FORM.elements(), tile: TV * B::LaneFloats::LANES }
+        Shape { elements: B::FORM.elements(), tile: TV * B::Floats::LANES }
     }
 );
 

@@ -26,7 +26,7 @@
 //! f32: a scale of the block would depend on values that it must not see. So the bits of a query never depend on a hidden
 //! key or value.
 //!
-//! Lanes are queries (`simd/int8_lanes.rs`), so no maximum and no sum crosses lanes, and each query has its own chain of
+//! Lanes are queries (`simd/int8.rs`), so no maximum and no sum crosses lanes, and each query has its own chain of
 //! operations. Scores and weights of a tile of queries and a block of keys are on the stack.
 //!
 //! * `layout.rs`: where the quantized operands are in the scratch; `quantize.rs` writes them.
@@ -43,11 +43,12 @@ mod tile;
 
 pub(super) use layout::{scratch, scratch_bound};
 
-use super::head_views::{HeadPtrs, HeadRows, Qkv};
+use super::head_views::Qkv;
+use super::one_head::HeadQuery;
 use super::options::{
     AttentionOptions, AttentionOutput, Sequence, check_keys, check_query, check_sequences,
 };
-use super::tasks::{MIN_WORK_TO_FORK, chunked, count_tasks};
+use super::tasks::{AttentionParams, MIN_WORK_TO_FORK, chunked, count_tasks};
 use crate::error::{Error, Expected};
 use crate::float_mode::{DefaultMode, in_default_mode};
 use crate::isa::Isa;
@@ -96,16 +97,10 @@ pub(super) fn attend(
         return Ok(());
     }
     let workers = threads.workers();
-    let call = Call {
-        isa,
-        shape: Shape::of(isa),
-        qkv,
-        sequences,
-        options,
-        scale: in_default_mode(|| options.scale * core::f32::consts::LOG2_E),
-        out: context.shared(),
-        scratch: SharedMut::new(scratch),
-    };
+    let mut params = AttentionParams::new(&query, kv_heads, options, None, &mut context, None);
+    params.scale = in_default_mode(|| options.scale * core::f32::consts::LOG2_E);
+    let (shape, scratch) = (Shape::of(isa), SharedMut::new(scratch));
+    let call = Call { isa, shape, qkv, sequences, params, scratch };
     call.run(reach.longest[0], reach.work, workers);
     Ok(())
 }
@@ -125,9 +120,8 @@ struct Call<'a> {
     shape: Shape,
     qkv: Qkv<'a>,
     sequences: &'a [Sequence],
-    options: &'a AttentionOptions<'a>,
-    scale: f32,
-    out: HeadPtrs<'a>,
+    /// Their scale is that of scores as powers of two.
+    params: AttentionParams<'a>,
     scratch: SharedMut<'a>,
 }
 
@@ -143,7 +137,7 @@ impl Call<'_> {
                 for task in range {
                     self.quantize(task, at);
                     let (sequence, _) = self.split(task);
-                    for member in 0..self.group() {
+                    for member in 0..self.params.group {
                         self.attend(task, at, member, 0..sequence.query_len);
                     }
                 }
@@ -153,7 +147,7 @@ impl Call<'_> {
         let quantizing = if work < MIN_WORK_TO_FORK { Workers::SERIAL } else { workers };
         quantizing.for_each(tasks, &|task| self.quantize(task, self.place(task)));
         let blocks = longest.div_ceil(QUERIES_PER_TASK);
-        let per_head = blocks * self.group();
+        let per_head = blocks * self.params.group;
         chunked(tasks * per_head, work, workers, &|range| {
             for index in range {
                 let (task, part) = (index / per_head, index % per_head);
@@ -168,11 +162,6 @@ impl Call<'_> {
         self.qkv.key.heads()
     }
 
-    /// Query heads that read one key-value head.
-    fn group(&self) -> usize {
-        self.qkv.query.heads() / self.kv_heads()
-    }
-
     /// The sequence and the key-value head of a task.
     fn split(&self, task: usize) -> (Sequence, usize) {
         (self.sequences[task / self.kv_heads()], task % self.kv_heads())
@@ -180,7 +169,7 @@ impl Call<'_> {
 
     /// Words of the scratch of a task. They are within the checked scratch.
     fn words(&self, sequence: &Sequence) -> usize {
-        head_words(self.shape, sequence, self.group(), self.qkv.key.head_dim()).unwrap_or(0)
+        head_words(self.shape, sequence, self.params.group, self.qkv.key.head_dim()).unwrap_or(0)
     }
 
     /// The scratch of a task.
@@ -206,107 +195,55 @@ impl Call<'_> {
         let head_dim = self.qkv.key.head_dim();
         // SAFETY: `check_keys` checked that the keys and values exist; the scratch at `at` belongs to this task.
         self.isa.dispatch_bytes(unsafe {
-            quantize_head(layout, rows, [keys, head_dim], !self.options.causal, at)
+            quantize_head(layout, rows, [keys, head_dim], !self.params.causal, at)
         });
     }
 
     /// Computes some queries of query head `member` of the group of a task, whose scratch is at `at`.
     fn attend(&self, task: usize, at: *mut f32, member: usize, queries: Range<usize>) {
         let (sequence, kv_head) = self.split(task);
-        let Sequence { query_len, key_len, .. } = sequence;
-        let head = kv_head * self.group() + member;
-        if queries.is_empty() {
-            return;
-        }
-        // Visible keys of query 0, and how many more each further query sees.
-        let (first_limit, limit_step) = match self.options.causal {
-            true => (key_len as isize - query_len as isize + 1, 1),
-            false => (key_len as isize, 0),
-        };
-        let unseen = match self.options.causal {
-            true => (query_len - query_len.min(key_len)).clamp(queries.start, queries.end),
-            false if key_len == 0 => queries.end,
-            false => queries.start,
-        };
-        if unseen < queries.end {
-            self.attend_seen(task, at, member, unseen..queries.end, (first_limit, limit_step));
+        let Sequence { query_len, key_start, .. } = sequence;
+        let (layout, tile) = (self.layout(&sequence), self.shape.tile);
+        let query = self.params.head(&sequence, kv_head * self.params.group + member);
+        let tile_words = self.shape.tile_words(query.head_dim).expect("a size that was computed");
+        let words = layout.len + member * query_len.div_ceil(tile) * tile_words;
+        let value = self.qkv.value.rows(key_start, kv_head);
+        let head = Int8Head { query, layout, kv: at, value };
+        // Limits never decrease from query to query.
+        let unseen = queries.clone().take_while(|&row| query.limit(row) == 0).count();
+        let seen = queries.start + unseen..queries.end;
+        if !seen.is_empty() {
+            let rows = |index: usize| TileRows {
+                words: at.wrapping_add(words + index * tile_words).cast(),
+                first: index * tile,
+                count: (query_len - index * tile).min(tile),
+            };
+            let tiles = seen.start / tile..seen.end.div_ceil(tile);
+            // SAFETY: `check_sequences` checked that the queries and outputs exist. Only this task writes these rows and
+            // the words of these tiles. The keys and values have been quantized.
+            self.isa.dispatch_bytes(unsafe { attend_tiles(&head, tiles, &rows) });
         }
         // After the first tile, which may have written some of them.
-        self.fill_fully_masked(&sequence, kv_head, head, queries.start..unseen);
+        fill_fully_masked(&head, queries.start..seen.start);
     }
+}
 
-    /// [`Call::attend`] for queries that see a key, and the queries before them in a tile.
-    fn attend_seen(
-        &self,
-        task: usize,
-        at: *mut f32,
-        member: usize,
-        queries: Range<usize>,
-        (first_limit, limit_step): (isize, isize),
-    ) {
-        let (sequence, kv_head) = self.split(task);
-        let Sequence { query_start, query_len, key_len, .. } = sequence;
-        let head = kv_head * self.group() + member;
-        let (layout, head_dim) = (self.layout(&sequence), self.qkv.key.head_dim());
-        let tile_words = self.shape.tile_words(head_dim).expect("a size that was computed");
-        let first_tile = member * query_len.div_ceil(self.shape.tile);
-        let words = at.wrapping_add(layout.len + first_tile * tile_words);
-        let head_of = Int8Head {
-            layout,
-            kv: at,
-            head_dim,
-            keys: key_len,
-            scale: self.scale,
-            value: self.qkv.value.rows(sequence.key_start, kv_head),
-        };
-        let tiles = queries.start / self.shape.tile..queries.end.div_ceil(self.shape.tile);
-        let rows = |tile: usize| {
-            let first = tile * self.shape.tile;
-            let token = query_start + first;
-            let next = self.qkv.query.rows(token, head);
-            let next = HeadRows { at: next.at.wrapping_add(self.shape.tile * next.stride), ..next };
-            TileRows {
-                query: self.qkv.query.rows(token, head),
-                count: (query_len - first).min(self.shape.tile),
-                limits: (first_limit + limit_step * first as isize, limit_step),
-                keys: key_len,
-                words: words.wrapping_add(tile * tile_words).cast(),
-                out: (self.out.at(token, head), self.out.token_stride()),
-                next,
-            }
-        };
-        // SAFETY: `check_sequences` checked that the queries and outputs exist. Only this task writes these rows and the
-        // words of these tiles. The keys and values have been quantized.
-        self.isa.dispatch_bytes(unsafe { attend_tiles(&head_of, tiles, &rows) });
-    }
-
-    /// The outputs of queries that see no key.
-    fn fill_fully_masked(
-        &self,
-        sequence: &Sequence,
-        kv_head: usize,
-        head: usize,
-        queries: Range<usize>,
-    ) {
-        if queries.is_empty() {
-            return;
-        }
-        let _mode = DefaultMode::enter();
-        let (value, padded) = (self.qkv.value, sequence.padded_len);
-        for token in queries.map(|query| sequence.query_start + query) {
-            for column in 0..value.head_dim() {
-                let mut x = 0.0;
-                if self.options.fully_masked == FullyMasked::Uniform {
-                    for key in 0..padded {
-                        let row = value.at(sequence.key_start + key, kv_head);
-                        // SAFETY: `check_keys` checked that the padded keys exist.
-                        x += unsafe { *row.add(column) };
-                    }
-                    x /= padded.max(1) as f32;
+/// Writes the outputs of queries that see no key: zeros, or the mean of the values.
+fn fill_fully_masked(Int8Head { query, value, .. }: &Int8Head, queries: Range<usize>) {
+    let _mode = DefaultMode::enter();
+    let HeadQuery { out, out_row, head_dim, padded_len, fully_masked, .. } = *query;
+    for row in queries {
+        for column in 0..head_dim {
+            let mut x = 0.0;
+            if fully_masked == FullyMasked::Uniform {
+                for key in 0..padded_len {
+                    // SAFETY: `check_keys` checked that the padded keys exist.
+                    x += unsafe { *value.at.wrapping_add(key * value.stride + column) };
                 }
-                // SAFETY: `check_sequences` checked that the output exists; only this task writes it.
-                unsafe { *self.out.at(token, head).add(column) = x };
+                x /= padded_len.max(1) as f32;
             }
+            // SAFETY: `check_sequences` checked that the output exists; only this task writes it.
+            unsafe { *out.wrapping_add(row * out_row + column) = x };
         }
     }
 }

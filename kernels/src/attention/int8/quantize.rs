@@ -9,8 +9,7 @@ use super::layout::{BLOCK, KvBlock, KvLayout};
 use crate::gemm::{LEVELS, MIN_AMAX};
 use crate::prefetch::{CacheLevel, prefetch_rows};
 use crate::rows::{RowVector, map_row};
-use crate::simd::int8::Int8Dot;
-use crate::simd::int8_lanes::{BYTE, Int8Lanes, WordForm};
+use crate::simd::int8::{BYTE, FloatVector, Int8Dot, SimdI32, WordForm};
 use crate::simd::{MAX_LANES, SimdF32, array_of, simd_op};
 use core::mem::MaybeUninit;
 
@@ -23,27 +22,25 @@ const COLUMNS: usize = 128;
 /// Space for the transposed columns.
 pub(super) type Columns = [MaybeUninit<f32>; COLUMNS * MAX_LANES];
 
-type Vector<B> = <<B as Int8Lanes>::LaneFloats as SimdF32>::F32;
-
 /// The largest magnitude of the elements that were seen in each lane, in two independent parts.
 #[derive(Clone, Copy)]
-struct Largest<B: Int8Lanes> {
-    magnitude: [Vector<B>; 2],
+struct Largest<B: Int8Dot> {
+    magnitude: [FloatVector<B>; 2],
     /// NaN if an element is not finite, otherwise 0.
-    poison: [Vector<B>; 2],
+    poison: [FloatVector<B>; 2],
 }
 
 impl<B: Int8Dot> Largest<B> {
     #[inline(always)]
     fn new(b: B) -> Self {
-        let zeros = [b.lane_floats().splat(0.0); 2];
+        let zeros = [b.sums().floats().splat(0.0); 2];
         Self { magnitude: zeros, poison: zeros }
     }
 
     /// Counts an element in part `i`, which is a constant of the loop.
     #[inline(always)]
-    fn add(&mut self, b: B, i: usize, x: Vector<B>) {
-        let s = b.lane_floats();
+    fn add(&mut self, b: B, i: usize, x: FloatVector<B>) {
+        let s = b.sums().floats();
         self.magnitude[i] = s.max(self.magnitude[i], s.abs(x));
         self.poison[i] = s.mul_add(x, s.splat(0.0), self.poison[i]);
     }
@@ -51,8 +48,8 @@ impl<B: Int8Dot> Largest<B> {
     /// The scale, NaN if an element is not finite, and the factor before rounding, as
     /// [`Rounding`](crate::gemm::Rounding) has them.
     #[inline(always)]
-    fn rounding(self, b: B) -> [Vector<B>; 2] {
-        let (s, levels) = (b.lane_floats(), b.lane_floats().splat(LEVELS as f32));
+    fn rounding(self, b: B) -> [FloatVector<B>; 2] {
+        let (s, levels) = (b.sums().floats(), b.sums().floats().splat(LEVELS as f32));
         let largest = s.max(self.magnitude[0], self.magnitude[1]);
         let zeros = s.less(largest, s.splat(MIN_AMAX));
         let scale = s.select(zeros, s.splat(0.0), s.div(largest, levels));
@@ -61,10 +58,10 @@ impl<B: Int8Dot> Largest<B> {
     }
 }
 
-/// The words of four elements, rounded, as [`Int8Lanes::pack`] returns them.
+/// The words of four elements, rounded, as [`Int8Dot::pack`] returns them.
 #[inline(always)]
-fn round<B: Int8Dot>(b: B, x: [Vector<B>; 4], inverse: Vector<B>) -> [B::Words; 2] {
-    let s = b.lane_floats();
+fn round<B: Int8Dot>(b: B, x: [FloatVector<B>; 4], inverse: FloatVector<B>) -> [B::Words; 2] {
+    let s = b.sums().floats();
     let mut rounded = x;
     for x in &mut rounded {
         *x = s.add(s.mul(*x, inverse), s.splat(BYTE + 128.0));
@@ -77,9 +74,9 @@ fn round<B: Int8Dot>(b: B, x: [Vector<B>; 4], inverse: Vector<B>) -> [B::Words; 
 /// # Safety
 /// `to` is valid for writes of a vector.
 #[inline(always)]
-unsafe fn store_starts<B: Int8Dot>(b: B, sums: B::Totals, factor: f32, to: *mut i32) {
-    let s = b.lane_floats();
-    let product = s.mul(b.totals_to_f32(sums), s.splat(factor));
+unsafe fn store_starts<B: Int8Dot>(b: B, sums: B::I32, factor: f32, to: *mut i32) {
+    let s = b.sums().floats();
+    let product = s.mul(b.sums().to_f32(sums), s.splat(factor));
     // SAFETY: the caller's contract.
     unsafe { s.store(to.cast(), b.float_of_bits(product)[0]) };
 }
@@ -124,7 +121,7 @@ simd_op!(
         to: LaneWords,
         buffer: &mut Columns,
     ) {
-        let (s, lanes) = (b.lane_floats(), B::Floats::LANES);
+        let (s, lanes) = (b.sums().floats(), B::Floats::LANES);
         let LaneRows { rows, count, head_dim, center, factor } = from;
         let buffer = buffer.as_mut_ptr().cast::<f32>();
         let mut block = [0.0; MAX_LANES * MAX_LANES];
@@ -134,7 +131,7 @@ simd_op!(
         let mut largest = Largest::new(b);
         let (mut inverse, zero) = (s.splat(0.0), s.splat(0.0));
         let mut finite = s.less(zero, zero);
-        let mut sums = b.totals(b.splat_word(0));
+        let mut sums = b.sums().splat_i32(0);
         // SAFETY: the contract of this function; `buffer` has `COLUMNS` vectors and `block` one for each lane.
         unsafe {
             for rounds in [false, true] {
@@ -252,7 +249,7 @@ simd_op!(
         to: *mut f32,
     ) {
         let ([key, value], [keys, head_dim]) = (operands, size);
-        let (s, lanes) = (b.lane_floats(), B::Floats::LANES);
+        let (s, lanes) = (b.sums().floats(), B::Floats::LANES);
         let mean = to.wrapping_add(layout.center);
         let mut buffer = [MaybeUninit::uninit(); COLUMNS * MAX_LANES];
         let mut first_bad = u32::MAX;
@@ -326,7 +323,7 @@ unsafe fn quantize_values<B: Int8Dot>(
     (count, head_dim): (usize, usize),
     buffer: *mut f32,
 ) {
-    let (s, lanes) = (b.lane_floats(), B::Floats::LANES);
+    let (s, lanes) = (b.sums().floats(), B::Floats::LANES);
     let per_group = const { 4 / B::FORM.elements() };
     let ones = b.splat_word(ones(B::FORM));
     for column in (0..head_dim).step_by(lanes) {
@@ -347,7 +344,7 @@ unsafe fn quantize_values<B: Int8Dot>(
             }
             let [scale, inverse] = largest.rounding(b);
             s.store(to.value_scales.add(column), scale);
-            let mut sums = b.totals(b.splat_word(0));
+            let mut sums = b.sums().splat_i32(0);
             for group in 0..count.div_ceil(4) {
                 let x = array_of!(i in 4 => s.load(buffer.add((group * 4 + i) * lanes)));
                 for (i, &word) in round(b, x, inverse).iter().enumerate().take(per_group) {

@@ -1,9 +1,10 @@
 //! What few blocks need: weights of two bytes, and the edge of a causal mask. These are functions of their own, and their
 //! operands are in memory.
 
-use super::block::{Int8Head, Lanes, Part, TileRows, TileRun, TileStack};
+use super::super::one_head::HeadQuery;
+use super::block::{Int8Head, Lanes, Part, TileRun, TileStack};
 use super::layout::BLOCK;
-use crate::simd::int8_lanes::BYTE;
+use crate::simd::int8::{BYTE, SimdI32};
 use crate::simd::{SimdF32, simd_op};
 
 simd_op!(
@@ -11,12 +12,13 @@ simd_op!(
     /// keys of the block, and the largest score.
     pub(super) fn hide_scores<B: Int8Dot, const NV: usize, const TV: usize>(
         b: B,
-        rows: &TileRows,
+        head: &Int8Head,
+        first: usize,
         part: Part,
         stack: &mut TileStack,
     ) {
-        let (run, s) = (TileRun::<B, 1, TV>(b), b.lane_floats());
-        count_seen(rows, part.key, &mut stack.state.seen);
+        let (run, s) = (TileRun::<B, 1, TV>(b), b.sums().floats());
+        count_seen(&head.query, first, part.key, &mut stack.state.seen);
         let seen = run.load_line(stack.state.seen.as_ptr());
         let none = s.splat(f32::NEG_INFINITY);
         let mut best = [none; TV];
@@ -35,9 +37,9 @@ simd_op!(
 
 /// The visible keys of the block of `key`.
 #[inline(never)]
-fn count_seen(rows: &TileRows, key: usize, seen: &mut Lanes) {
+fn count_seen(head: &HeadQuery, first: usize, key: usize, seen: &mut Lanes) {
     for (i, seen) in seen.iter_mut().enumerate() {
-        *seen = rows.limit(i).saturating_sub(key).min(BLOCK) as f32;
+        *seen = head.limit(first + i).saturating_sub(key).min(BLOCK) as f32;
     }
 }
 
@@ -50,7 +52,7 @@ simd_op!(
         high: bool,
         stack: &mut TileStack,
     ) {
-        let (run, s) = (TileRun::<B, 1, TV>(b), b.lane_floats());
+        let (run, s) = (TileRun::<B, 1, TV>(b), b.sums().floats());
         let row = TileRun::<B, 1, TV>::ROW;
         let (byte, magic) = (s.splat(BYTE), s.splat(1.5 * BYTE));
         for first in (0..row).step_by(B::Floats::LANES) {
@@ -103,7 +105,7 @@ simd_op!(
         part: Part,
         stack: &mut TileStack,
     ) {
-        let (run, s) = (TileRun::<B, 1, TV>(b), b.lane_floats());
+        let (run, s) = (TileRun::<B, 1, TV>(b), b.sums().floats());
         let row = TileRun::<B, 1, TV>::ROW;
         let state = &stack.state;
         let factor = run.load_line(state.factor.as_ptr());

@@ -1,6 +1,7 @@
 //! Int8 attention of one tile of queries: the blocks of keys one after the other, with the sums of all of them.
 
 use super::super::head_views::HeadRows;
+use super::super::one_head::HeadQuery;
 use super::block::{
     COLUMNS, Int8Head, Lanes, Line, MAX_QUERIES, Part, TileRows, TileRun, TileStack,
 };
@@ -9,8 +10,7 @@ use super::quantize::{LaneRows, LaneWords, quantize_lanes};
 use super::rare_blocks::{add_partly_seen, hide_scores, weigh_in_bytes};
 use crate::parallel::share;
 use crate::prefetch::{CacheLevel, prefetch_rows};
-use crate::simd::int8::Int8Dot;
-use crate::simd::int8_lanes::{BYTE, MAX_KEYS, WordForm};
+use crate::simd::int8::{BYTE, FloatVector, Int8Dot, MAX_KEYS, SimdI32, WordForm};
 use crate::simd::{MAX_LANES, SimdF32, simd_op};
 
 /// The weights of a block are `2^LOG_WEIGHT` times `2^(score - maximum)`: at most 254.6, so that the errors of their
@@ -117,8 +117,8 @@ simd_op!(
 impl<B: Int8Dot, const K: usize, const QV: usize> TileRun<B, K, QV> {
     /// `2^n` for integers `n` of at most 127; not less than `2^-126`.
     #[inline(always)]
-    fn power(self, n: <B::Floats as SimdF32>::F32) -> <B::Floats as SimdF32>::F32 {
-        let s = self.0.lane_floats();
+    fn power(self, n: FloatVector<B>) -> FloatVector<B> {
+        let s = self.0.sums().floats();
         let exponent = s.add(s.max(n, s.splat(-126.0)), s.splat(127.0));
         // The exponent's place is that of a multiple of 2^23.
         self.0.float_of_bits(s.mul(exponent, s.splat(BYTE)))[0]
@@ -126,18 +126,17 @@ impl<B: Int8Dot, const K: usize, const QV: usize> TileRun<B, K, QV> {
 
     #[inline(always)]
     unsafe fn run(self, head: &Int8Head, rows: &TileRows, stack: &mut TileStack) {
-        let s = self.0.lane_floats();
+        let s = self.0.sums().floats();
+        let HeadQuery { query, query_row, head_dim, scale, .. } = head.query;
         let factors = rows.words.wrapping_add(head.layout.steps * Self::ROW).cast::<f32>();
         for first in (0..Self::ROW).step_by(B::Floats::LANES) {
+            let at = query.wrapping_add((rows.first + first).wrapping_mul(query_row));
             let from = LaneRows {
-                rows: HeadRows {
-                    at: rows.query.at.wrapping_add(first * rows.query.stride),
-                    ..rows.query
-                },
+                rows: HeadRows { at, stride: query_row },
                 count: rows.count.saturating_sub(first).min(B::Floats::LANES),
-                head_dim: head.head_dim,
+                head_dim,
                 center: (&0.0, 0),
-                factor: head.scale,
+                factor: scale,
             };
             let to = LaneWords {
                 words: rows.words.wrapping_add(first),
@@ -148,23 +147,24 @@ impl<B: Int8Dot, const K: usize, const QV: usize> TileRun<B, K, QV> {
             // SAFETY: the contract of `attend_tile`.
             self.0.call_noinline(unsafe { quantize_lanes(from, to, &mut stack.scores) });
         }
-        for column in (0..head.head_dim).step_by(COLUMNS) {
-            let columns = (head.head_dim - column).min(COLUMNS);
+        for column in (0..head_dim).step_by(COLUMNS) {
+            let columns = (head_dim - column).min(COLUMNS);
             // SAFETY: the contract of `attend_tile`.
             unsafe {
                 self.sum_columns(head, rows, (column, columns), stack);
                 let bad = *head.layout.first_bad(head.kv) as usize;
-                if bad < head.keys {
-                    mark_bad_rows(rows, bad, &mut stack.state.total);
+                if bad < head.query.key_len {
+                    mark_bad_rows(&head.query, rows, bad, &mut stack.state.total);
                 }
+                let HeadQuery { out, out_row, .. } = head.query;
                 s.call_noinline(write_outputs(
                     stack.sums(),
                     Self::ROW,
                     stack.state.total.as_ptr(),
                     rows.count,
                     columns,
-                    rows.out.0.wrapping_add(column),
-                    rows.out.1,
+                    out.wrapping_add(rows.first * out_row + column),
+                    out_row,
                 ));
             }
         }
@@ -179,7 +179,7 @@ impl<B: Int8Dot, const K: usize, const QV: usize> TileRun<B, K, QV> {
         (column, columns): (usize, usize),
         stack: &mut TileStack,
     ) {
-        let (b, s) = (self.0, self.0.lane_floats());
+        let (b, s) = (self.0, self.0.sums().floats());
         // SAFETY: the contract of `attend_tile`.
         unsafe {
             for column in 0..columns.next_multiple_of(MAX_LANES) + MAX_KEYS {
@@ -190,25 +190,28 @@ impl<B: Int8Dot, const K: usize, const QV: usize> TileRun<B, K, QV> {
             self.store_line(stack.state.running.as_mut_ptr(), [s.splat(NO_KEY); QV]);
             self.store_line(stack.state.total.as_mut_ptr(), [s.splat(0.0); QV]);
             // Keys that all queries see, and that one sees.
-            let (inner, end) = (rows.limit(0), rows.limit(rows.count - 1));
+            let limit = |row: usize| head.query.limit(rows.first + row);
+            let (inner, end) = (limit(0), limit(rows.count - 1));
             let mut key = 0;
             while key < end {
                 let count = (end - key).min(BLOCK);
                 let part = Part { key, count, columns: (column, columns) };
-                let edge = rows.limits.1 > 0 && key + BLOCK > inner;
+                let edge = head.query.limit_step > 0 && key + BLOCK > inner;
                 if column == 0 {
                     // A few rows in each block, because the CPU waits when it has too many misses.
                     let done = share(rows.count, end.div_ceil(BLOCK), key / BLOCK);
-                    let out = (rows.out.0.cast_const(), rows.out.1);
-                    for (row, stride) in [out, (rows.next.at, rows.next.stride)] {
-                        let row = row.wrapping_add(done.start.wrapping_mul(stride));
-                        let rows = (row, stride, done.len());
-                        prefetch_rows(s, CacheLevel::L1, rows, head.head_dim);
+                    let HeadQuery { query, query_row, out, out_row, head_dim, .. } = head.query;
+                    let out = (out.cast_const(), rows.first, out_row);
+                    // The queries after the tile need not exist.
+                    let next = (query, rows.first + Self::ROW, query_row);
+                    for (at, first, stride) in [out, next] {
+                        let at = at.wrapping_add((first + done.start).wrapping_mul(stride));
+                        prefetch_rows(s, CacheLevel::L1, (at, stride, done.len()), head_dim);
                     }
                 }
                 self.scores(head, rows, part, stack);
                 if edge {
-                    b.call_noinline(hide_scores(rows, part, stack));
+                    b.call_noinline(hide_scores(head, rows.first, part, stack));
                 }
                 let (mut grows, mut loses) = (false, false);
                 for first in (0..rows.count).step_by(B::Floats::LANES) {
@@ -259,7 +262,7 @@ impl<B: Int8Dot, const K: usize, const QV: usize> TileRun<B, K, QV> {
     /// Adds sums of weights of a block to those of all blocks.
     #[inline(always)]
     fn add_to_total(self, counted: Line<B, QV>, stack: &mut TileStack) {
-        let s = self.0.lane_floats();
+        let s = self.0.sums().floats();
         let after = self.load_line(stack.state.after.as_ptr());
         let mut total = self.load_line(stack.state.total.as_ptr());
         for v in 0..QV {
@@ -278,7 +281,7 @@ impl<B: Int8Dot, const K: usize, const QV: usize> TileRun<B, K, QV> {
         first: usize,
         stack: &mut TileStack,
     ) -> (bool, bool) {
-        let s = self.0.lane_floats();
+        let s = self.0.sums().floats();
         let (scores, words) = (stack.scores().cast_const(), stack.words());
         let state = &mut stack.state;
         // SAFETY: `first` is the first lane of a vector. `scores` has rows up to a multiple of four, and `words` those of a
@@ -359,7 +362,7 @@ impl<B: Int8Dot, const K: usize, const QV: usize> TileRun<B, K, QV> {
         low: bool,
         stack: &mut TileStack,
     ) {
-        let s = self.0.lane_floats();
+        let s = self.0.sums().floats();
         let (words, out) = (stack.words().cast_const(), stack.sums());
         let mut after = self.load_line(stack.state.after.as_ptr());
         let (chosen, scale) = match low {
@@ -379,11 +382,11 @@ impl<B: Int8Dot, const K: usize, const QV: usize> TileRun<B, K, QV> {
             unsafe {
                 let place = first + column;
                 let values = (block.values.add(place).cast_const(), head.layout.columns);
-                let mut sums = [[self.0.totals(self.0.splat_word(0)); QV]; K];
+                let mut sums = [[self.0.sums().splat_i32(0); QV]; K];
                 if matches!(B::FORM, WordForm::Signed) {
                     for (i, sums) in sums.iter_mut().enumerate() {
                         let start = *block.value_starts.add(place + i);
-                        *sums = [self.0.totals(self.0.splat_word(start)); QV];
+                        *sums = [self.0.sums().splat_i32(start); QV];
                     }
                 }
                 let tile = self.multiply::<true>(sums, words, values, steps);
@@ -394,7 +397,7 @@ impl<B: Int8Dot, const K: usize, const QV: usize> TileRun<B, K, QV> {
                         let chosen = s.less(s.splat(0.5), chosen[v]);
                         let scale = s.select(chosen, scale, s.splat(0.0));
                         let at = out.add((column + i) * Self::ROW + v * B::Floats::LANES);
-                        let x = s.mul(self.0.totals_to_f32(tile[v]), after[v]);
+                        let x = s.mul(self.0.sums().to_f32(tile[v]), after[v]);
                         s.store(at, s.mul_add(x, scale, s.load(at)));
                     }
                 }
@@ -405,9 +408,9 @@ impl<B: Int8Dot, const K: usize, const QV: usize> TileRun<B, K, QV> {
 
 /// Makes the outputs of the queries NaN that see the key `bad`, which is not finite.
 #[inline(never)]
-fn mark_bad_rows(rows: &TileRows, bad: usize, inverse: &mut Lanes) {
+fn mark_bad_rows(head: &HeadQuery, rows: &TileRows, bad: usize, inverse: &mut Lanes) {
     for (i, lane) in inverse.iter_mut().enumerate().take(rows.count) {
-        if bad < rows.limit(i) {
+        if bad < head.limit(rows.first + i) {
             *lane = f32::NAN;
         }
     }

@@ -106,14 +106,14 @@ impl<B: Int8Dot> Integers for Single<B> {
 
     #[inline(always)]
     fn zero(self) -> B::I32 {
-        self.0.sums().zero()
+        self.0.sums().splat_i32(0)
     }
     #[inline(always)]
     unsafe fn start(self, offsets: *const i32) -> B::I32 {
         match B::STORED {
             // SAFETY: `# Safety` of the trait method.
             ActivationEncoding::Unsigned => unsafe { self.0.sums().load_sums(offsets) },
-            ActivationEncoding::Signed | ActivationEncoding::Pairs => self.0.sums().zero(),
+            ActivationEncoding::Signed | ActivationEncoding::Pairs => self.0.sums().splat_i32(0),
         }
     }
     #[inline(always)]
@@ -182,7 +182,7 @@ impl<B: Int8Dot> Integers for Digits<B> {
 
     #[inline(always)]
     fn zero(self) -> HighLow<B::I32> {
-        HighLow { high: self.0.sums().zero(), low: self.0.sums().zero() }
+        HighLow { high: self.0.sums().splat_i32(0), low: self.0.sums().splat_i32(0) }
     }
     #[inline(always)]
     unsafe fn start(self, offsets: *const i32) -> HighLow<B::I32> {
@@ -190,7 +190,7 @@ impl<B: Int8Dot> Integers for Digits<B> {
         // 256, which makes the offset -32,768 times that sum.
         // SAFETY: `# Safety` of the trait method.
         let high = unsafe { Single(self.0).start(offsets) };
-        HighLow { high, low: self.0.sums().zero() }
+        HighLow { high, low: self.0.sums().splat_i32(0) }
     }
     #[inline(always)]
     fn add(self, a: HighLow<B::I32>, b: HighLow<B::I32>) -> HighLow<B::I32> {

@@ -78,7 +78,7 @@ pub(super) fn multiply_blocks<B: Int8Dot, const NV: usize, const TV: usize>(
                             let from = words.add((first + step) * PANEL + v * lanes);
                             for (i, pair) in b.pairs(b.load(from.cast())).into_iter().enumerate() {
                                 let to = pairs.add((2 * step + i) * width + v * lanes);
-                                to.cast::<B::I32>().write(pair);
+                                b.store_words(to, pair);
                             }
                         }
                     }
@@ -157,7 +157,7 @@ impl Tile<'_> {
         assert!(elements.len() >= 2 * MR * steps);
         let (s, lanes) = (b.sums().floats(), <B::Floats as SimdF32>::LANES);
         let elements = elements.as_ptr().cast::<i32>();
-        let mut tile = [[b.sums().zero(); TV]; MR];
+        let mut tile = [[b.sums().splat_i32(0); TV]; MR];
         // SAFETY: the contract of this function for the sums and the block; the assertion for the rows.
         unsafe {
             if !begins {
@@ -167,14 +167,14 @@ impl Tile<'_> {
                 s.prefetch_l2(next.wrapping_add(step * apart));
                 for pair in 0..2 {
                     let at = pairs.add((2 * step + pair) * TV * lanes);
-                    let mut weights = [b.sums().load_sums(at); TV];
+                    let mut weights = [b.load_words(at); TV];
                     for (v, weights) in weights.iter_mut().enumerate().skip(1) {
-                        *weights = b.sums().load_sums(at.add(v * lanes));
+                        *weights = b.load_words(at.add(v * lanes));
                     }
                     for (i, line) in tile.iter_mut().enumerate() {
-                        let element = b.row_pair(elements.add(2 * (step * MR + i) + pair));
+                        let element = b.splat_word(*elements.add(2 * (step * MR + i) + pair));
                         for (sum, weights) in line.iter_mut().zip(weights) {
-                            *sum = b.dot_pair(*sum, element, weights);
+                            *sum = b.add_products(*sum, element, weights);
                         }
                     }
                 }
