@@ -5,9 +5,9 @@
 //! Closures are `#[inline(always)]` like the walkers, so that they are compiled for the instruction set.
 
 use crate::row_prefetch::PrefetchRow;
-use crate::simd::{MAX_LANES, MOST_PARTS, SimdF32, array_of, sum_of_parts};
+use crate::simd::{MAX_LANES, MOST_PARTS, SimdF32, array_of, sum_of_lanes};
 #[cfg(feature = "train")]
-use crate::simd::{MOST_VECTORS, VIRTUAL, sum_of_lanes};
+use crate::simd::{MOST_VECTORS, VIRTUAL};
 
 /// Vectors in one step of a walker. Their results are independent.
 pub(crate) const UNROLL: usize = 4;
@@ -117,22 +117,6 @@ pub(crate) unsafe fn map_row<S: SimdF32, const N: usize, const STEP: usize>(
     }
 }
 
-/// `to[i] = map(from[i])` for `len` elements.
-///
-/// # Safety
-/// `from` is valid for reads and `to` for writes of `len` floats; they are the same or disjoint.
-#[inline(always)]
-pub(crate) unsafe fn map_slice<S: SimdF32>(
-    s: S,
-    from: *const f32,
-    to: *mut f32,
-    len: usize,
-    map: impl Fn(S::F32) -> S::F32,
-) {
-    // SAFETY: the caller's contract.
-    unsafe { map_steps::<S, UNROLL>(s, from, to, len, map) }
-}
-
 /// As [`map_slice`], for a `map` of many operations, of which several at a time need more than 16 registers.
 ///
 /// # Safety
@@ -148,19 +132,19 @@ pub(crate) unsafe fn map_slice_by_registers<S: SimdF32>(
     // SAFETY: the caller's contract.
     unsafe {
         if const { S::REGISTERS < 32 } {
-            map_steps::<S, 1>(s, from, to, len, map);
+            map_slice::<S, 1>(s, from, to, len, map);
         } else {
-            map_steps::<S, UNROLL>(s, from, to, len, map);
+            map_slice::<S, UNROLL>(s, from, to, len, map);
         }
     }
 }
 
-/// [`map_slice`], `STEP` vectors at a time.
+/// `to[i] = map(from[i])` for `len` elements, `STEP` vectors at a time.
 ///
 /// # Safety
-/// As [`map_slice`].
+/// `from` is valid for reads and `to` for writes of `len` floats; they are the same or disjoint.
 #[inline(always)]
-unsafe fn map_steps<S: SimdF32, const STEP: usize>(
+pub(crate) unsafe fn map_slice<S: SimdF32, const STEP: usize>(
     s: S,
     from: *const f32,
     to: *mut f32,
@@ -253,7 +237,7 @@ pub(crate) fn fold_parts<S: SimdF32, const R: usize, const SUMS: usize, const WI
         }
         first += width;
     }
-    array_of!(sum in SUMS => array_of!(row in R => sum_of_parts(s, parts[sum][row])))
+    array_of!(sum in SUMS => array_of!(row in R => sum_of_lanes::<S, MAX_LANES, _>(s, parts[sum][row])))
 }
 
 /// `SUMS` sums of each of `R` rows of `len` elements, in [`VIRTUAL`] lanes: element `i` belongs to lane `i % VIRTUAL`,
@@ -298,5 +282,5 @@ pub(crate) fn fold_lanes<
             }
         }
     }
-    array_of!(sum in SUMS => array_of!(row in R => sum_of_lanes(s, lanes[sum][row])))
+    array_of!(sum in SUMS => array_of!(row in R => sum_of_lanes::<S, VIRTUAL, _>(s, lanes[sum][row])))
 }

@@ -148,7 +148,7 @@ simd_op!(
         let mut sums = [s.splat(0.0); MR];
         let mut pair = sums;
         for turn in 0..parts {
-            // The order is that of `sum_of_parts`, so that few sums wait in registers: of four parts, 0 and 2, then 1
+            // The order is that of `sum_of_lanes`, so that few sums wait in registers: of four parts, 0 and 2, then 1
             // and 3.
             let part = if parts == 4 { [0, 2, 1, 3][turn] } else { turn };
             let mut total = [s.splat(0.0); MR];

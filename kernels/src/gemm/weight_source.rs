@@ -37,7 +37,7 @@ enum Values<'a> {
         dtype: Dtype,
         data: &'a [u16],
         shape: [usize; 2],
-        transposed: bool,
+        strides: [usize; 2],
     },
 }
 
@@ -67,15 +67,16 @@ impl<'a> PackSource<'a> {
     fn u16(dtype: Dtype, data: &'a [u16], shape: [usize; 2]) -> Result<Self, Error> {
         let view = ViewShape::Matrix { shape, strides: [shape[1], 1] };
         Error::check_view(view, shape[0].checked_mul(shape[1]), data)?;
-        Ok(Self(Values::U16 { dtype, data, shape, transposed: false }))
+        Ok(Self(Values::U16 { dtype, data, shape, strides: [shape[1], 1] }))
     }
 
     /// The transpose, a view of the same memory. A weight stored `[out, in]` is packed as its transpose.
     pub const fn transposed(self) -> Self {
         Self(match self.0 {
             Values::F32(matrix) => Values::F32(matrix.transposed()),
-            Values::U16 { dtype, data, shape, transposed } => {
-                Values::U16 { dtype, data, shape, transposed: !transposed }
+            Values::U16 { dtype, data, shape: [rows, columns], strides: [row, column] } => {
+                let (shape, strides) = ([columns, rows], [column, row]);
+                Values::U16 { dtype, data, shape, strides }
             }
         })
     }
@@ -84,13 +85,7 @@ impl<'a> PackSource<'a> {
     pub const fn shape(&self) -> [usize; 2] {
         match self.0 {
             Values::F32(matrix) => matrix.shape(),
-            Values::U16 { shape: [rows, columns], transposed, .. } => {
-                if transposed {
-                    [columns, rows]
-                } else {
-                    [rows, columns]
-                }
-            }
+            Values::U16 { shape, .. } => shape,
         }
     }
 
@@ -117,9 +112,8 @@ impl<'a> PackSource<'a> {
     pub(super) fn at(&self, row: usize, column: usize) -> f32 {
         match self.0 {
             Values::F32(matrix) => matrix.at(row, column),
-            Values::U16 { dtype, data, shape: [_, width], transposed } => {
-                let (line, at) = if transposed { (column, row) } else { (row, column) };
-                dtype.widen(data[line * width + at])
+            Values::U16 { dtype, data, strides: [row_stride, column_stride], .. } => {
+                dtype.widen(data[row * row_stride + column * column_stride])
             }
         }
     }
@@ -151,16 +145,16 @@ impl<'a> PackSource<'a> {
                 // SAFETY: `to` has the length of these rows of the panel.
                 isa.dispatch(unsafe { pack_block(block, columns, first, to, false) });
             }
-            Values::U16 { dtype, data, shape: [_, width], transposed } => {
+            Values::U16 { dtype, data, strides, .. } => {
                 if zeros {
                     to.chunks_exact_mut(panel)
                         .take(rows.len())
                         .for_each(|row| row[end..].fill(0.0));
                 }
-                let (lines, part, steps) = if transposed {
-                    (columns, rows, [1, panel])
-                } else {
-                    (rows, columns, [panel, 1])
+                // One of the strides is 1.
+                let (width, lines, part, steps) = match strides {
+                    [width, 1] => (width, rows, columns, [panel, 1]),
+                    [_, width] => (width, columns, rows, [1, panel]),
                 };
                 isa.dispatch(widen_lines(
                     dtype,

@@ -3,7 +3,7 @@
 use super::smoothing::{IGNORED, RowLoss, TargetProbs};
 use crate::math::{EXP_ZERO, exp_from, exp_nonpositive, exp_shift};
 use crate::row_tasks::RowPtrs;
-use crate::rows::{fold_lanes, map_slice};
+use crate::rows::{UNROLL, fold_lanes, map_slice};
 use crate::simd::{SimdF32, simd_op};
 use crate::softmax::block_max;
 use core::ops::Range;
@@ -140,7 +140,7 @@ simd_op!(
                 *loss = row_loss(s, logits, target, &sums, target_probs);
                 if let Some(scale) = scale {
                     let (gradient, at_target) = gradient(&sums, z, target_probs, f64::from(scale));
-                    map_slice(
+                    map_slice::<S, UNROLL>(
                         s,
                         logits,
                         logits,

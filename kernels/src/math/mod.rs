@@ -6,7 +6,7 @@
 //! 2^-125.9375, which is a little above the smallest normal f32, are replaced by zero before they are computed.
 
 use crate::isa::Isa;
-use crate::rows::map_slice;
+use crate::rows::{UNROLL, map_slice};
 pub(crate) use crate::simd::EXP_ZERO;
 use crate::simd::{SimdF32, simd_op};
 use core::f32::consts::LN_2;
@@ -125,7 +125,7 @@ simd_op!(
         let (start, len) = (x.as_mut_ptr(), x.len());
         // SAFETY: the pointer and length of a slice.
         unsafe {
-            map_slice(
+            map_slice::<S, UNROLL>(
                 s,
                 start,
                 start,

@@ -19,9 +19,9 @@ pub(crate) mod u8_activations;
 pub(crate) mod vector;
 
 pub(crate) use ladders::{array_of, tile_heights, vector_groups};
-pub(crate) use reduce::{MOST_PARTS, sum_of_parts};
+pub(crate) use reduce::{MOST_PARTS, sum_of_lanes};
 #[cfg(feature = "train")]
-pub(crate) use reduce::{MOST_VECTORS, VIRTUAL, sum_by_halving, sum_of_lanes};
+pub(crate) use reduce::{MOST_VECTORS, VIRTUAL, sum_by_halving};
 pub(crate) use table::{EXP_ZERO, Table};
 pub(crate) use vector::{CACHE_LINE_F32, MAX_LANES, MAX_MR, MAX_PANEL, SimdF32, SimdOp, TileOp};
 

@@ -2,10 +2,10 @@
 //!
 //! Forward kernels add into four virtual vectors of 16 lanes, or into one; this is what AVX-512 has. An instruction
 //! set with narrower vectors reads the row once for each *part* of these vectors that it can hold, with as many
-//! vectors of sums in registers as AVX-512. [`sum_of_parts`] then adds the parts in the order in which AVX-512 adds
+//! vectors of sums in registers as AVX-512. [`sum_of_lanes`] then adds the parts in the order in which AVX-512 adds
 //! the halves of a vector.
 
-use crate::simd::vector::{MAX_LANES, SimdF32};
+use crate::simd::vector::SimdF32;
 
 /// Parts of a virtual vector on the narrowest instruction set, which has four lanes.
 pub(crate) const MOST_PARTS: usize = 4;
@@ -26,14 +26,17 @@ pub(crate) fn sum_by_halving<T: Copy, const N: usize>(
     values[0]
 }
 
-/// The sum of the lanes of a virtual vector, by halving: lane `i` and lane `i + 8` first, then `i` and `i + 4`, and so
-/// on. Part `p` has the lanes from `p * LANES` on; there are `MAX_LANES / LANES` parts.
+/// The sum of `LANES` lanes in vectors, by halving: of 16 lanes, lane `i` and lane `i + 8` first, then `i` and `i + 4`, and so
+/// on. Vector `v` has the lanes from `v * S::LANES` on.
 #[inline(always)]
-pub(crate) fn sum_of_parts<S: SimdF32>(s: S, parts: [S::F32; MOST_PARTS]) -> f32 {
-    const { assert!(MAX_LANES / S::LANES <= MOST_PARTS) };
+pub(crate) fn sum_of_lanes<S: SimdF32, const LANES: usize, const N: usize>(
+    s: S,
+    vectors: [S::F32; N],
+) -> f32 {
+    const { assert!(LANES / S::LANES <= N) };
     s.reduce_add(sum_by_halving(
-        parts,
-        MAX_LANES / S::LANES,
+        vectors,
+        LANES / S::LANES,
         #[inline(always)]
         |a, b| s.add(a, b),
     ))
@@ -47,17 +50,3 @@ pub(crate) const VIRTUAL: usize = 64;
 /// The number of vectors in [`VIRTUAL`] lanes on the narrowest instruction set.
 #[cfg(feature = "train")]
 pub(crate) const MOST_VECTORS: usize = 16;
-
-/// The sum of [`VIRTUAL`] lanes by halving: vector `v` has the lanes from `v * LANES` on; there are `VIRTUAL / LANES`
-/// vectors.
-#[cfg(feature = "train")]
-#[inline(always)]
-pub(crate) fn sum_of_lanes<S: SimdF32>(s: S, lanes: [S::F32; MOST_VECTORS]) -> f32 {
-    const { assert!(VIRTUAL / S::LANES <= MOST_VECTORS) };
-    s.reduce_add(sum_by_halving(
-        lanes,
-        VIRTUAL / S::LANES,
-        #[inline(always)]
-        |a, b| s.add(a, b),
-    ))
-}

@@ -174,7 +174,7 @@ impl SoftmaxRows<'_> {
             let max = s.splat(max);
             if !empty && self.options.logarithm {
                 let log_sum = s.splat(libm::log(sum) as f32);
-                map_slice(
+                map_slice::<S, UNROLL>(
                     s,
                     from,
                     to,
@@ -184,7 +184,7 @@ impl SoftmaxRows<'_> {
                 );
             } else if !empty {
                 let factor = s.splat((1.0 / sum) as f32);
-                map_slice(
+                map_slice::<S, UNROLL>(
                     s,
                     from,
                     to,
@@ -209,7 +209,7 @@ impl SoftmaxRows<'_> {
         unsafe {
             if !empty {
                 let factor = s.splat(1.0 / sum);
-                map_slice(
+                map_slice::<S, UNROLL>(
                     s,
                     to,
                     to,

@@ -59,14 +59,11 @@ impl<'a> ReductionChunks<'a> {
     /// The rows of each chunk.
     pub fn ranges(&self) -> impl ExactSizeIterator<Item = Range<usize>> + 'a {
         let ends = self.ends;
-        (0..ends.len()).map(move |chunk| self::range(ends, chunk))
+        (0..ends.len()).map(move |chunk| {
+            let start = if chunk == 0 { 0 } else { ends[chunk - 1] };
+            start as usize..ends[chunk] as usize
+        })
     }
-}
-
-/// The rows of chunk `chunk`.
-fn range(ends: &[u32], chunk: usize) -> Range<usize> {
-    let start = if chunk == 0 { 0 } else { ends[chunk - 1] };
-    start as usize..ends[chunk] as usize
 }
 
 /// Whether a new gradient replaces the content of the memory or is added to it.

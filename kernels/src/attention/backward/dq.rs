@@ -11,7 +11,7 @@ use crate::attention::panels::{F32Kv, tile_prefetched};
 use crate::dropout::{DropMask, apply_drops, decide_drops};
 use crate::gemm::{Panels, Rows, store_line};
 use crate::math::exp_nonpositive;
-use crate::simd::{MAX_LANES, MOST_PARTS, SimdF32, array_of, simd_op, sum_of_parts, vector_groups};
+use crate::simd::{MAX_LANES, MOST_PARTS, SimdF32, array_of, simd_op, sum_of_lanes, vector_groups};
 
 /// Queries `first..first + MR` of a block.
 #[derive(Clone, Copy)]
@@ -289,7 +289,7 @@ impl<const MR: usize, const NV: usize> DqTile<'_, MR, NV> {
                 }
             }
             let mean = if one_block {
-                sum_of_parts(s, sums)
+                sum_of_lanes::<S, MAX_LANES, _>(s, sums)
             } else {
                 // SAFETY: the `# Safety` contract of `subtract_delta` holds.
                 unsafe { block.row_sums(local).dot }

@@ -4,7 +4,7 @@
 use super::dq::DqTile;
 use super::row_ops::add_weighted;
 use crate::math::exp_nonpositive;
-use crate::simd::{MAX_LANES, MOST_PARTS, SimdF32, sum_of_parts};
+use crate::simd::{MAX_LANES, MOST_PARTS, SimdF32, sum_of_lanes};
 
 impl<const MR: usize, const NV: usize> DqTile<'_, MR, NV> {
     /// Whether both products with `vectors` vectors of keys fit in the registers, together with their operands.
@@ -100,5 +100,5 @@ fn mean<S: SimdF32, const G: usize>(s: S, weight: &[S::F32; G], x: &[S::F32; G])
         let sum = &mut sums[g % (MAX_LANES / S::LANES)];
         *sum = add_weighted(s, *sum, weight[g], x[g]);
     }
-    sum_of_parts(s, sums)
+    sum_of_lanes::<S, MAX_LANES, _>(s, sums)
 }
