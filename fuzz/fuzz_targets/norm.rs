@@ -10,7 +10,8 @@ use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
 use simdformer_fuzz::{GAP, Layout, Rng, Strided, Values, pick_isa, pool, same_bits};
 use simdformer_kernels::norm::{LayerNorm, Norm, NormInput, RmsNorm, norm};
-use simdformer_kernels::{Exec, Isa, MatrixMut, Parallelism, reference};
+use simdformer_kernels::reference::norm as oracle;
+use simdformer_kernels::{Exec, Isa, MatrixMut, Parallelism};
 
 #[derive(Arbitrary, Debug)]
 struct Case {
@@ -154,20 +155,22 @@ fuzz_target!(|case: Case| {
 fn bounded(isa: Isa, norm: Norm<'_>, x: &Strided, y: &Strided) {
     let u = f64::from(f32::EPSILON) / 2.0;
     for row in 0..x.rows {
-        let elements: Vec<f32> = (0..x.columns).map(|column| x.at(row, column)).collect();
+        let elements: Vec<f64> = (0..x.columns).map(|column| x.at(row, column).into()).collect();
         let chain = |lanes: usize| (x.columns / (lanes * isa.lanes())) as f64;
         for column in 0..x.columns {
             let (exact, bound) = match norm {
                 Norm::Layer(norm) => {
                     let weight = f64::from(norm.weight[column]);
-                    let z = reference::normalized(&elements, norm.eps, column);
+                    let z =
+                        oracle::standard(oracle::Norm::Layer, &elements, norm.eps.into(), column);
                     let exact = z * weight + norm.bias.map_or(0.0, |bias| bias[column].into());
                     let k = chain(4) + 8.0;
                     (exact, u * (k * (z.abs() + 2.0) * weight.abs() + 2.0 * exact.abs()))
                 }
                 Norm::Rms(norm) => {
                     let weight = f64::from(norm.weight[column]);
-                    let exact = reference::rms_normalized(&elements, norm.eps, column) * weight;
+                    let z = oracle::standard(oracle::Norm::Rms, &elements, norm.eps.into(), column);
+                    let exact = z * weight;
                     let least = 2f64.powi(-149) * (1.0 + weight.abs());
                     (exact, u * (chain(8) + 12.0) * exact.abs() + least)
                 }

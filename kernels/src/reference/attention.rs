@@ -134,16 +134,19 @@ pub fn attention(
     out: &mut [f64],
     weights: &mut [f64],
 ) -> Result<(), Error> {
-    attention_times(qkv, sequence, options, &|_, _, _| 1.0, out, weights)
+    attention_dropped(qkv, sequence, options, &|_, _, _| 1.0, out, weights)
 }
 
 /// The factor of the weight of a query head, a query and a key: 1, or with dropout 0 or one over the probability that
 /// the weight is not dropped.
 pub type Factor<'a> = &'a dyn Fn(usize, usize, usize) -> f64;
 
-/// [`attention`] with the weights multiplied by `factor` before they multiply the values, except those of a query without
-/// a valid key.
-pub(super) fn attention_times(
+/// [`attention`] of one sequence, with the weights multiplied by `factor` before they multiply the values. `weights`
+/// gets the weights without the factors. No dropout is applied to a query without a valid key.
+///
+/// # Errors
+/// As [`attention`].
+pub fn attention_dropped(
     qkv: Qkv<'_>,
     sequence: Sequence,
     options: &AttentionOptions<'_>,

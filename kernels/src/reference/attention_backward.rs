@@ -1,7 +1,6 @@
 //! The gradients of attention, one score at a time.
 
-pub use super::attention::Factor;
-use super::attention::{attention, attention_times, check_product, hidden, score};
+use super::attention::{Factor, attention, check_product, hidden, score};
 use crate::attention::{AttentionOptions, Heads, Qkv, Sequence};
 use crate::error::Error;
 use crate::softmax::FullyMasked;
@@ -20,22 +19,6 @@ pub struct Gradients<'a> {
     pub scores: &'a mut [f64],
 }
 
-/// [`attention`] of one sequence, with the weights multiplied by `factor` before they multiply the values. `weights`
-/// gets the weights without the factors. No dropout is applied to a query without a valid key.
-///
-/// # Errors
-/// As [`attention`].
-pub fn attention_dropped(
-    qkv: Qkv<'_>,
-    sequence: Sequence,
-    options: &AttentionOptions<'_>,
-    factor: Factor<'_>,
-    out: &mut [f64],
-    weights: &mut [f64],
-) -> Result<(), Error> {
-    attention_times(qkv, sequence, options, factor, out, weights)
-}
-
 /// Whether query `i` has no valid key with a score above minus infinity in query head `head`.
 fn nothing_to_weigh(
     qkv: &Qkv<'_>,
@@ -48,7 +31,8 @@ fn nothing_to_weigh(
     (0..sequence.padded_len).all(|j| score(j).is_none_or(|x| x == f64::NEG_INFINITY))
 }
 
-/// The gradients of [`attention_dropped`] of one sequence, from `d_context`, the gradient of its output.
+/// The gradients of [`attention_dropped`](super::attention::attention_dropped) of one sequence, from `d_context`, the
+/// gradient of its output.
 ///
 /// With weights `P`, factors `Z`, `dP = (dO V^T) Z` and `D = sum over keys of P dP`: `dV = (P Z)^T dO`, `dS = P (dP -
 /// D)`, `dQ = scale dS K`, `dK = scale dS^T Q`. Masked pairs of key and query are not read. The weights of a query

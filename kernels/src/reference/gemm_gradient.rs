@@ -4,7 +4,6 @@
 
 use super::gemm::check_results;
 use crate::error::{Error, Expected};
-use crate::gemm::Epilogue;
 use crate::matrix::Matrix;
 
 /// `dW[n, m] = before[n, m] + sum_k dY[k, n] X[k, m]` for `d_y` `[rows, outputs]` and `x` `[rows, inputs]`, into
@@ -72,18 +71,4 @@ pub fn bias_gradient(
         (out[n], magnitude[n]) = (sum, absolute);
     }
     Ok(())
-}
-
-/// `dX[k, m] = sum_n dY[k, n] W[n, m]` for `d_y` `[rows, outputs]` and `weight` `[outputs, inputs]`, into `out` and
-/// `magnitude`, `[rows, inputs]`: the product of `dY` and the weight in its stored layout.
-///
-/// # Errors
-/// As [`super::gemm::gemm`].
-pub fn input_gradient(
-    d_y: Matrix<'_>,
-    weight: Matrix<'_>,
-    out: &mut [f64],
-    magnitude: &mut [f64],
-) -> Result<(), Error> {
-    super::gemm::gemm(d_y, weight, &Epilogue::default(), None, out, magnitude)
 }

@@ -90,38 +90,6 @@ pub fn softmax(row: &[f32], length: usize, fully_masked: FullyMasked, column: us
     libm::exp(log_softmax(row, length, fully_masked, column))
 }
 
-// ---- Norms ----
-
-/// Mean and variance (divided by n) of a row; NaN for a row without elements.
-pub fn moments(row: &[f32]) -> (f64, f64) {
-    let n = row.len() as f64;
-    let mean = row.iter().map(|&x| f64::from(x)).sum::<f64>() / n;
-    let variance =
-        row.iter().map(|&x| (f64::from(x) - mean) * (f64::from(x) - mean)).sum::<f64>() / n;
-    (mean, variance)
-}
-
-/// Element `column` of a normalized row, before weight and bias. 0 if the variance and `eps` are 0.
-///
-/// # Panics
-/// If there is no such column.
-pub fn normalized(row: &[f32], eps: f32, column: usize) -> f64 {
-    let (mean, variance) = moments(row);
-    let deviation = f64::from(row[column]) - mean;
-    if deviation == 0.0 { 0.0 } else { deviation / libm::sqrt(variance + f64::from(eps)) }
-}
-
-/// Element `column` of a row divided by its root mean square, before the weight. 0 if the mean square and `eps` are 0.
-///
-/// # Panics
-/// If there is no such column.
-pub fn rms_normalized(row: &[f32], eps: f32, column: usize) -> f64 {
-    let square = |&x: &f32| f64::from(x) * f64::from(x);
-    let mean = row.iter().map(square).sum::<f64>() / row.len() as f64;
-    let x = f64::from(row[column]);
-    if x == 0.0 { 0.0 } else { x / libm::sqrt(mean + f64::from(eps)) }
-}
-
 // ---- Embedding and positions ----
 
 /// Column `column` of the encoding of `position` in `d` columns; for [`PositionEncoding::Learned`] the element of the

@@ -5,6 +5,7 @@ use crate::support::batch::{Batch, OwnedBias, largest, with_relative_bias};
 use crate::support::batches::{batches, head_sizes, pairs_of_lengths};
 use crate::support::*;
 use proptest::prelude::*;
+use simdformer_kernels::reference::attention::attention_dropped;
 use simdformer_kernels::reference::attention_backward as oracle;
 use simdformer_kernels::train::{
     AttentionGradients, AttentionInputs, Dropout, Philox, SavedAttention, WeightDropout,
@@ -221,7 +222,7 @@ impl Case {
             let factors = self.factors(sequence);
             let mut out = vec![f64::NAN; query_len * heads * head_dim];
             let mut weights = vec![f64::NAN; heads * query_len * padded_len];
-            oracle::attention_dropped(
+            attention_dropped(
                 batch.qkv(),
                 sequence,
                 &batch.options(),

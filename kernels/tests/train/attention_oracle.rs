@@ -2,9 +2,8 @@
 
 use crate::support::batch::{Batch, OwnedBias, with_relative_bias};
 use crate::support::*;
-use simdformer_kernels::reference::attention_backward::{
-    Factor, Gradients, attention_backward, attention_dropped,
-};
+use simdformer_kernels::reference::attention::{Factor, attention_dropped};
+use simdformer_kernels::reference::attention_backward::{Gradients, attention_backward};
 use simdformer_kernels::{FullyMasked, Qkv, Sequence};
 
 /// The gradients that the oracle gives for the only sequence of a batch.

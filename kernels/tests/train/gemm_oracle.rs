@@ -1,11 +1,9 @@
 //! The oracles of the gradients of a linear layer compared with central differences of the layer.
 
 use crate::support::*;
-use simdformer_kernels::Expected;
-use simdformer_kernels::Matrix;
-use simdformer_kernels::reference::gemm_gradient::{
-    bias_gradient, input_gradient, weight_gradient,
-};
+use simdformer_kernels::reference::gemm::gemm;
+use simdformer_kernels::reference::gemm_gradient::{bias_gradient, weight_gradient};
+use simdformer_kernels::{Epilogue, Expected, Matrix};
 
 /// A linear layer and a loss, in f64.
 #[derive(Clone)]
@@ -90,7 +88,8 @@ fn the_oracles_are_the_derivatives_of_a_layer() {
             bias_gradient(d_y, None, out, magnitude).expect("a fit");
         });
         let d_x = gradient(rows * inputs, &|d_y, out, magnitude| {
-            input_gradient(d_y, weight, out, magnitude).expect("a fit");
+            // dX = dY W: the product of dY and the weight as it is stored.
+            gemm(d_y, weight, &Epilogue::default(), None, out, magnitude).expect("a fit");
         });
         for (i, &found) in d_weight.iter().enumerate() {
             close(found, layer.slope(|layer| &mut layer.weight[i]), &format!("{shape:?}: dW {i}"));
