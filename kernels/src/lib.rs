@@ -159,7 +159,7 @@ pub use activation::Activation;
 pub use attention::{
     AttentionOptions, AttentionOutput, AttentionPrecision, AttentionWeights, Bias, Cache, CacheMut,
     CacheShape, CachedSequence, Heads, HeadsMut, Qkv, Sequence, SlotTable, attention,
-    attention_cached, attention_decode, attention_scratch, attention_scratch_bound,
+    attention_cached, attention_decode, attention_scratch,
 };
 pub use dtype::Dtype;
 pub use error::{Error, Expected, FoundName, ViewShape};

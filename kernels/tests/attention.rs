@@ -6,7 +6,7 @@ use crate::support::*;
 use proptest::prelude::*;
 use simdformer_kernels::{
     AttentionOptions, AttentionOutput, AttentionWeights, Dtype, FullyMasked, Heads, Isa, Qkv,
-    Sequence, attention_scratch, attention_scratch_bound, reference,
+    Sequence, attention_scratch, reference,
 };
 
 /// Lengths, with the edges of vectors, query blocks and key blocks among them.
@@ -182,7 +182,7 @@ fn a_fused_buffer_is_read_in_place() {
         check(&batch, "copies of a fused buffer");
         for isa in all_isas() {
             let floats = attention_scratch(isa, &sequences, kv_heads, head_dim).expect("small");
-            let most = attention_scratch_bound(isa, 2, tokens, kv_heads, head_dim).expect("small");
+            let most = options.scratch_bound(isa, 2, tokens, kv_heads, head_dim).expect("small");
             assert!(floats <= most);
             let mut out = poisoned(tokens * heads * head_dim);
             let to = view_heads_mut(&mut out, [tokens, heads, head_dim]);

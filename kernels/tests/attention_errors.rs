@@ -6,8 +6,7 @@ use simdformer_kernels::reference::dtype::stored;
 use simdformer_kernels::{
     AttentionOptions, AttentionOutput, AttentionWeights, Bias, Cache, CacheMut, CacheShape,
     CachedSequence, Dtype, Error, Exec, FullyMasked, Heads, HeadsMut, Isa, Qkv, Sequence,
-    SlotTable, attention, attention_cached, attention_decode, attention_scratch,
-    attention_scratch_bound, reference,
+    SlotTable, attention, attention_cached, attention_decode, attention_scratch, reference,
 };
 
 const ZEROS: [f32; 4096] = [0.0; 4096];
@@ -444,14 +443,15 @@ fn absurd_sizes_do_not_panic() {
             assert_eq!(data[0].to_bits(), POISON.to_bits());
         }
         let overflows = Err(errors::too_large("the scratch"));
+        let options = AttentionOptions::new(1);
         for (heads, head_dim) in [(MAX, MAX), (1, MAX), (MAX, 1), (2, MAX / 2)] {
             let sequences = [Sequence::packed(0, 3)];
             assert_eq!(attention_scratch(isa, &sequences, heads, head_dim), overflows);
-            assert_eq!(attention_scratch_bound(isa, 1, 3, heads, head_dim), overflows);
+            assert_eq!(options.scratch_bound(isa, 1, 3, heads, head_dim), overflows);
         }
         assert_eq!(attention_scratch(isa, &[], MAX, MAX), Ok(0));
-        assert_eq!(attention_scratch_bound(isa, MAX, 3, 1, 1), overflows);
-        assert_eq!(attention_scratch_bound(isa, 1, MAX, 1, 1), overflows);
+        assert_eq!(options.scratch_bound(isa, MAX, 3, 1, 1), overflows);
+        assert_eq!(options.scratch_bound(isa, 1, MAX, 1, 1), overflows);
     }
 }
 

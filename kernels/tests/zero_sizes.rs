@@ -15,8 +15,8 @@ use simdformer_kernels::{
     CacheShape, CachedSequence, Dtype, Epilogue, Exec, Heads, HeadsMut, Input, Isa, Linear, Matrix,
     MatrixMut, PackOptions, PackSource, PackedMatrix, Parallelism, PostOp, Qkv, Quantization,
     QuantizedActivations, QuantizedMatrix, Sequence, SlotTable, attention, attention_cached,
-    attention_decode, attention_scratch, attention_scratch_bound, gemm, gemm_int8, gemm_unpacked,
-    gemm_unpacked_scratch, reference,
+    attention_decode, attention_scratch, gemm, gemm_int8, gemm_unpacked, gemm_unpacked_scratch,
+    reference,
 };
 use std::sync::mpsc;
 use std::time::Duration;
@@ -249,8 +249,11 @@ const CALLS: &[(&str, Call)] = &[
     }),
     ("attention", |isa, p, sizes @ [a, b, c]| {
         let exec = Exec::new(isa, p);
-        let _ =
-            (attention_scratch_bound(isa, a, b, c, 1), attention_scratch_bound(isa, 1, a, b, c));
+        let bound = |sizes: [usize; 4]| {
+            let [sequences, tokens, heads, head_dim] = sizes;
+            AttentionOptions::new(head_dim).scratch_bound(isa, sequences, tokens, heads, head_dim)
+        };
+        let _ = [bound([a, b, c, 1]), bound([1, a, b, c])];
         for sequences in [
             vec![],
             vec![Sequence::packed(0, a)],

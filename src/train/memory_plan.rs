@@ -18,7 +18,7 @@ use simdformer_kernels::train::{
     RowLoss, attention_backward_scratch_bound, embedding_gradient_scratch, sum_of_squares_scratch,
     weight_gradient_scratch,
 };
-use simdformer_kernels::{Isa, attention_scratch_bound};
+use simdformer_kernels::{AttentionOptions, Isa};
 
 /// Saved values of a norm: standard scores, `[rows, d_model]`, and the reciprocal of the deviation of each row.
 #[derive(Clone, Debug)]
@@ -256,7 +256,8 @@ impl TrainPlan {
                 Side::Encoder => limits.source_length,
                 Side::Decoder => limits.target_length.max(limits.source_length),
             };
-            attention = attention.max(attention_scratch_bound(isa, sentences, keys, heads, width)?);
+            let options = AttentionOptions::new(width);
+            attention = attention.max(options.scratch_bound(isa, sentences, keys, heads, width)?);
             d_attention = d_attention.max(attention_backward_scratch_bound(
                 isa,
                 sentences,

@@ -59,7 +59,6 @@ pub use head_views::{Heads, HeadsMut, Qkv};
 pub use options::{
     AttentionOptions, AttentionOutput, AttentionPrecision, AttentionWeights, Bias, Sequence,
 };
-pub use scratch::attention_scratch_bound;
 pub use tasks::attention_scratch;
 
 use crate::error::Error;

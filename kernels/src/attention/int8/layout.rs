@@ -149,10 +149,7 @@ pub(crate) fn scratch(
 /// and one tile more than its share of all tokens.
 pub(crate) fn scratch_bound(
     isa: Isa,
-    sequences: usize,
-    tokens: usize,
-    heads: usize,
-    head_dim: usize,
+    [sequences, tokens, heads, head_dim]: [usize; 4],
 ) -> Result<usize, Error> {
     let shape = Shape::of(isa);
     let words = |tokens| head_words(shape, &Sequence::packed(0, tokens), 1, head_dim);
