@@ -15,7 +15,10 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+
+import simdformer
 
 SOURCE = [
     ["▁je", "▁suis", "▁étudiant", "</s>"],
@@ -407,6 +410,42 @@ def test_files_of_ctranslate2(demo_model: str, tmp_path: Path) -> None:
     assert stats.num_examples == 3 and stats.num_tokens > 9
     assert ctranslate2.contains_model(demo_model) and not ctranslate2.contains_model(tmp_path)
     assert "int8" in ctranslate2.get_supported_compute_types("cpu")
+    # To open the output would have emptied the source.
+    before = source.read_bytes()
+    (tmp_path / "link").symlink_to(source)
+    for output in (source, str(source), tmp_path / "link"):
+        with pytest.raises(simdformer.InputError, match="expected another file than the source"):
+            ctranslate2.Translator(demo_model).translate_file(source, output, beam_size=1)
+    assert source.read_bytes() == before
+
+
+def test_vectors_are_compared_as_the_model_or_the_option_says(encoder: str, tmp_path: Path) -> None:
+    from simdformer.compat.sentence_transformers import SentenceTransformer, util
+
+    vectors = np.array([[3.0, 0.0], [1.0, 2.0]])
+    shutil.copytree(encoder, tmp_path / "model")
+    file = tmp_path / "model" / "config_sentence_transformers.json"
+    settings = json.loads(file.read_text("utf-8")) if file.is_file() else {}
+    for stored, given, expected in [(None, None, "cosine"), (None, "dot", "dot"), ("dot", None, "dot"), ("dot", "cosine", "cosine")]:
+        file.write_text(json.dumps({**settings, "similarity_fn_name": stored}), "utf-8")
+        model = SentenceTransformer(str(tmp_path / "model"), similarity_fn_name=given)
+        dot = expected == "dot"
+        whole, pairs = (util.dot_score, util.pairwise_dot_score) if dot else (util.cos_sim, util.pairwise_cos_sim)
+        assert np.array_equal(model.similarity(vectors, vectors), whole(vectors, vectors))
+        assert np.array_equal(model.similarity_pairwise(vectors, vectors), pairs(vectors, vectors))
+    file.write_text(json.dumps({**settings, "similarity_fn_name": "euclidean"}), "utf-8")
+    with pytest.raises(NotImplementedError, match="similarity_fn_name='euclidean'"):
+        SentenceTransformer(str(tmp_path / "model")).similarity(vectors, vectors)
+    with pytest.raises(NotImplementedError, match="similarity_fn_name='manhattan'"):
+        SentenceTransformer(encoder, similarity_fn_name="manhattan")
+
+
+@pytest.mark.parametrize("pairs", [["ab", "cd", "ef"], [("a", "b", "c")], [("a", "b"), ("c",)]])
+def test_what_is_no_pair_has_no_score(cross_encoder: str, pairs: Any) -> None:
+    from simdformer.compat.sentence_transformers import CrossEncoder
+
+    with pytest.raises(simdformer.InputError, match="sentences: expected a pair of texts, found "):
+        CrossEncoder(cross_encoder).predict(pairs)
 
 
 def test_langchain(encoder: str) -> None:

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 
-from ..errors import TokenError
+from ..errors import InputError, TokenError
 from ..native_object import warn_of_cut_sources
 from ..options import TranslatorOptions, thread_count
 from ..ragged import Ragged
@@ -442,6 +442,13 @@ class Translator:
         """Translates a file of one sentence for each line: tokens between spaces, or texts with the functions."""
         del read_batch_size, target_tokenize_fn
         _only({"target_path": target_path is not None})
+        if os.path.exists(output_path) and os.path.samefile(source_path, output_path):
+            raise InputError(
+                f"output_path: expected another file than the source, found {os.fspath(output_path)!r}",
+                argument="output_path",
+                expected="another file than the source",
+                found=os.fspath(output_path),
+            )
         begin = time.monotonic()
         tokens = examples = 0
         split = source_tokenize_fn or str.split

@@ -14,15 +14,17 @@ says otherwise. A text that is too long is cut as there; here a `simdformer.CutW
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from ..embedder import Embedder, Precision
-from ..errors import MissingPackageError
+from ..errors import InputError, MissingPackageError
 from ..reranker import Reranker
 
 __all__ = ["CrossEncoder", "SentenceTransformer", "quantize_embeddings", "util"]
@@ -42,9 +44,12 @@ class SentenceTransformer:
         default_prompt_name: str | None = None,
         truncate_dim: int | None = None,
         backend: str = "torch",
+        similarity_fn_name: str | None = None,
         **others: Any,
     ) -> None:
         _cpu(device)
+        if similarity_fn_name is not None:
+            _similarity_functions(similarity_fn_name)
         _only({name: value for name, value in others.items() if name not in _IGNORED})
         if backend != "torch":
             raise NotImplementedError(f"backend={backend!r}: not supported")
@@ -52,6 +57,7 @@ class SentenceTransformer:
         self.prompts = dict(prompts or {})
         self.default_prompt_name = default_prompt_name
         self.truncate_dim = truncate_dim
+        self.similarity_fn_name = similarity_fn_name or _similarity_name(self._embedder.path)
 
     @property
     def device(self) -> str:
@@ -129,12 +135,13 @@ class SentenceTransformer:
         return self.encode(sentences, prompt_name=name, **options)
 
     def similarity(self, embeddings1: npt.ArrayLike, embeddings2: npt.ArrayLike) -> Any:
-        """The cosine of each vector with each other one: a tensor if torch is installed, else an array."""
-        return util.cos_sim(embeddings1, embeddings2)
+        """The cosine of each vector with each other one, or the dot product if `similarity_fn_name` or the model says so: a
+        tensor if torch is installed, else an array."""
+        return _similarity_functions(self.similarity_fn_name)[0](embeddings1, embeddings2)
 
     def similarity_pairwise(self, embeddings1: npt.ArrayLike, embeddings2: npt.ArrayLike) -> Any:
-        """The cosine of each pair: a tensor if torch is installed, else an array."""
-        return util.pairwise_cos_sim(embeddings1, embeddings2)
+        """As `similarity`, of each pair."""
+        return _similarity_functions(self.similarity_fn_name)[1](embeddings1, embeddings2)
 
     def get_sentence_embedding_dimension(self) -> int:
         """The number of dimensions of a vector."""
@@ -177,6 +184,11 @@ class CrossEncoder:
         _only({"activation_fn": activation_fn, "apply_softmax": apply_softmax or None})
         single = len(sentences) == 2 and isinstance(sentences[0], str)
         pairs: list[Any] = [sentences] if single else [*sentences]
+        for index, pair in enumerate(pairs):
+            if isinstance(pair, str) or len(pair) != 2:
+                expected, found = "a pair of texts", repr(pair)[:200]
+                message = f"sentences: expected {expected}, found {found} at index {index}"
+                raise InputError(message, argument="sentences", expected=expected, found=found, index=index)
         scores = np.zeros(len(pairs), np.float32)
         # The pairs of a query are computed together.
         queries: dict[str, list[int]] = {}
@@ -230,6 +242,11 @@ class _Util:
         return _tensor_or_array((_unit(a) * _unit(b)).sum(axis=1))
 
     @staticmethod
+    def pairwise_dot_score(a: npt.ArrayLike, b: npt.ArrayLike) -> Any:
+        """The dot product of each row of `a` with the same row of `b`."""
+        return _tensor_or_array((_rows(a) * _rows(b)).sum(axis=1))
+
+    @staticmethod
     def normalize_embeddings(embeddings: npt.ArrayLike) -> Any:
         """The rows, each divided by its length."""
         return _tensor_or_array(_unit(embeddings))
@@ -257,7 +274,23 @@ class _Util:
 
 
 util = _Util()
-"""``sentence_transformers.util``: `cos_sim`, `dot_score`, `pairwise_cos_sim`, `normalize_embeddings`, `semantic_search`."""
+"""``sentence_transformers.util``: `cos_sim`, `dot_score`, the same of pairs, `normalize_embeddings`, `semantic_search`."""
+
+
+def _similarity_functions(name: str) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """What compares all vectors, and what compares pairs of them."""
+    if name == "cosine":
+        return util.cos_sim, util.pairwise_cos_sim
+    if name == "dot":
+        return util.dot_score, util.pairwise_dot_score
+    raise NotImplementedError(f"similarity_fn_name={name!r}: not supported")
+
+
+def _similarity_name(folder: str) -> str:
+    """What the files of a model say."""
+    file = Path(folder) / "config_sentence_transformers.json"
+    found = json.loads(file.read_text("utf-8")).get("similarity_fn_name") if file.is_file() else None
+    return "cosine" if found is None else str(found)
 
 
 def quantize_embeddings(
@@ -296,7 +329,6 @@ _IGNORED = {
     "model_card_data",
     "num_workers",
     "show_progress_bar",
-    "similarity_fn_name",
     "trust_remote_code",
 }
 
