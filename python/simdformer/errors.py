@@ -25,7 +25,7 @@
 | `CancelledError` | `RuntimeError` | another thread ended the call |
 | `InternalError` | `RuntimeError` | a bug of this package |
 
-`CutWarning` is a `UserWarning`: a call has used a part of a text, or its result may lack its end.
+`CutWarning` is a `UserWarning`: a call has used a part of a text or of a recording, or its result may lack its end.
 """
 
 from __future__ import annotations
@@ -201,4 +201,4 @@ class InternalError(SimdformerError, RuntimeError):
 
 
 class CutWarning(UserWarning):
-    """A call has used a part of a text, or its result reached the maximum length and may lack its end."""
+    """A call has used a part of a text or of a recording, or its result reached the maximum length and may lack its end."""

@@ -101,7 +101,8 @@ class SegmentStream(Closing):
     window_start: float = 0.0
     """Where the window of the last segment begins, in seconds."""
     incomplete: str | None = None
-    """At the end: where sound is missing, because the file is cut or damaged. The segments are those of what there is."""
+    """At the end: where sound is missing, because the file is cut or damaged. The segments are those of what there is, and a
+    `CutWarning` says so."""
     cut: list[float]
     """Where windows begin whose text did not end, because it reached the maximum length; in seconds. At the end a `CutWarning`
     says so."""
@@ -145,10 +146,13 @@ class SegmentStream(Closing):
             self.close()
             raise
         self._exits.close()
-        if self.cut and not self._warned:
+        if not self._warned:
             self._warned = True
-            first = f"{self.cut[0]:.1f} s"
-            warn_of_cut(f"the text from {first} on reached the maximum length; {len(self.cut)} windows did")
+            if self.cut:
+                first = f"{self.cut[0]:.1f} s"
+                warn_of_cut(f"the text from {first} on reached the maximum length; {len(self.cut)} windows did")
+            if self.incomplete is not None:
+                warn_of_cut(f"sound is missing: {self.incomplete}")
         raise StopIteration
 
     @property
