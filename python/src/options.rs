@@ -131,9 +131,7 @@ impl SearchChanges {
             settings.without_effect(&given)
         {
             let needed = if needed == "beams" { "more than one beam" } else { "sample=True" };
-            let message = format!("{name} has no effect without {needed}");
-            let failure = Failure::new("OptionError", message);
-            return Err(failure.with("option", name).with("expected", needed));
+            return Err(without_effect(name, needed));
         }
         let mut search = config.search_options();
         match self.forced_eos {
@@ -151,6 +149,11 @@ impl SearchChanges {
         let at = self.given.iter().position(|(setting, _)| setting.field == "seed")?;
         self.given.remove(at).1.as_u64()
     }
+}
+
+fn without_effect(option: &str, needed: &str) -> Failure {
+    let message = format!("{option} has no effect without {needed}");
+    Failure::new("OptionError", message).with("option", option).with("expected", needed)
 }
 
 /// How the sessions of a translator are planned.
@@ -236,11 +239,17 @@ pub(crate) fn transcriber(
     found.hotwords = item(options, "hotwords", TEXT)?;
     found.detect_each_window =
         item(options, "detect_each_window", BOOLEAN)?.unwrap_or(found.detect_each_window);
+    if found.detect_each_window && found.language.is_some() {
+        return Err(without_effect("detect_each_window", "language=None").into());
+    }
     if item(options, "vad", BOOLEAN)? == Some(false) {
         found.vad = None;
     }
-    found.condition_on_previous_text = item(options, "condition_on_previous_text", BOOLEAN)?
-        .unwrap_or(found.condition_on_previous_text);
+    let condition = item(options, "condition_on_previous_text", BOOLEAN)?;
+    if condition == Some(true) && found.windows == Windows::Batched {
+        return Err(without_effect("condition_on_previous_text", "batched=False").into());
+    }
+    found.condition_on_previous_text = condition.unwrap_or(found.condition_on_previous_text);
     found.temperatures =
         item(options, "temperatures", "a list of numbers")?.unwrap_or(found.temperatures);
     for (name, threshold) in [

@@ -282,6 +282,19 @@ def test_other_models_do_not_transcribe(demo_model: str) -> None:
         Transcriber(demo_model)
 
 
+@pytest.mark.parametrize(
+    ("options", "needed"),
+    [
+        ({"batched": True, "condition_on_previous_text": True}, "batched=False"),
+        ({"language": "fr", "detect_each_window": True}, "language=None"),
+    ],
+)
+def test_options_without_an_effect_are_errors(whisper: str, options: dict[str, Any], needed: str) -> None:
+    with pytest.raises(simdformer.OptionError, match=f"has no effect without {needed}") as caught:
+        Transcriber(whisper, **options)
+    assert caught.value.option in options
+
+
 def test_options_are_merged() -> None:
     options = TranscriberOptions(beams=2, no_speech_threshold=False)
     assert options.to_dict() == {"beams": 2, "no_speech_threshold": False}
