@@ -337,12 +337,26 @@ fn catalogs_keep_white_space_and_escapes() {
         ("msg \"a\"\n", 1, "msgctxt, msgid, msgid_plural, msgstr, msgstr[N] or domain"),
         ("msgid \"a\" \"b\"\n", 1, "the quotation mark that ends the string"),
         ("msgid \"a\\\"\n", 1, "the quotation mark that ends the string"),
+        // The text of the first would be lost, or joined with that of the second.
+        ("msgid \"a\"\n\nmsgid \"b\"\nmsgstr \"\"\n", 3, "msgstr of the message before"),
+        (
+            "msgid \"a\"\nmsgctxt \"b\"\nmsgid \"a\"\nmsgstr \"\"\n",
+            2,
+            "msgstr of the message before",
+        ),
+        ("msgstr \"\"\n", 1, "msgid before msgstr"),
+        ("msgid_plural \"a\"\nmsgstr[0] \"\"\n", 1, "one msgid_plural, after msgid"),
     ];
     for (text, line, expected) in errors {
         let error = Document::parse(text, Format::Gettext).unwrap_err();
         let begin = format!("line {line} of the po document: expected {expected}, found \"");
         assert!(error.to_string().starts_with(&begin), "{text}: {error}");
     }
+    let error =
+        Document::parse("msgid \"a\"\nmsgstr \"\"\nmsgid \"b\"\n", Format::Gettext).unwrap_err();
+    let expected =
+        "line 4 of the po document: expected msgstr of the message before, found the end";
+    assert_eq!(error.to_string(), expected);
     let many: String = (0..17).map(|form| format!("msgstr[{form}] \"\"\n")).collect();
     assert!(Document::parse(&format!("msgid \"a\"\n{many}"), Format::Gettext).is_err());
 }

@@ -11,6 +11,9 @@ use crate::error::Error;
 use std::mem;
 use std::ops::Range;
 
+/// What is expected where a message ends that has no place for a translation.
+const WITHOUT_TRANSLATION: &str = "msgstr of the message before";
+
 /// The most plural forms of a message. Arabic has six.
 const FORMS: usize = 16;
 
@@ -56,11 +59,21 @@ pub(super) fn parse(source: &str, start: usize, places: &mut Places) -> Result<(
             "msgctxt" | "msgid" => {
                 if !message.translations.is_empty() {
                     segments(source, &mem::take(&mut message), &mut inline, places);
+                } else if !message.id.is_empty() {
+                    return wrong(WITHOUT_TRANSLATION);
                 }
                 part = Some(if keyword == "msgid" { Part::Id } else { Part::Context });
             }
-            "msgid_plural" => part = Some(Part::Plural),
+            "msgid_plural" => {
+                if message.id.is_empty() || !message.plural.is_empty() {
+                    return wrong("one msgid_plural, after msgid");
+                }
+                part = Some(Part::Plural);
+            }
             _ if keyword.starts_with("msgstr") => {
+                if message.id.is_empty() {
+                    return wrong("msgid before msgstr");
+                }
                 if form(keyword) != Some(message.translations.len()) {
                     return wrong("one msgstr, or msgstr[0], msgstr[1], ... (at most 16)");
                 }
@@ -88,6 +101,10 @@ pub(super) fn parse(source: &str, start: usize, places: &mut Places) -> Result<(
                 }
             }
         }
+    }
+    if message.translations.is_empty() && !message.id.is_empty() {
+        let line = 1 + source.lines().count();
+        return Err(Format::Gettext.error(line, WITHOUT_TRANSLATION, "the end"));
     }
     segments(source, &message, &mut inline, places);
     Ok(())
