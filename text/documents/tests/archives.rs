@@ -777,3 +777,42 @@ fn workbooks_slides_and_books() {
         }
     }
 }
+
+/// The manifest of a book names its pages, whose own names may be any.
+#[test]
+fn pages_of_books_are_those_of_the_manifest() {
+    let container =
+        "<container><rootfiles><rootfile full-path=\"OEBPS/book.opf\"/></rootfiles></container>";
+    let item =
+        |address: &str, kind: &str| format!("<item href=\"{address}\" media-type=\"{kind}\"/>");
+    let page = |text: &str| format!("<html><body><p>{text}</p></body></html>");
+    let xhtml = "application/xhtml+xml";
+    let items = [
+        item("text/one.xml", xhtml),
+        item("./text/two%20pages#begin", xhtml),
+        item("../three", xhtml),
+        item("../../four.xml", xhtml),
+        item("none.xml", xhtml),
+        item("data.xml", "application/xml"),
+    ];
+    let package = format!("<package><manifest>{}</manifest></package>", items.concat());
+    let book = |package: &str| {
+        zip(
+            &[
+                Entry::new("mimetype", "application/epub+zip"),
+                Entry::new("META-INF/container.xml", container),
+                Entry::new("OEBPS/book.opf", package),
+                Entry::new("OEBPS/text/one.xml", page("un")),
+                Entry::new("OEBPS/text/two pages", page("deux")),
+                Entry::new("three", page("trois")),
+                Entry::new("OEBPS/data.xml", page("quatre")),
+                Entry::new("unlisted.xhtml", page("cinq")),
+            ],
+            "",
+        )
+    };
+    assert_eq!(texts(&book(&package), ArchiveFormat::Epub), ["un", "deux", "trois", "cinq"]);
+    let error = Archive::open(Cursor::new(book("<package><a></b>")), ArchiveFormat::Epub);
+    let error = error.unwrap_err().to_string();
+    assert!(error.starts_with("OEBPS/book.opf: expected well-formed XML"), "{error}");
+}

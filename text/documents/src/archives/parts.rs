@@ -180,34 +180,42 @@ struct ContentTypes {
 impl ContentTypes {
     fn read(source: &str) -> Result<Self, Error> {
         let mut types = Self { parts: HashMap::new(), extensions: HashMap::new() };
-        let mut reader = Reader::from_str(source);
-        loop {
-            let event = reader
-                .read_event()
-                .map_err(|error| Error::corrupt(TYPES, "well-formed XML", error.to_string()))?;
-            match event {
-                Event::Start(tag) | Event::Empty(tag) => {
-                    let value = |name| attribute(&tag, name);
-                    let local = tag.local_name();
-                    let (key, map) = match local.as_ref() {
-                        "Override" => (value("PartName"), &mut types.parts),
-                        "Default" => (value("Extension"), &mut types.extensions),
-                        _ => continue,
-                    };
-                    if let (Some(key), Some(content)) = (key, value("ContentType")) {
-                        map.insert(key.to_ascii_lowercase(), content);
-                    }
-                }
-                Event::Eof => return Ok(types),
-                _ => {}
+        each_tag(TYPES, source, |tag| {
+            let value = |name| attribute(tag, name);
+            let local = tag.local_name();
+            let (key, map) = match local.as_ref() {
+                "Override" => (value("PartName"), &mut types.parts),
+                "Default" => (value("Extension"), &mut types.extensions),
+                _ => return,
+            };
+            if let (Some(key), Some(content)) = (key, value("ContentType")) {
+                map.insert(key.to_ascii_lowercase(), content);
             }
-        }
+        })?;
+        Ok(types)
     }
 
     fn of(&self, name: &str) -> Option<&str> {
         let name = format!("/{}", name.to_ascii_lowercase());
         let by_extension = || self.extensions.get(name.rsplit_once('.')?.1);
         self.parts.get(&name).or_else(by_extension).map(String::as_str)
+    }
+}
+
+/// Calls `on_tag` with the begin of each element of the entry `name`.
+fn each_tag(
+    name: &str,
+    source: &str,
+    mut on_tag: impl FnMut(&BytesStart<'_>),
+) -> Result<(), Error> {
+    let mut reader = Reader::from_str(source);
+    loop {
+        match reader.read_event() {
+            Ok(Event::Start(tag) | Event::Empty(tag)) => on_tag(&tag),
+            Ok(Event::Eof) => return Ok(()),
+            Ok(_) => {}
+            Err(error) => return Err(Error::corrupt(name, "well-formed XML", error.to_string())),
+        }
     }
 }
 
@@ -254,10 +262,12 @@ fn book_parts<R: Read + Seek>(zip: &mut Zip<R>) -> Result<Vec<Option<PartFormat>
     };
     // Every quoted value: a page that one of them names must not be taken for text.
     let encrypted: HashSet<&str> = encrypted.split(['"', '\'']).skip(1).step_by(2).collect();
+    let pages = listed_pages(zip)?;
     let mut parts = Vec::with_capacity(zip.entries.len());
     for entry in &zip.entries {
         let extension = entry.name.rsplit_once('.').map_or("", |(_, extension)| extension);
         let part = match extension.to_ascii_lowercase().as_str() {
+            _ if pages.contains(&entry.name) => Some(PartFormat::Xhtml),
             "xhtml" | "html" | "htm" | "xht" => Some(PartFormat::Xhtml),
             "ncx" => Some(PartFormat::Xml(&BOOK_CONTENTS)),
             _ => None,
@@ -269,6 +279,61 @@ fn book_parts<R: Read + Seek>(zip: &mut Zip<R>) -> Result<Vec<Option<PartFormat>
         parts.push(part);
     }
     Ok(parts)
+}
+
+/// The pages that a book lists, whatever their names are.
+fn listed_pages<R: Read + Seek>(zip: &mut Zip<R>) -> Result<HashSet<String>, Error> {
+    const CONTAINER: &str = "META-INF/container.xml";
+    let mut packages = Vec::new();
+    if let Some(index) = zip.find(CONTAINER) {
+        each_tag(CONTAINER, &text_of(zip, index)?, |tag| {
+            if tag.local_name().as_ref() == "rootfile" {
+                packages.extend(attribute(tag, "full-path"));
+            }
+        })?;
+    }
+    let mut pages = HashSet::new();
+    for package in packages {
+        let Some(index) = zip.find(&package) else { continue };
+        let source = text_of(zip, index)?;
+        let entries: HashSet<&str> = zip.entries.iter().map(|entry| &*entry.name).collect();
+        each_tag(&package, &source, |tag| {
+            let is_page = tag.local_name().as_ref() == "item"
+                && attribute(tag, "media-type").as_deref() == Some("application/xhtml+xml");
+            let page = attribute(tag, "href").filter(|_| is_page);
+            let page = page.and_then(|address| entry_name(&package, &address));
+            pages.extend(page.filter(|page| entries.contains(&**page)));
+        })?;
+    }
+    Ok(pages)
+}
+
+/// The name of the entry at an address in the entry `from`; `None` if it leads out of the archive.
+fn entry_name(from: &str, address: &str) -> Option<String> {
+    let address = address.split('#').next().unwrap_or_default();
+    let folder = from.rsplit_once('/').map_or("", |(folder, _)| folder);
+    let mut path: Vec<&str> = folder.split('/').filter(|part| !part.is_empty()).collect();
+    for part in address.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => {
+                path.pop()?;
+            }
+            part => path.push(part),
+        }
+    }
+    let digit = |byte: Option<&u8>| char::from(*byte?).to_digit(16);
+    let joined = path.join("/").into_bytes();
+    let (mut name, mut at) = (Vec::with_capacity(joined.len()), 0);
+    while let Some(&byte) = joined.get(at) {
+        let escaped = digit(joined.get(at + 1)).zip(digit(joined.get(at + 2)));
+        match escaped.filter(|_| byte == b'%') {
+            Some((high, low)) => name.push((16 * high + low) as u8),
+            None => name.push(byte),
+        }
+        at += if byte == b'%' && escaped.is_some() { 3 } else { 1 };
+    }
+    String::from_utf8(name).ok()
 }
 
 /// What an archive says that it is.
