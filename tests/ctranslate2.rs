@@ -452,6 +452,11 @@ fn variables_that_change_the_results_are_refused() {
             &|d| d.config = Some(serde_json::json!({"eos_token": 3})),
             &["config.json", "eos_token", "a string"],
         ),
+        (
+            "end",
+            &|d| d.config.as_mut().expect("settings")["eos_token"] = "</end>".into(),
+            &["config.json: the vocabulary of the target", "\"</end>\", the end of every text"],
+        ),
         ("long name", &|d| d.model.variables[2].name = "x".repeat(600), &["1 to 512 bytes", "601"]),
         ("dimensions", &|d| d.model.variables[2].shape = vec![1; 9], &["at most 8 dimensions"]),
         ("huge", &|d| d.model.variables[2].shape = vec![u32::MAX; 8], &["the bytes of"]),

@@ -159,7 +159,8 @@ impl CTranslate2Settings {
     }
 }
 
-const END_OF_TEXT: &str = "<|endoftext|>";
+/// The end of a text of Whisper.
+pub(crate) const END_OF_TEXT: &str = "<|endoftext|>";
 const START: &str = "<|startoftranscript|>";
 
 /// Whether [`CTranslate2Settings::set_transcription`] needs the id of this token.

@@ -15,9 +15,10 @@ mod vocabulary;
 
 use super::byte_source::{ReadAt, Source};
 use super::directory::{MAX_CONFIG, Tensors, has_tensors};
-use crate::config::ctranslate2::{CTranslate2Settings, is_transcription_token};
+use crate::config::ctranslate2::{CTranslate2Settings, END_OF_TEXT, is_transcription_token};
 use crate::config::{Config, Fields, MODEL_TYPE};
 use crate::error::Error;
+use crate::printable_text::quoted;
 use architecture::{Specification, read_architecture, starts_from_zeros};
 use files::Files;
 use model_file::{ModelFile, is_model_file};
@@ -30,6 +31,9 @@ use vocabulary::token_ids;
 const WEIGHTS: &str = "model.bin";
 const CONFIG: &str = "config.json";
 const GENERATION: &str = "generation_config.json";
+
+/// Maximum characters of a token in an error.
+const MAX_SHOWN: usize = 80;
 
 /// A directory of CTranslate2.
 pub(super) struct Opened {
@@ -159,6 +163,13 @@ fn set_tokens(
     if let Some(text) = files.json(GENERATION, MAX_CONFIG)? {
         let set = config.set_generation_config(&text);
         set.map_err(|error| error.in_file(&files.name(GENERATION)))?;
+    }
+    if specification != Specification::Encoder && config.tokens.eos.is_empty() {
+        // Without it every text would have the maximum length.
+        let end = if specification == Specification::Whisper { END_OF_TEXT } else { &settings.eos };
+        let expected = format!("{}, the end of every text", quoted(end, MAX_SHOWN));
+        let error = Error::corrupt("the vocabulary of the target", expected, "none");
+        return Err(error.in_file(&files.name(CONFIG)));
     }
     if let Some(start) = zeros {
         // The row of zeros is no token of the vocabulary.
