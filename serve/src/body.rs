@@ -2,9 +2,11 @@
 
 use crate::error::Refusal;
 use axum::body::Body;
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, Uri, header};
 use bytes::Bytes;
+use core::fmt;
 use http_body_util::BodyExt;
+use serde_core::de::{Deserializer, Error, MapAccess, Visitor};
 use serde_json::{Map, Value};
 use std::time::Duration;
 
@@ -45,6 +47,14 @@ pub(crate) async fn read_body(
     })
 }
 
+/// An error if an address has what would have no effect: what a client asks for is in the body.
+pub(crate) fn check_address(uri: &Uri) -> Result<(), Refusal> {
+    match uri.query() {
+        None | Some("") => Ok(()),
+        Some(found) => Err(Refusal::field("query string", "none", &Value::from(found))),
+    }
+}
+
 /// The media type of a request, in small letters and without parameters; empty if it has none.
 pub(crate) fn media_type(headers: &HeaderMap) -> String {
     let value = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
@@ -72,13 +82,12 @@ impl Fields {
 
     fn json(body: &[u8]) -> Result<Self, Refusal> {
         // `serde_json` refuses more than 127 levels.
-        match serde_json::from_slice(body) {
-            Ok(Value::Object(fields)) => Ok(Self(fields)),
-            Ok(other) => Err(Refusal::field("body", "a JSON object", &other)),
-            Err(error) => {
-                Err(Refusal::invalid(format_args!("body: expected JSON, found: {error}")))
-            }
-        }
+        let mut parser = serde_json::Deserializer::from_slice(body);
+        let fields = parser.deserialize_map(Object);
+        let fields = fields.and_then(|fields| parser.end().map(|()| Self(fields)));
+        fields.map_err(|error| {
+            Refusal::invalid(format_args!("body: expected a JSON object, found: {error}"))
+        })
     }
 
     fn form(body: &[u8]) -> Result<Self, Refusal> {
@@ -94,6 +103,18 @@ impl Fields {
             }
         }
         Ok(Self(fields))
+    }
+
+    /// An error if there is a field of another name, unless it is null: it would have no effect.
+    pub(crate) fn check_names(&self, names: &[&str]) -> Result<(), Refusal> {
+        let mut fields = self.0.iter();
+        match fields.find(|(name, value)| !value.is_null() && !names.contains(&&name[..])) {
+            None => Ok(()),
+            Some((name, _)) => {
+                let found = Value::from(&name[..]);
+                Err(Refusal::field("body", "fields of /openapi.json", &found))
+            }
+        }
     }
 
     pub(crate) fn get(&self, name: &str) -> &Value {
@@ -177,6 +198,28 @@ impl Fields {
     }
 }
 
+/// Reads an object, in which each name stands once.
+struct Object;
+
+impl<'de> Visitor<'de> for Object {
+    type Value = Map<String, Value>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Self::Value, A::Error> {
+        let mut fields = Map::new();
+        while let Some((name, value)) = entries.next_entry::<String, Value>()? {
+            if fields.contains_key(&name) {
+                return Err(A::Error::custom(format_args!("{name:?} twice")));
+            }
+            fields.insert(name, value);
+        }
+        Ok(fields)
+    }
+}
+
 /// Decodes a name or a value of a form.
 fn decode(bytes: &[u8]) -> Result<String, Refusal> {
     let digit = |byte: Option<&u8>| char::from(*byte?).to_digit(16);
@@ -245,6 +288,23 @@ mod tests {
                 "a: expected a whole number from 4 to 9, found 3",
                 "c: expected true or false, found \"d\"",
             ]
+        );
+    }
+
+    #[test]
+    fn what_has_no_effect_is_an_error() {
+        let fields = Fields::json(br#"{"q": "a", "sorce": "de", "p": null}"#).unwrap();
+        assert_eq!(
+            fields.check_names(&["q", "source"]).unwrap_err().text,
+            "body: expected fields of /openapi.json, found \"sorce\""
+        );
+        fields.check_names(&["q", "sorce"]).unwrap();
+        let twice = Fields::json(br#"{"q": "a", "q": "b"}"#).unwrap_err().text;
+        assert!(twice.starts_with("body: expected a JSON object, found: \"q\" twice"), "{twice}");
+        check_address(&Uri::from_static("/translate")).unwrap();
+        assert_eq!(
+            check_address(&Uri::from_static("/translate?source=de")).unwrap_err().text,
+            "query string: expected none, found \"source=de\""
         );
     }
 }

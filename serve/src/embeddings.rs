@@ -10,9 +10,12 @@ use simdformer_text::embedder::{TextResult, shorten};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+/// The fields of a request. There is one model, and nothing is known of users.
+const FIELDS: [&str; 5] = ["input", "model", "encoding_format", "dimensions", "user"];
+
 /// `POST /v1/embeddings`.
 pub(crate) async fn embed(shared: Arc<Shared>, request: Request) -> Result<Response, Refusal> {
-    let (fields, mut place, deadline) = read_fields(&shared, request, false).await?;
+    let (fields, mut place, deadline) = read_fields(&shared, request, &FIELDS).await?;
     let (embedder, worker) =
         shared.embedder.as_ref().ok_or_else(|| Refusal::no_model("embeds texts"))?;
     let base64 = fields.one_of("encoding_format", &["float", "base64"])? == "base64";
@@ -52,13 +55,14 @@ fn write(
     for (index, one) in found.into_iter().enumerate() {
         let why = |why| Refusal::invalid(format_args!("input[{index}]: {why}"));
         let mut vector = one.result.map_err(why)?;
+        let cut = if one.truncated { r#""truncated":true,"# } else { "" };
         tokens += one.tokens;
         if let Some(dims) = dims {
             shorten(&mut vector, dims);
         }
         let comma = if index > 0 { "," } else { "" };
         text.extend(comma.bytes());
-        text.extend(format!(r#"{{"object":"embedding","index":{index},"embedding":"#).bytes());
+        text.extend(format!(r#"{{"object":"embedding","index":{index},{cut}"embedding":"#).bytes());
         let written = match base64 {
             true => {
                 let bytes = vector.iter().flat_map(|x| x.to_le_bytes());

@@ -11,23 +11,38 @@ use simdformer_text::embedder::{Score, TextResult};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+/// The fields of requests. There is one model.
+const TEI: [&str; 5] = ["query", "texts", "raw_scores", "return_text", "truncate"];
+const COHERE: [&str; 5] = ["model", "query", "documents", "top_n", "return_documents"];
+
 /// A text, its place in the request, and how well it answers the query.
 struct Ranked {
     index: usize,
     text: String,
     score: Score,
+    /// Whether only a part of it or of the query was read.
+    truncated: bool,
 }
 
-/// `POST /rerank`: the scores of `texts`, best first.
+/// `POST /rerank`: the scores of `texts`, best first. A text that is too long is an error without `truncate`.
 pub(crate) async fn tei(shared: Arc<Shared>, request: Request) -> Result<Response, Refusal> {
-    let (fields, place, deadline) = read_fields(&shared, request, false).await?;
+    let (fields, place, deadline) = read_fields(&shared, request, &TEI).await?;
     let (query, texts) = (query(&fields)?, texts(&fields, "texts", &shared)?);
     let raw = fields.switch("raw_scores")?;
     let with_text = fields.switch("return_text")?;
+    let truncate = fields.switch("truncate")?;
     let ranked = rank(&shared, (place, deadline), query, texts).await?;
+    if let Some(cut) = ranked.iter().find(|one| one.truncated && !truncate) {
+        let text =
+            format!("text {}: expected one that the model takes whole, or truncate", cut.index);
+        return Err(Refusal::invalid(format_args!("{text}, found a longer one")));
+    }
     let one = |one: Ranked| {
         let score = if raw { one.score.raw } else { one.score.value };
         let mut item = json!({"index": one.index, "score": score});
+        if one.truncated {
+            item["truncated"] = true.into();
+        }
         if with_text {
             item["text"] = Value::String(one.text);
         }
@@ -38,13 +53,16 @@ pub(crate) async fn tei(shared: Arc<Shared>, request: Request) -> Result<Respons
 
 /// `POST /v1/rerank` and `/v2/rerank`: the `top_n` best of `documents`.
 pub(crate) async fn cohere(shared: Arc<Shared>, request: Request) -> Result<Response, Refusal> {
-    let (fields, place, deadline) = read_fields(&shared, request, false).await?;
+    let (fields, place, deadline) = read_fields(&shared, request, &COHERE).await?;
     let (query, texts) = (query(&fields)?, documents(&fields, &shared)?);
     let most = fields.number("top_n", 1, usize::MAX)?.unwrap_or(usize::MAX);
     let with_text = fields.switch("return_documents")?;
     let ranked = rank(&shared, (place, deadline), query, texts).await?;
     let one = |one: Ranked| {
         let mut item = json!({"index": one.index, "relevance_score": one.score.value});
+        if one.truncated {
+            item["truncated"] = true.into();
+        }
         if with_text {
             item["document"] = json!({"text": one.text});
         }
@@ -111,7 +129,8 @@ async fn rank(
     let mut ranked = Vec::with_capacity(found.len());
     for (index, (text, one)) in texts.into_iter().zip(found).enumerate() {
         let why = |why| Refusal::invalid(format_args!("text {index}: {why}"));
-        ranked.push(Ranked { index, text, score: one.result.map_err(why)? });
+        let (score, truncated) = (one.result.map_err(why)?, one.truncated);
+        ranked.push(Ranked { index, text, score, truncated });
     }
     ranked.sort_by(|a, b| a.score.best_first(&b.score));
     Ok(ranked)

@@ -1,7 +1,7 @@
 //! What the routes share: the models, the queue, the counters, and how a request is run.
 
 use crate::batched_translator::BatchedTranslator;
-use crate::body::{Fields, read_body};
+use crate::body::{Fields, check_address, read_body};
 use crate::config::{Config, Models};
 use crate::error::{Dialect, Error, Refusal};
 use crate::metrics::Metrics;
@@ -209,13 +209,16 @@ impl Deadline {
 /// The bytes of a body that are counted as one token before its texts are tokenized.
 pub(crate) const BYTES_PER_TOKEN: usize = 4;
 
-/// The fields of a body, which is JSON or, if `form`, a form or JSON of which one may be the key, the place of the request in
-/// the queue, and its deadline.
+/// The fields of a body, the place of the request in the queue, and its deadline. The body is JSON, or a form if one of
+/// `names`, the names of the fields, is that of the key.
 pub(crate) async fn read_fields(
     shared: &Shared,
     request: Request,
-    form: bool,
+    names: &[&str],
 ) -> Result<(Fields, Place, Deadline), Refusal> {
+    const KEY: &str = "api_key";
+    let form = names.contains(&KEY);
+    check_address(request.uri())?;
     // Who has no key may not take all places: others have it in a header.
     let without_key = form && shared.config.key.is_some() && bearer(request.headers()).is_none();
     let _without_key = match without_key.then(|| shared.without_key.try_acquire()).transpose() {
@@ -238,8 +241,9 @@ pub(crate) async fn read_fields(
     place.set_tokens(body.len() / BYTES_PER_TOKEN)?;
     let fields = Fields::parse(&headers, &body, form)?;
     if form {
-        shared.check_key(&headers, fields.text("api_key")?)?;
+        shared.check_key(&headers, fields.text(KEY)?)?;
     }
+    fields.check_names(names)?;
     Ok((fields, place, deadline))
 }
 

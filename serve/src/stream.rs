@@ -2,7 +2,7 @@
 
 use crate::error::{Dialect, Refusal, with_type};
 use crate::shared::{CancelOnDrop, Deadline, Shared, read_fields, run_blocking};
-use crate::translate::{TranslateRequest, count, failed};
+use crate::translate::{FIELDS, TranslateRequest, count, failed};
 use axum::body::Body;
 use axum::extract::Request;
 use axum::http::{HeaderValue, header};
@@ -26,7 +26,7 @@ const WAITING: usize = 64;
 /// `POST /translate/stream`: one text, as `/translate` takes it. The events are `copied` and `piece` with a `text`, `sentence`
 /// with what is known of one, and at the end `done` with the `translatedText`, or `error`.
 pub(crate) async fn translate(shared: Arc<Shared>, request: Request) -> Result<Response, Refusal> {
-    let (fields, place, deadline) = read_fields(&shared, request, true).await?;
+    let (fields, place, deadline) = read_fields(&shared, request, &FIELDS).await?;
     let request = TranslateRequest::read(&fields, &shared)?;
     if request.is_more_than_a_text() {
         let text = "expected one text without alternatives, found more or HTML";

@@ -1,33 +1,40 @@
 //! `/v1/audio/transcriptions`, in the dialect of OpenAI.
 
-use crate::body::{media_type, read_body};
+use crate::body::{check_address, media_type, read_body};
 use crate::error::{Refusal, json_response, with_type};
 use crate::queue::Place;
 use crate::shared::{Deadline, Shared, run_blocking};
 use axum::body::Body;
 use axum::extract::{FromRequest, Multipart, Request};
-use axum::http::StatusCode;
+use axum::http::{HeaderValue, StatusCode};
 use axum::response::Response;
 use bytes::Bytes;
 use serde_json::{Value, json};
 use simdformer::Cancel;
+use simdformer::search::Finish;
 use simdformer_speech::subtitles::{SubtitleFormat, SubtitleOptions, cues};
 use simdformer_speech::{
     AudioReader, Error, InputOptions, Segment, TranscribeEvent, TranscribeOptions, Transcriber,
     Transcription,
 };
+use std::collections::BTreeSet;
 use std::io::Cursor;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use tokio::runtime::Handle;
 use tokio::sync::OwnedSemaphorePermit;
 
+/// A field that may stand several times, also with brackets after it.
+const GRANULARITIES: &str = "timestamp_granularities";
 /// The forms of the answer.
 const FORMS: [&str; 5] = ["json", "text", "verbose_json", "srt", "vtt"];
 /// What a second of sound counts in the queue, about as many tokens as the model reads and writes for it.
 const TOKENS_PER_SECOND: usize = 50;
 /// The bytes of a second of compressed speech. The length is known only when the recording is decoded.
 const BYTES_PER_SECOND: usize = 4000;
+
+/// The frames of a second.
+const FRAMES: f64 = 100.0;
 
 /// A form with a recording.
 struct Asked {
@@ -42,6 +49,7 @@ struct Asked {
 /// `POST /v1/audio/transcriptions`.
 pub(crate) async fn transcribe(shared: Arc<Shared>, request: Request) -> Result<Response, Refusal> {
     let config = &shared.config;
+    check_address(request.uri())?;
     let (parts, body) = request.into_parts();
     let found = media_type(&parts.headers);
     if found != "multipart/form-data" {
@@ -78,29 +86,53 @@ pub(crate) async fn transcribe(shared: Arc<Shared>, request: Request) -> Result<
     options.words |= asked.words;
     place.set_tokens((1 + asked.file.len() / BYTES_PER_SECOND) * TOKENS_PER_SECOND)?;
     let found = run(&shared, deadline, (place, recording), options, asked.file).await?;
-    let subtitles = |format: SubtitleFormat, media| {
+    let subtitles = |format: SubtitleFormat, media| -> Result<Response, Refusal> {
         let mut file = Vec::new();
         let written = format.write(&cues(&found.segments, &SubtitleOptions::default()), &mut file);
         // Writing to memory cannot fail.
         written.map_err(|error| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, error))?;
         Ok(with_type(media, file))
     };
-    match asked.form {
-        "text" => Ok(with_type("text/plain; charset=utf-8", found.text() + "\n")),
-        "srt" => subtitles(SubtitleFormat::Srt, "application/x-subrip; charset=utf-8"),
-        "vtt" => subtitles(SubtitleFormat::Vtt, "text/vtt; charset=utf-8"),
-        "verbose_json" => Ok(json_response(&verbose(&found, asked.words))),
-        _ => Ok(json_response(&json!({"text": found.text()}))),
+    let note = cut(&found);
+    let with_note = |mut answer: Value| {
+        if let Some(note) = &note {
+            answer["notes"] = json!([note]);
+        }
+        json_response(&answer)
+    };
+    let mut answer = match asked.form {
+        "text" => with_type("text/plain; charset=utf-8", found.text() + "\n"),
+        "srt" => subtitles(SubtitleFormat::Srt, "application/x-subrip; charset=utf-8")?,
+        "vtt" => subtitles(SubtitleFormat::Vtt, "text/vtt; charset=utf-8")?,
+        "verbose_json" => return Ok(with_note(verbose(&found, asked.words))),
+        _ => return Ok(with_note(json!({"text": found.text()}))),
+    };
+    if let Some(note) = note {
+        // A text has no place for it.
+        let value = HeaderValue::from_str(&note);
+        let value = value.map_err(|e| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, e))?;
+        answer.headers_mut().insert("simdformer-notes", value);
     }
+    Ok(answer)
 }
 
-/// Reads the parts of a form. One that the dialect does not know, or that this server cannot do, is an error.
+/// What is said of windows whose text did not end.
+fn cut(found: &Transcription) -> Option<String> {
+    let mut cut = found.windows.iter().filter(|window| window.finish != Finish::End);
+    let first = cut.next()?.first_frame as f64 / FRAMES;
+    let windows = 1 + cut.count();
+    Some(format!("the text from {first:.1} s on reached the maximum length; {windows} windows did"))
+}
+
+/// Reads the parts of a form. One that the dialect does not know, that this server cannot do, or that has no effect, is an
+/// error.
 async fn read(request: Request) -> Result<Asked, Refusal> {
     let wrong = |error: &dyn core::fmt::Display| {
         Refusal::invalid(format_args!("body: expected the parts of a form, found: {error}"))
     };
     let mut form = Multipart::from_request(request, &()).await.map_err(|error| wrong(&error))?;
     let mut file = None;
+    let (mut names, mut granular) = (BTreeSet::new(), false);
     let mut asked = Asked {
         file: Bytes::new(),
         form: FORMS[0],
@@ -112,6 +144,9 @@ async fn read(request: Request) -> Result<Asked, Refusal> {
     while let Some(part) = form.next_field().await.map_err(|error| wrong(&error))? {
         let name = part.name().unwrap_or_default().to_owned();
         let bytes = part.bytes().await.map_err(|error| wrong(&error))?;
+        if !name.starts_with(GRANULARITIES) && !names.insert(name.clone()) {
+            return Err(Refusal::invalid(format_args!("{name}: expected it once, found it twice")));
+        }
         if name == "file" {
             file = Some(bytes);
             continue;
@@ -134,17 +169,25 @@ async fn read(request: Request) -> Result<Asked, Refusal> {
                 let number = text.parse().ok().filter(|number| (0.0..=1.0).contains(number));
                 asked.temperature = Some(number.ok_or_else(|| refused("a number from 0 to 1"))?);
             }
-            "timestamp_granularities[]" | "timestamp_granularities" => match text {
-                "word" => asked.words = true,
-                "segment" => (),
-                _ => return Err(refused("word or segment")),
-            },
+            "timestamp_granularities[]" | GRANULARITIES => {
+                granular = true;
+                match text {
+                    "word" => asked.words = true,
+                    "segment" => (),
+                    _ => return Err(refused("word or segment")),
+                }
+            }
             "stream" if text == "false" => (),
             _ => {
                 let expected = "a field of /openapi.json";
                 return Err(Refusal::field("form", expected, &Value::from(name)));
             }
         }
+    }
+    if granular && asked.form != "verbose_json" {
+        let found = Value::from(asked.form);
+        let operand = format!("response_format, with {GRANULARITIES}");
+        return Err(Refusal::field(&operand, "verbose_json", &found));
     }
     let missing = || Refusal::invalid("file: expected a recording, found none");
     asked.file = file.filter(|file| !file.is_empty()).ok_or_else(missing)?;

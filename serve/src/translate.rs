@@ -5,6 +5,7 @@ use crate::error::{Refusal, json_response};
 use crate::queue::Place;
 use crate::shared::{Shared, read_fields, run_blocking};
 use axum::extract::Request;
+use axum::http::StatusCode;
 use axum::response::Response;
 use serde_json::{Value, json};
 use simdformer::Cancel;
@@ -12,11 +13,16 @@ use simdformer::search::{BeamOptions, SearchOptions, Strategy};
 use simdformer_text::documents::Format;
 use simdformer_text::documents::sentences::{detect_language, language_code, model_language};
 use simdformer_text::translator::{
-    TextTranslation, TranslateOptions, Translator, is_same_language,
+    TextTranslation, TranslateOptions, TranslatedSentence, Translator, is_same_language,
 };
 use simdformer_text::{Family, Tokenizer};
+use std::io::ErrorKind;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+
+/// The fields of a request; `alignment` is of a stream alone.
+pub(crate) const FIELDS: [&str; 7] =
+    ["q", "source", "target", "format", "alternatives", "alignment", "api_key"];
 
 /// The most further translations of a text.
 const ALTERNATIVES: usize = 7;
@@ -160,15 +166,17 @@ fn count_tokens(translator: &Translator, texts: &[String]) -> Result<usize, Refu
     Ok(tokens)
 }
 
-/// The translation of a text, and what else was asked for.
+/// The translation of a text, what else was asked for, and what is to be known about it.
+#[derive(Default)]
 struct Translated {
     text: String,
     alternatives: Vec<String>,
+    notes: Vec<String>,
 }
 
 /// `POST /translate`.
 pub(crate) async fn translate(shared: Arc<Shared>, request: Request) -> Result<Response, Refusal> {
-    let (fields, place, deadline) = read_fields(&shared, request, true).await?;
+    let (fields, place, deadline) = read_fields(&shared, request, &FIELDS).await?;
     let request = TranslateRequest::read(&fields, &shared)?;
     drop(fields);
     if request.alignment {
@@ -183,12 +191,9 @@ pub(crate) async fn translate(shared: Arc<Shared>, request: Request) -> Result<R
         let languages = || request.texts.iter().map(|text| detected(text)).collect();
         let languages: Option<Vec<Value>> = request.auto.then(languages);
         if request.html {
-            let one = |text: &String| {
-                let text = translator.translate_document(text, Format::Html)?;
-                Ok(Translated { text, alternatives: Vec::new() })
-            };
-            let found: Result<_, Refusal> = request.texts.iter().map(one).collect();
-            return Ok((found?, languages));
+            let texts = request.texts.iter().enumerate();
+            let found = texts.map(|(index, text)| page(&worker, &translator, index, text));
+            return Ok((found.collect::<Result<_, _>>()?, languages));
         }
         let texts: Vec<&str> = request.texts.iter().map(String::as_str).collect();
         let found = translator.translate_texts(&texts)?;
@@ -208,6 +213,9 @@ pub(crate) async fn translate(shared: Arc<Shared>, request: Request) -> Result<R
     if let Some(detected) = detected {
         put("detectedLanguage", detected);
     }
+    if found.iter().any(|one| !one.notes.is_empty()) {
+        put("notes", found.iter().map(|one| json!(one.notes)).collect());
+    }
     put("translatedText", found.into_iter().map(|one| Value::String(one.text)).collect());
     Ok(json_response(&answer))
 }
@@ -224,7 +232,49 @@ fn finish(
     let most = found.sentences.iter().map(|one| one.translation.alternatives.len()).max();
     let alternatives = (0..most.unwrap_or(0)).map(|rank| alternative(source, &found, rank));
     let alternatives = alternatives.collect();
-    Ok(Translated { text: found.target.text, alternatives })
+    let notes = notes_of(&found).collect();
+    Ok(Translated { text: found.target.text, alternatives, notes })
+}
+
+/// The translation of a page, or why a sentence of it has none.
+fn page(
+    shared: &Shared,
+    translator: &Translator,
+    index: usize,
+    source: &str,
+) -> Result<Translated, Refusal> {
+    let (mut page, mut notes, mut refused) = (Vec::new(), Vec::new(), None);
+    let mut on_text = |found: &TextTranslation| {
+        count(shared, found);
+        notes.extend(notes_of(found));
+        refused = failed(index, found).err();
+        // An error ends the call.
+        if refused.is_some() { Err(ErrorKind::Other.into()) } else { Ok(()) }
+    };
+    let done =
+        translator.translate_reader(source.as_bytes(), Format::Html, &mut page, &mut on_text);
+    refused.map_or(Ok(()), Err)?;
+    done?;
+    let wrong = |error| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, error);
+    let text = String::from_utf8(page).map_err(wrong)?;
+    Ok(Translated { text, notes, ..Translated::default() })
+}
+
+/// What is to be known about a translation, and the sentence that it is about.
+fn notes_of(found: &TextTranslation) -> impl Iterator<Item = String> {
+    let of_sentence = |one: &TranslatedSentence| {
+        let (source, translation) = (one.source.clone(), &one.translation);
+        let cut = (translation.truncated, "only its first tokens were translated");
+        let unfinished = (translation.is_unfinished(), "the maximum length was reached");
+        let told =
+            [cut, unfinished].into_iter().filter(|(is, _)| *is).map(|(_, what)| what.to_owned());
+        let unknown = translation.unknown.iter();
+        let unknown = unknown.map(|word| format!("the model does not know {word}"));
+        let notes = translation.notes.iter().map(ToString::to_string);
+        let notes: Vec<String> = told.chain(unknown).chain(notes).collect();
+        notes.into_iter().map(move |note| format!("{source:?}: {note}"))
+    };
+    found.sentences.iter().flat_map(of_sentence)
 }
 
 /// An error if a sentence has no translation.
@@ -265,7 +315,7 @@ fn detected(text: &str) -> Value {
 
 /// `POST /detect`.
 pub(crate) async fn detect(shared: Arc<Shared>, request: Request) -> Result<Response, Refusal> {
-    let (fields, place, deadline) = read_fields(&shared, request, true).await?;
+    let (fields, place, deadline) = read_fields(&shared, request, &["q", "api_key"]).await?;
     let (texts, list) = fields.texts("q", shared.config.items)?;
     drop(fields);
     let found = run_blocking(deadline, place, move |_, _place| {

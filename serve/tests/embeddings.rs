@@ -2,6 +2,7 @@
 
 use crate::client::{config, get, of_encoder, posted, wait_until_idle};
 use serde_json::{Value, json};
+use simdformer_serve::{Models, Server};
 use simdformer_testing::published::encoder;
 use simdformer_text::Direction;
 use simdformer_text::embedder::{EmbedOptions, Embedder};
@@ -129,6 +130,7 @@ fn wrong_inputs_are_errors_of_openai() {
         (json!({"input": "a", "dimensions": 0}), "dimensions: expected a whole number from 1 to"),
         (json!({"input": "a", "dimensions": 99_999}), "dimensions: expected a whole number"),
         (json!({"input": [[]]}), "input[0]: there are no tokens in it"),
+        (json!({"input": "a", "truncate": false}), "fields of /openapi.json, found \"truncate\""),
     ] {
         let answer = crate::client::post(&server, "/v1/embeddings", &body);
         let found = answer.json();
@@ -137,4 +139,22 @@ fn wrong_inputs_are_errors_of_openai() {
         assert_eq!(found["error"]["type"], "invalid_request_error");
     }
     posted(&server, "/v1/embeddings", &json!({"input": "a"}), 200);
+}
+
+/// Of a text that is longer than the directory declares only a part is read, and its vector says so.
+#[test]
+fn a_cut_text_is_told() {
+    let place = encoder("bert");
+    let cuts = Embedder::builder(&place.0)
+        .options(|options: &mut EmbedOptions| options.max_tokens = Some(5));
+    let mut models = Models::default();
+    models.embedder = Some(cuts.open().unwrap());
+    let server = Server::start(models, config()).unwrap();
+    let texts = ["a", "a river by the old house"];
+    for form in ["float", "base64"] {
+        let body = json!({"input": texts, "encoding_format": form, "user": "x"});
+        let found = posted(&server, "/v1/embeddings", &body, 200);
+        let told = |i: usize| &found["data"][i]["truncated"];
+        assert_eq!((told(0), told(1)), (&json!(null), &json!(true)));
+    }
 }

@@ -2,8 +2,9 @@
 
 use crate::client::{config, get, of_encoder, posted};
 use serde_json::json;
+use simdformer_serve::{Models, Server};
 use simdformer_testing::published::encoder;
-use simdformer_text::embedder::Reranker;
+use simdformer_text::embedder::{RerankOptions, Reranker};
 
 #[test]
 fn scores_are_those_of_the_reranker_best_first() {
@@ -55,6 +56,10 @@ fn wrong_requests_are_errors_of_each_dialect() {
             json!({"query": "a", "texts": ["b"], "raw_scores": 2}),
             "raw_scores: expected true or false",
         ),
+        (
+            json!({"query": "a", "texts": ["b"], "truncation_direction": "left"}),
+            "expected fields of /openapi.json, found \"truncation_direction\"",
+        ),
     ] {
         let found = posted(&server, "/rerank", &body, 400);
         assert!(found["error"].as_str().unwrap().contains(part), "{body}: {found}");
@@ -66,8 +71,36 @@ fn wrong_requests_are_errors_of_each_dialect() {
             json!({"query": "a", "documents": ["b"], "top_n": 0}),
             "top_n: expected a whole number from 1 up",
         ),
+        (
+            json!({"query": "a", "documents": ["b"], "max_tokens_per_doc": 8}),
+            "expected fields of /openapi.json, found \"max_tokens_per_doc\"",
+        ),
     ] {
         let found = posted(&server, "/v2/rerank", &body, 400);
         assert!(found["message"].as_str().unwrap().contains(part), "{body}: {found}");
     }
+}
+
+/// A text that is cut says so; for TEI it is an error unless the client agrees.
+#[test]
+fn a_cut_text_is_told() {
+    let place = encoder("bert_cross");
+    let cuts =
+        Reranker::builder(&place.0).options(|options: &mut RerankOptions| options.truncate = true);
+    let mut models = Models::default();
+    models.reranker = Some(cuts.open().unwrap());
+    let server = Server::start(models, config()).unwrap();
+    let texts = json!(["b", "house ".repeat(3000)]);
+    let mut body = json!({"query": "a", "texts": texts});
+    let found = posted(&server, "/rerank", &body, 400);
+    assert!(found["error"].as_str().unwrap().starts_with("text 1: expected one that"), "{found}");
+    body["truncate"] = true.into();
+    let mut found = posted(&server, "/rerank", &body, 200);
+    found.as_array_mut().unwrap().sort_by_key(|one| one["index"].as_u64());
+    assert_eq!((&found[0]["truncated"], &found[1]["truncated"]), (&json!(null), &json!(true)));
+    let body = json!({"query": "a", "documents": texts});
+    let mut found = posted(&server, "/v2/rerank", &body, 200);
+    let results = found["results"].as_array_mut().unwrap();
+    results.sort_by_key(|one| one["index"].as_u64());
+    assert_eq!((&results[0]["truncated"], &results[1]["truncated"]), (&json!(null), &json!(true)));
 }

@@ -2,6 +2,7 @@
 
 use crate::client::{Answer, config, exchange, get, post, request, wait_until_idle};
 use serde_json::{Value, json};
+use simdformer::search::Finish;
 use simdformer_serve::{Models, Server};
 use simdformer_speech::subtitles::{SubtitleFormat, SubtitleOptions, cues};
 use simdformer_speech::{AudioReader, InputOptions, TranscribeOptions, Transcriber, Transcription};
@@ -62,12 +63,18 @@ fn every_form_has_the_text_of_the_recording() {
         assert_eq!(answer.status, 200, "{answer:?}");
         answer
     };
-    assert_eq!(in_form("json").json(), json!({"text": found.text()}));
-    assert_eq!(in_form("text").body, found.text() + "\n");
+    // The texts of a random model do not end.
+    let cut = found.windows.iter().filter(|window| window.finish == Finish::Length).count();
+    let note = format!("the text from 0.0 s on reached the maximum length; {cut} windows did");
+    assert_eq!((cut, in_form("json").json()), (3, json!({"text": found.text(), "notes": [note]})));
+    let text = in_form("text");
+    assert_eq!((text.header("simdformer-notes"), text.body.clone()), (&*note, found.text() + "\n"));
     for (form, format) in [("srt", SubtitleFormat::Srt), ("vtt", SubtitleFormat::Vtt)] {
         let mut expected = Vec::new();
         format.write(&cues(&found.segments, &SubtitleOptions::default()), &mut expected).unwrap();
-        assert_eq!(in_form(form).body.as_bytes(), expected);
+        let subtitles = in_form(form);
+        assert_eq!(subtitles.body.as_bytes(), expected);
+        assert_eq!(subtitles.header("simdformer-notes"), note);
     }
     let verbose = in_form("verbose_json").json();
     assert_eq!((&verbose["text"], &verbose["duration"]), (&json!(found.text()), &json!(2.5)));
@@ -80,7 +87,7 @@ fn every_form_has_the_text_of_the_recording() {
         );
         assert_eq!(segment["tokens"], json!(expected.tokens));
     }
-    assert_eq!(verbose["words"], Value::Null);
+    assert_eq!((&verbose["words"], &verbose["notes"]), (&Value::Null, &json!([note])));
     let fields = [("response_format", "verbose_json"), ("timestamp_granularities[]", "word")];
     let words = send(&server, &fields, &[&file]).json();
     let expected = alone(&place, true);
@@ -103,7 +110,8 @@ fn wrong_forms_are_errors() {
     let file = fs::read(place.0.join("short.wav")).unwrap();
     let cut = &file[..file.len() / 2];
     type Case<'c> = (&'c [(&'c str, &'c str)], &'c [&'c [u8]], &'c str);
-    let cases: [Case<'_>; 11] = [
+    let word = ("timestamp_granularities[]", "word");
+    let cases: [Case<'_>; 14] = [
         (&[("model", "x")], &[], "file: expected a recording, found none"),
         (&[], &[b""], "file: expected a recording, found none"),
         (&[], &[b"hello, this is no sound at all, but a line of text"], "expected"),
@@ -115,6 +123,9 @@ fn wrong_forms_are_errors() {
         (&[("stream", "true")], &[&file], "expected a field of /openapi.json"),
         (&[("diarize", "true")], &[&file], "expected a field of /openapi.json, found \"diarize\""),
         (&[("language", "xx")], &[&file], "language"),
+        (&[], &[&file, &file], "file: expected it once, found it twice"),
+        (&[("language", "fr"), ("language", "de")], &[&file], "language: expected it once"),
+        (&[word, ("response_format", "srt")], &[&file], "expected verbose_json, found \"srt\""),
     ];
     for (fields, files, part) in cases {
         let found = send(&server, fields, files);

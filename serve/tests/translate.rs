@@ -85,7 +85,12 @@ fn what_cannot_be_translated_is_an_error() {
             "alternatives: expected none",
         ),
         (json!({"q": "a", "alignment": true}), 400, "alignment: expected none, which"),
-        (json!(["a"]), 400, "body: expected a JSON object, found a list of 1 items"),
+        (
+            json!({"q": "a", "sorce": "de"}),
+            400,
+            "body: expected fields of /openapi.json, found \"sorce\"",
+        ),
+        (json!(["a"]), 400, "body: expected a JSON object, found: invalid type: sequence"),
     ] {
         let found = posted(&server, "/translate", &body, status);
         assert!(found["error"].as_str().unwrap().contains(part), "{body}: {found}");
@@ -103,6 +108,45 @@ fn what_cannot_be_translated_is_an_error() {
         let found = posted(&server, path, &body, 404);
         let found = found.pointer(text).unwrap().as_str().unwrap();
         assert!(found.starts_with("expected a server with a model that "), "{path}: {found}");
+    }
+}
+
+/// Words that the model does not know, and translations that reach the maximum length, of texts and of pages.
+#[test]
+fn what_is_to_be_known_of_a_translation_is_in_the_answer() {
+    let server = translating(config());
+    let unknown =
+        "\"je suis etudiant\": the model does not know \"etudiant\" (near it: \"étudiant\"";
+    let begins = |notes: &serde_json::Value, expected: &str| {
+        assert!(notes.as_str().unwrap().starts_with(expected), "{notes}");
+    };
+    let found = posted(&server, "/translate", &json!({"q": "je suis etudiant"}), 200);
+    begins(&found["notes"][0], unknown);
+    let list = json!({"q": ["il fait froid", "je suis etudiant"], "source": null, "target": "en"});
+    let found = posted(&server, "/translate", &list, 200);
+    assert_eq!(found["notes"][0], json!([]));
+    begins(&found["notes"][1][0], unknown);
+    let page = json!({"q": "<p>il fait froid</p><p>je suis etudiant</p>", "format": "html"});
+    let before = metric(&server, "simdformer_sentences_total");
+    let found = posted(&server, "/translate", &page, 200);
+    begins(&found["notes"][0], unknown);
+    assert_eq!(metric(&server, "simdformer_sentences_total") - before, 2.0);
+    let found = posted(&server, "/translate", &json!({"q": "il fait froid"}), 200);
+    assert_eq!(found, json!({"translatedText": "it is cold"}));
+    let mut models = Models::default();
+    let short = Translator::builder(french()).options(|options| {
+        options.search.max_new_tokens = Some(2);
+        options.search.forced_eos.clear();
+    });
+    models.translator = Some(short.open().unwrap());
+    let server = Server::start(models, config()).unwrap();
+    for (q, format) in [("il fait froid", "text"), ("<p>il fait froid</p>", "html")] {
+        let found = posted(&server, "/translate", &json!({"q": q, "format": format}), 200);
+        assert_eq!(
+            found["notes"],
+            json!(["\"il fait froid\": the maximum length was reached"]),
+            "{found}"
+        );
     }
 }
 
