@@ -1,6 +1,6 @@
 //! `serve`: answers requests of HTTP.
 
-use crate::arguments::{ModelArguments, ReportArguments, at_least_one, parsed};
+use crate::arguments::{ModelArguments, ReportArguments, UsageError, at_least_one, parsed};
 use crate::streams::{Failure, Streams};
 use clap::{Args, ValueHint};
 use simdformer::checkpoint::Checkpoint;
@@ -84,6 +84,12 @@ pub(crate) fn run(arguments: &Serve, streams: &mut Streams<'_>) -> Result<u8, Fa
     for directory in std::iter::once(first).chain(&arguments.also) {
         add(&mut models, directory, arguments, &threads, streams)?;
     }
+    for (option, given) in [("--from", &arguments.from), ("--to", &arguments.to)] {
+        if given.is_some() && models.translator.is_none() {
+            let text = format!("{option} is for a model that translates, found none");
+            return Err(UsageError(text).into());
+        }
+    }
     let server = Server::start(models, config)?;
     writeln!(streams.notes, "simdformer: listening on http://{}", server.address())?;
     server.wait_for_signal()?;
@@ -146,7 +152,9 @@ fn add(
         if models.reranker.is_some() {
             return Err(twice("ranks"));
         }
-        let setup = Reranker::read(directory, &checkpoint, RerankOptions::default())?;
+        // Each client says whether a text may be cut, or is told.
+        let options = RerankOptions { truncate: true, ..RerankOptions::default() };
+        let setup = Reranker::read(directory, &checkpoint, options)?;
         models.reranker = Some(Reranker::build(engine()?, setup)?);
     } else {
         if models.embedder.is_some() {

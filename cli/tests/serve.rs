@@ -142,6 +142,11 @@ fn what_cannot_be_served_is_an_error() {
         let found = (output.status.code(), err(&output));
         assert!(found.0 == Some(code) && found.1.contains(part), "{more:?}: {found:?}");
     }
+    let bert = encoder("bert");
+    let first = ["serve", "--quiet", "--model", bert.0.to_str().unwrap()];
+    let output = run(&[&first[..], &["--to", "en"]].concat(), "");
+    let text = "--to is for a model that translates, found none";
+    assert!(output.status.code() == Some(2) && err(&output).contains(text), "{output:?}");
 }
 
 /// Two replicas behind a balancer give the same bytes. One is killed while it answers: clients that ask again have every
