@@ -586,6 +586,36 @@ fn subtitles_are_written_and_read() {
 }
 
 #[test]
+fn options_without_an_effect_are_errors() {
+    let place = whisper(SEVERAL);
+    for (more, message) in [
+        (&["--vad-threshold", "0.4"][..], "--vad-threshold has no effect without --vad true"),
+        (&["--vad-pad", "2"], "--vad-pad has no effect without --vad true"),
+        (&["--speech", "spans", "--vad-pad", "2"], "cannot be used with"),
+        (
+            &["--batched", "--condition-on-previous-text", "true"],
+            "--condition-on-previous-text true has no effect without windows one after the other",
+        ),
+        (&["--detect-each-window", "--language", "fr"], "cannot be used with"),
+        (&["--words"], "--words has no effect without --json, --timestamps, --srt, --vtt or --tsv"),
+        (
+            &["--max-line-width", "16"],
+            "--max-line-width has no effect without --srt, --vtt or --tsv",
+        ),
+        (&["--json", "--max-line-width", "16"], "--max-line-width has no effect without --srt"),
+    ] {
+        let (text, notes, code) = transcribe(&place, more, &["short.wav"]);
+        assert_eq!((text.as_str(), code), ("", Some(2)), "{more:?}: {notes}");
+        assert!(notes.contains(message), "{more:?}: {notes}");
+    }
+    let model = ["transcribe", "--model", place.0.to_str().unwrap()];
+    let stream = ["--stream", "--words", "--timestamps"];
+    let output = run(&[model, stream].concat(), "");
+    let message = "--words has no effect without --json";
+    assert!(output.status.code() == Some(2) && err(&output).contains(message), "{output:?}");
+}
+
+#[test]
 fn channels_are_transcribed_separately() {
     let place = whisper(ONE_LANGUAGE);
     let (left, right) = (audio("chirp", 40_000), audio("noise", 40_000));

@@ -1,7 +1,9 @@
 //! The options of `transcribe`.
 
-use crate::arguments::{CacheArguments, ModelArguments, ReportArguments, at_least_one, parsed};
-use crate::search_arguments::SearchArguments;
+use crate::arguments::{
+    CacheArguments, ModelArguments, ReportArguments, UsageError, at_least_one, parsed,
+};
+use crate::search_arguments::{SearchArguments, needs};
 use clap::Args;
 use simdformer_speech::vad::VadOptions;
 use simdformer_speech::{Channel, InputOptions, RawEncoding, RawFormat};
@@ -20,7 +22,7 @@ pub(crate) struct Transcribe {
     #[arg(long, value_name = "CODE", help_heading = "Audio")]
     pub(crate) language: Option<String>,
     /// Detect the language in each window, not only in the first one, if it is not given
-    #[arg(long, help_heading = "Audio")]
+    #[arg(long, help_heading = "Audio", conflicts_with = "language")]
     pub(crate) detect_each_window: bool,
     /// What is written: the text as spoken, or its translation to English
     #[arg(long, help_heading = "Audio", value_parser = ["transcribe", "translate"])]
@@ -45,6 +47,7 @@ pub(crate) struct Transcribe {
     ///
     /// JSON: [[start, end], ...]. The spans ascend, and hold for every file that is transcribed.
     #[arg(long, value_name = "FILE", help_heading = "Audio")]
+    #[arg(conflicts_with_all = ["vad_threshold", "vad_end_threshold", "vad_min_speech", "vad_min_silence", "vad_pad", "vad_max_speech"])]
     pub(crate) speech: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) vad: VadArguments,
@@ -136,17 +139,27 @@ pub(crate) struct VadArguments {
 
 impl VadArguments {
     /// Changes the options of a transcriber.
-    pub(crate) fn change(&self, vad: &mut Option<VadOptions>) {
+    pub(crate) fn change(&self, vad: &mut Option<VadOptions>) -> Result<(), UsageError> {
         if self.vad == Some(false) {
+            let given = [
+                ("--vad-threshold", self.vad_threshold),
+                ("--vad-end-threshold", self.vad_end_threshold),
+                ("--vad-min-speech", self.vad_min_speech),
+                ("--vad-min-silence", self.vad_min_silence),
+                ("--vad-pad", self.vad_pad),
+                ("--vad-max-speech", self.vad_max_speech),
+            ];
+            needs(&given.map(|(name, number)| (name, number.is_some())), "--vad true")?;
             *vad = None;
         }
-        let Some(vad) = vad else { return };
+        let Some(vad) = vad else { return Ok(()) };
         vad.threshold = self.vad_threshold.map_or(vad.threshold, |x| x as f32);
         vad.neg_threshold = self.vad_end_threshold.map(|x| x as f32).or(vad.neg_threshold);
         vad.min_speech = self.vad_min_speech.unwrap_or(vad.min_speech);
         vad.min_silence = self.vad_min_silence.unwrap_or(vad.min_silence);
         vad.speech_pad = self.vad_pad.unwrap_or(vad.speech_pad);
         vad.max_speech = self.vad_max_speech.unwrap_or(vad.max_speech);
+        Ok(())
     }
 }
 

@@ -5,6 +5,7 @@ mod output;
 mod stream;
 
 use crate::arguments::UsageError;
+use crate::search_arguments::needs;
 use crate::streams::{Failure, Streams};
 use crate::{progress, show};
 use arguments::Transcribe;
@@ -91,7 +92,10 @@ fn options(arguments: &Transcribe, config: &Config) -> Result<TranscribeOptions,
         options.windows = Windows::Batched;
     }
     options.slots = arguments.slots;
-    arguments.vad.change(&mut options.vad);
+    arguments.vad.change(&mut options.vad)?;
+    let condition = checks.condition_on_previous_text == Some(true) && arguments.batched;
+    let needed = "windows one after the other, not --batched";
+    needs(&[("--condition-on-previous-text true", condition)], needed)?;
     options.condition_on_previous_text =
         checks.condition_on_previous_text.unwrap_or(options.condition_on_previous_text);
     options.initial_prompt.clone_from(&checks.initial_prompt);

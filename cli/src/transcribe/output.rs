@@ -2,6 +2,7 @@
 
 use super::arguments::{OutputArguments, Transcribe};
 use crate::output_file::{self, cannot_write};
+use crate::search_arguments::needs;
 use crate::streams::{Failure, Streams};
 use serde_json::{Value, json};
 use simdformer::atomic_file;
@@ -55,7 +56,8 @@ impl Outputs {
     /// Checks that the formats can be written where they should be.
     pub(crate) fn new(arguments: &Transcribe) -> Result<Self, Failure> {
         let (inputs, read) = (&arguments.files[..], arguments.speech.as_deref());
-        let (model, arguments) = (&arguments.model.directory.model, &arguments.output);
+        let (model, stream) = (&arguments.model.directory.model, arguments.stream);
+        let arguments = &arguments.output;
         let subtitles = |given, format| (given, Format::Subtitles(format));
         let times = if arguments.words { Format::Words } else { Format::Times };
         let mut formats: Vec<Format> = [
@@ -78,6 +80,16 @@ impl Outputs {
             let json = extension.eq_ignore_ascii_case("json").then_some(Format::Json);
             formats.push(subtitles.or(json).unwrap_or(Format::Text));
         }
+        let has = |wanted: fn(&Format) -> bool| formats.iter().any(wanted);
+        let cues = has(|format| matches!(format, Format::Subtitles(_)));
+        // A stream writes phrases, and words in JSON alone.
+        let words =
+            has(|&format| format == Format::Json) || !stream && !has(|&f| f == Format::Text);
+        let for_words =
+            if stream { "--json" } else { "--json, --timestamps, --srt, --vtt or --tsv" };
+        needs(&[("--words", arguments.words && !words)], for_words)?;
+        let width = arguments.max_line_width.is_some();
+        needs(&[("--max-line-width", width && !cues)], "--srt, --vtt or --tsv")?;
         if formats.len() > 1 && !directory {
             return Err("several formats need --output DIR".into());
         }
