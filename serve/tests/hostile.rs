@@ -44,7 +44,11 @@ fn cases() -> Vec<(&'static str, Vec<u8>, &'static [u16])> {
         ("a field twice", translate(JSON, "{\"q\": \"a\", \"q\": \"b\"}"), &[400]),
         ("an unknown field", translate(JSON, "{\"q\": \"a\", \"sorce\": \"de\"}"), &[400]),
         ("an unknown field of a form", translate(FORM, "q=a&sorce=de"), &[400]),
-        ("a query string", request("POST", "/translate?source=de", JSON, b"{\"q\": \"a\"}"), &[400]),
+        (
+            "a query string",
+            request("POST", "/translate?source=de", JSON, b"{\"q\": \"a\"}"),
+            &[400],
+        ),
         ("a deep list", translate(JSON, deep("[", "]")), &[400]),
         ("a deep object", translate(JSON, deep("{\"a\":", "}")), &[400]),
         ("no UTF-8", translate(JSON, b"{\"q\": \"\xff\xfe\"}"), &[400]),

@@ -130,7 +130,9 @@ impl Asking {
                 let wrong = json!({"q": text, "source": "xx"});
                 assert_eq!(post_to(address, "/translate", &wrong).status, 400);
             }
-            5 => assert_eq!(post_to(address, "/v1/embeddings", &body).status, 404),
+            5 => {
+                assert_eq!(post_to(address, "/v1/embeddings", &json!({"input": text})).status, 404)
+            }
             // Too long.
             6 => {
                 let head = "POST /translate HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: 3000000\r\n\r\n";
