@@ -4,6 +4,7 @@ mod pairs;
 mod paragraph;
 mod reader;
 mod runs;
+mod segment;
 mod styles;
 mod vocabulary;
 
