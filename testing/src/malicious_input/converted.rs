@@ -71,7 +71,7 @@ pub(super) fn converted(directories: &mut Vec<MaliciousDirectory>) {
         vocabulary("[".repeat(100_000)),
         &[VOCABULARY, "a list of tokens"],
     );
-    let far = format!("[{}\"t2\"]", "\"x\",".repeat(500_000));
+    let far = format!("[\"t0\",{}\"t2\"]", "\"x\",".repeat(500_000));
     add("token beyond the vocabulary", vocabulary(far), &["an id below the target vocabulary"]);
     // Most of the file is a hole.
     let mut hole = good.clone();

@@ -1,6 +1,10 @@
 //! Int8 products in plain Rust.
 
-use crate::arch::scalar::{Scalar, from_array, to_array};
+use crate::arch::scalar::Scalar;
+#[cfg(not(vectors = "x86_64"))]
+use crate::arch::scalar::portable::{from_array, to_array};
+#[cfg(vectors = "x86_64")]
+use crate::arch::scalar::sse2::{from_array, to_array};
 use crate::simd::int8::{Int8Dot, Int8Op, MANTISSA, ONE, SimdI32, WordForm};
 use crate::simd::quantize::Round;
 use crate::simd::u8_activations::ActivationEncoding;

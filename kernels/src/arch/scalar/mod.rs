@@ -57,11 +57,6 @@ mod soft_fma;
 #[cfg(vectors = "x86_64")]
 mod sse2;
 
-#[cfg(not(vectors = "x86_64"))]
-use portable::{from_array, to_array};
-#[cfg(vectors = "x86_64")]
-use sse2::{from_array, to_array};
-
 /// The token of the scalar set, which needs nothing of a CPU.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scalar;

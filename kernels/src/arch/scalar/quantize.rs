@@ -1,6 +1,10 @@
 //! Quantizes floats to words of bytes in plain Rust.
 
-use crate::arch::scalar::{Scalar, from_array, to_array};
+use crate::arch::scalar::Scalar;
+#[cfg(not(vectors = "x86_64"))]
+use crate::arch::scalar::portable::{from_array, to_array};
+#[cfg(vectors = "x86_64")]
+use crate::arch::scalar::sse2::{from_array, to_array};
 use crate::simd::quantize::{LINES, Round, word_of};
 use crate::simd::vector::SimdF32;
 
