@@ -10,9 +10,11 @@ use simdformer::{
     Cancel, Engine, Error, Generation, Limits, Model, Request, RequestHandle, Threads,
 };
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Barrier};
+use std::sync::{Arc, Barrier, Mutex};
 
 const VOCABULARY: usize = 131;
+/// The most tokens of those that a short request waits for.
+const LONGEST: usize = 20;
 
 fn model() -> Arc<Model> {
     Arc::new(Model::load(&Dims::small(Family::Marian).checkpoint(8), Isa::best()).expect("a model"))
@@ -287,6 +289,94 @@ fn a_panic_of_the_loop_reaches_the_handles() {
         let handle = submit(0);
         assert_eq!(running(&engine, 1, || handle.wait()), engine.generate(&request));
     }
+}
+
+/// Runs everything on the thread that decodes, and calls a function there before each kernel.
+struct Between<F>(F);
+
+impl<F: Fn() + Sync> Executor for Between<F> {
+    fn threads(&self) -> usize {
+        2
+    }
+
+    fn for_each(&self, tasks: usize, task: &(dyn Fn(usize) + Sync)) {
+        (self.0)();
+        (0..tasks).for_each(task);
+    }
+}
+
+/// The steps that a request of one token waits before its own, if it is submitted before kernel `at` of a run that decodes two
+/// long ones and `others` of up to [`LONGEST`] tokens, all of another caller.
+fn steps_that_a_short_request_waits(model: &Arc<Model>, at: usize, others: usize) -> usize {
+    struct Submitting {
+        engine: Engine,
+        short: Option<RequestHandle>,
+        /// That they are decoded says how many steps there were.
+        until_submitted: RequestHandle,
+        until_done: RequestHandle,
+    }
+    let submitting: Arc<Mutex<Option<Submitting>>> = Arc::default();
+    let (between, kernels) = (Arc::clone(&submitting), AtomicUsize::new(0));
+    let between = move || {
+        let mut submitting = between.lock().expect("no panic");
+        let Some(one) = &mut *submitting else { return };
+        if kernels.fetch_add(1, Ordering::Relaxed) == at {
+            let options = Some(greedy(one.engine.model(), 1));
+            let short = Request { options, ..Request::new([5, 9, 0]) };
+            one.short = Some(one.engine.submit(short).expect("submitted"));
+            one.until_submitted.cancel();
+        }
+        if one.short.as_ref().is_some_and(RequestHandle::is_done) {
+            one.until_done.cancel();
+        }
+    };
+    let threads = Threads::Shared(Arc::new(Between(between)));
+    let engine = Engine::builder(Arc::clone(model)).threads(threads).sessions(1).build();
+    let engine = engine.expect("an engine");
+    let mut other = engine.clone();
+    other.set_cancel(Cancel::new());
+    let mut random = Random(at as u64);
+    let mut submit = |new: usize| {
+        let options = SearchOptions { eos: Vec::new(), ..greedy(model, new) };
+        let tokens = random.ids(14, VOCABULARY);
+        other.submit(Request { options: Some(options), ..Request::new(tokens) }).expect("submitted")
+    };
+    let (until_submitted, until_done) = (submit(120), submit(120));
+    let others: Vec<RequestHandle> = (0..others).map(|i| submit(1 + i % LONGEST)).collect();
+    let short = None;
+    let script = Submitting { engine: engine.clone(), short, until_submitted, until_done };
+    *submitting.lock().expect("no panic") = Some(script);
+    let ended = running(&engine, 1, || {
+        others.into_iter().for_each(|one| drop(one.wait()));
+        loop {
+            let mut script = submitting.lock().expect("no panic");
+            if let Some(script) = script.take_if(|script| script.until_done.is_done()) {
+                return [script.until_submitted, script.until_done].map(RequestHandle::wait);
+            }
+            drop(script);
+            std::thread::sleep(std::time::Duration::from_micros(200));
+        }
+    });
+    let [submitted, done] = ended.map(|one| one.expect("a result").tokens().len());
+    assert!(done < 120, "the short request was not done before the long one");
+    // Its own step, and the one in which it is seen that it is done.
+    done - submitted - 2
+}
+
+#[test]
+fn a_short_request_beside_a_long_one_waits_at_most_three_steps() {
+    // Large enough that a step of one row has work for several threads.
+    let dims = Dims { vocabulary: 12_700, ..Dims::small(Family::Marian) };
+    let model = Arc::new(Model::load(&dims.checkpoint(8), Isa::best()).expect("a model"));
+    for at in 1..cases(6, 100) {
+        assert_eq!(steps_that_a_short_request_waits(&model, at, 0), 0, "kernel {at}");
+    }
+    // Others that fill all slots: it gets the first one that is free, and does not wait for those without a slot.
+    let count = cases(10, 400);
+    let waits = (1..=count).map(|at| steps_that_a_short_request_waits(&model, at % 40, 100));
+    let mut waits: Vec<usize> = waits.collect();
+    waits.sort_unstable();
+    assert!(waits[count * 99 / 100 - 1] <= 3, "{waits:?}");
 }
 
 #[test]

@@ -23,7 +23,10 @@ pub(super) struct Submissions {
 
 #[derive(Default)]
 pub(super) struct State {
+    /// In the order of their turns.
     pub(super) waiting: VecDeque<Submitted>,
+    /// The turn of those that were taken last.
+    turn: u64,
     pub(super) closed: bool,
     /// Calls of `run`.
     pub(super) runners: usize,
@@ -37,7 +40,10 @@ impl Default for Submissions {
 }
 
 impl Submissions {
-    pub(super) fn push(&self, submitted: Submitted) -> Result<(), Error> {
+    /// Waits for a place, and puts a request behind those that have a turn before it: those of one
+    /// [flag](crate::Engine::set_cancel) have one turn after the other, and the first of them has the next one, so that who
+    /// comes later does not pass them again and again.
+    pub(super) fn push(&self, mut submitted: Submitted) -> Result<(), Error> {
         let mut state = lock(&self.state);
         while !state.closed && state.waiting.len() >= self.capacity {
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
@@ -45,10 +51,25 @@ impl Submissions {
         if state.closed {
             return Err(Error::Closed);
         }
-        state.waiting.push_back(submitted);
+        let mut before = state.waiting.iter().rev();
+        let last = before.find(|one| one.engine.is_same(&submitted.engine));
+        submitted.turn = last.map_or(state.turn, |one| one.turn) + 1;
+        let place = state.waiting.partition_point(|one| one.turn <= submitted.turn);
+        state.waiting.insert(place, submitted);
         drop(state);
         self.changed.notify_all();
         Ok(())
+    }
+}
+
+impl State {
+    /// Takes the first `count` requests, or all.
+    pub(super) fn take(&mut self, count: usize) -> impl Iterator<Item = Submitted> {
+        let count = count.min(self.waiting.len());
+        if let Some(last) = count.checked_sub(1) {
+            self.turn = self.waiting[last].turn;
+        }
+        self.waiting.drain(..count)
     }
 }
 
@@ -141,13 +162,23 @@ impl fmt::Debug for RequestHandle {
 }
 
 /// A request that waits or is decoded.
-pub(super) struct Submitted(pub(super) Arc<Shared>);
+pub(super) struct Submitted {
+    shared: Arc<Shared>,
+    /// Of those that wait, the one with the lowest is taken first.
+    turn: u64,
+}
+
+impl Submitted {
+    pub(super) fn new(shared: Arc<Shared>) -> Self {
+        Self { shared, turn: 0 }
+    }
+}
 
 impl Deref for Submitted {
     type Target = Shared;
 
     fn deref(&self) -> &Shared {
-        &self.0
+        &self.shared
     }
 }
 

@@ -17,7 +17,8 @@ impl Engine {
     /// Puts a request into the queue of [`run`](Self::run), and returns the handle of its result, from any thread. Waits while
     /// [`queue`](super::EngineBuilder::queue) requests wait. The result is that of [`generate`](Self::generate) with this
     /// request alone. The [flag](Self::set_cancel) of this engine, if it is not that of the
-    /// one that runs, ends the request as [`RequestHandle::cancel`] does.
+    /// one that runs, ends the request as [`RequestHandle::cancel`] does. Those who submit with flags of their own take turns:
+    /// the few requests of one do not wait for all of another who has many.
     ///
     /// # Errors
     /// An invalid option or source, as [`generate`](Self::generate) finds it; the engine is [closed](Error::Closed).
@@ -54,7 +55,7 @@ impl Engine {
         checked.map_err(|error| self.of_model(error))?;
         let shared = Arc::new(Shared::new(request, options, work, self.cancel().clone()));
         let handle = RequestHandle::new(Arc::clone(&shared));
-        self.submissions.push(Submitted(shared))?;
+        self.submissions.push(Submitted::new(shared))?;
         Ok(handle)
     }
 
@@ -174,8 +175,7 @@ impl<'e> Runner<'e> {
         let running = self.engine.cancel();
         state.waiting.retain(|one| stays(one, running));
         let free = self.slots.len().saturating_sub(active + self.waiting.len());
-        let count = free.min(state.waiting.len());
-        self.waiting.extend(state.waiting.drain(..count));
+        self.waiting.extend(state.take(free));
         let shorter = state.waiting.len() < before;
         drop(state);
         if shorter {
