@@ -2,13 +2,15 @@
 
 Usage: python argos_packages.py PROGRAM    the command `simdformer`
 
-Needs argostranslate, ctranslate2, sentencepiece and numpy; stanza is not imported. The packages have the demo model
+Needs argostranslate, ctranslate2, sacremoses, subword-nmt, sentencepiece and numpy; stanza is not imported. The packages have the demo model
 `models/fr-en`, written by ctranslate2's own specification, as a model from French to English and, for the second half of a
 pivot, as one from English to Spanish: its source vocabulary has English words at the places of French ones, so it knows the
-words and writes nonsense. Argos divides texts by a model that it downloads; here both sides divide them after a point or a
+words and writes nonsense. A package with `bpe.model` has the words of the vocabulary without `▁`, and codes that are learned from
+the sentences; both sides have the abbreviations of a list in the package. Argos divides texts by a model that it downloads; here both sides divide them after a point or a
 question mark.
 """
 
+import io
 import json
 import os
 import re
@@ -22,6 +24,7 @@ import numpy as np
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 DEMO = os.path.join(HERE, "..", "..", "models", "fr-en")
+ABBREVIATIONS = ["M", "Mme", "No #NUMERIC_ONLY#"]
 
 
 def tensors(path):
@@ -57,8 +60,16 @@ def exchange(tokens, ids):
     return found
 
 
-def convert(folder, quantization, english=False):
-    """The demo model as a directory of CTranslate2, of an `english` source or a French one."""
+def words_of_moses(tokens):
+    """The tokens of a vocabulary of BPE: what begins a word of SentencePiece is a whole word, what does not is a part."""
+    return [
+        token if token.startswith("<") else token[1:].replace("'", "&apos;") if token.startswith("▁") else f"{token}@@"
+        for token in tokens
+    ]
+
+
+def convert(folder, quantization, english=False, bpe=False):
+    """The demo model as a directory of CTranslate2, of an `english` source or a French one, of pieces of `bpe` codes."""
     import ctranslate2
     from ctranslate2.specs import common_spec
 
@@ -110,6 +121,8 @@ def convert(folder, quantization, english=False):
     tokens = [f"t{index}" for index in range(config["vocab_size"])]
     for token, index in ids.items():
         tokens[index] = token
+    if bpe:
+        tokens = words_of_moses(tokens)
     spec.register_source_vocabulary(exchange(tokens, ids) if english else tokens)
     spec.register_target_vocabulary(tokens)
     spec.config.add_source_eos = True
@@ -121,14 +134,19 @@ def convert(folder, quantization, english=False):
     spec.save(folder)
 
 
-def package(place, source, target, quantization, prefix=None):
-    """A package file."""
+def package(place, source, target, quantization, prefix=None, codes=None):
+    """A package file, with pieces of SentencePiece or of BPE `codes`."""
     name = f"translate-{source}_{target}"
     folder = os.path.join(place, name)
     english = source == "en"
-    convert(os.path.join(folder, "model"), quantization, english)
-    pieces = "target.spm" if english else "source.spm"
-    shutil.copy(os.path.join(DEMO, pieces), os.path.join(folder, "sentencepiece.model"))
+    convert(os.path.join(folder, "model"), quantization, english, codes is not None)
+    if codes is None:
+        pieces = "target.spm" if english else "source.spm"
+        shutil.copy(os.path.join(DEMO, pieces), os.path.join(folder, "sentencepiece.model"))
+    else:
+        for file, text in (("bpe.model", codes), ("nonbreaking_prefixes.txt", "\n".join(ABBREVIATIONS))):
+            with open(os.path.join(folder, file), "w", encoding="utf-8") as out:
+                out.write(text)
     metadata = {
         "package_version": "1.0", "argos_version": "1.5", "from_code": source, "from_name": source,
         "to_code": target, "to_name": target,
@@ -154,7 +172,9 @@ def argos(place, packages, source, target, texts):
     program = f"""
 import json, re, sys, types
 sys.modules["stanza"] = types.ModuleType("stanza")
+import sacremoses.tokenize
 from argostranslate import package, sbd, translate
+sacremoses.tokenize.nonbreaking_prefixes.words = lambda language: {ABBREVIATIONS!r}
 def split(self, text):
     return [part for part in re.split(r"(?<=[.?])\\s+", text) if part]
 sbd.MiniSBDSentencizer.split_sentences = split
@@ -183,6 +203,29 @@ def simdformer(program, packages, texts):
     if not run.stdout:
         raise RuntimeError(run.stderr)
     return run.stdout.splitlines()
+
+
+def compare_bpe(program, quantization, sentences):
+    """Packages with `bpe.model`, whose codes make the words of the sentences whole: how many translations differ."""
+    from subword_nmt.learn_bpe import learn_bpe
+
+    texts = []
+    for index, sentence in enumerate(sentences):
+        # Marks that Moses normalizes, divides and escapes, and that the vocabulary has: what it lacks, Argos leaves out or
+        # replaces, and simdformer copies.
+        frame = ["{}", "{}.", "{}\u00a0?", "{} ?"][index % 4]
+        apostrophe = "'’"[index % 2]
+        texts.append(frame.format(re.sub(r" *[.?!]+$", "", sentence)).replace("' ", apostrophe))
+    learned = io.StringIO()
+    learn_bpe(io.StringIO("\n".join(sentences).replace("'", "&apos;")), learned, 3000, 1)
+    with tempfile.TemporaryDirectory() as place:
+        first = package(place, "fr", "en", quantization, codes=learned.getvalue())
+        theirs = argos(place, [first], "fr", "en", texts)
+        ours = simdformer(program, [first], texts)
+    unequal = [(text, a, b) for text, a, b in zip(texts, ours, theirs, strict=True) if a != b]
+    print(f"{quantization or 'float32'}: with bpe.model: {len(texts) - len(unequal)} of {len(texts)} equal")
+    print(*(f"  {text!r}\n    {a!r}\n    {b!r}\n" for text, a, b in unequal[:3]), end="")
+    return len(unequal)
 
 
 def main(program):
@@ -220,6 +263,7 @@ def main(program):
             print(f"{quantization or 'float32'}: with a target prefix: {equal} of {len(ours)} equal")
             print(*(f"  {text!r}\n    {a!r}\n    {b!r}\n" for text, a, b in zip(sentences, ours, theirs) if a != b), end="")
             different += len(ours) - equal
+        different += compare_bpe(program, quantization, sentences)
     sys.exit(different > 0)
 
 

@@ -122,6 +122,50 @@ fn a_target_prefix_is_forced_and_not_shown() {
     assert!(error.contains("target_prefix") && error.contains("<2xx>"), "{error}");
 }
 
+/// Words of Moses in pieces of BPE: `▁je` of the demo model is `je`.
+#[test]
+fn a_package_of_bpe_codes_has_words_of_moses() {
+    let place = TemporaryFolder::new("argos-bpe");
+    let mut files = files(&metadata());
+    files.remove("sentencepiece.model");
+    let vocabulary = files.get_mut("model/shared_vocabulary.json").unwrap();
+    let mut tokens: Vec<String> = serde_json::from_slice(vocabulary).unwrap();
+    for token in &mut tokens {
+        *token = match token.strip_prefix('▁') {
+            Some("'") => "&apos;".to_owned(),
+            Some(word) => word.to_owned(),
+            None => format!("{token}{}", if token.starts_with('<') { "" } else { "@@" }),
+        };
+    }
+    *vocabulary = serde_json::to_vec(&tokens).unwrap();
+    // A merge for each letter of each word, and one abbreviation.
+    let mut codes = "#version: 0.2\nD r\nDr .</w>\n".to_owned();
+    for word in "je suis étudiant il fait froid".split(' ') {
+        for (at, letter) in word.char_indices().skip(1) {
+            let end = if at + letter.len_utf8() == word.len() { "</w>" } else { "" };
+            codes.push_str(&format!("{} {letter}{end}\n", &word[..at]));
+        }
+    }
+    files.insert("bpe.model".to_owned(), codes.into_bytes());
+    let file = place.0.join("bpe.argosmodel");
+    fs::write(&file, zip(&entries(&files, true))).unwrap();
+    let translator = Translator::open(&file).unwrap();
+    assert_eq!(translator.tokenizer().family(), Family::OpenNmt);
+    assert_eq!(translator.translate("je suis étudiant").unwrap(), "i am a student");
+    // The period belongs to its sentence, without a space.
+    let found = translator.translate("il fait froid.").unwrap();
+    assert!(found.ends_with('.') && !found.contains(" ."), "{found}");
+    let pieces = |translator: &Translator, text: &str| {
+        translator.tokenizer().encode_text(text, &Direction::default()).unwrap().ids.len()
+    };
+    // A list of abbreviations in the package takes the place of the project's own.
+    assert_eq!(pieces(&translator, "Dr. X"), ["Dr.", "X", "</s>"].len());
+    files.insert("nonbreaking_prefixes.txt".to_owned(), b"# none\nXX\n".to_vec());
+    fs::write(&file, zip(&entries(&files, true))).unwrap();
+    let other = Translator::open(&file).unwrap();
+    assert_eq!(pieces(&other, "Dr. X"), ["D@@", "r", ".", "X", "</s>"].len());
+}
+
 /// A change of the entries, and words of the error.
 type Damage<'d> = (&'d str, &'d dyn Fn(&mut Vec<Entry>), &'d [&'d str]);
 
@@ -247,15 +291,15 @@ fn hostile_archives_are_errors() {
         (
             "no pieces",
             &|all| drop(all.remove(of(all, "sentencepiece.model"))),
-            &["sentencepiece.model", "none"],
+            &["sentencepiece.model", "bpe.model", "none"],
         ),
         (
-            "BPE",
+            "SentencePiece as BPE",
             &|all| {
                 let index = of(all, "sentencepiece.model");
                 all[index].name = "translate-fr_en/bpe.model".to_owned();
             },
-            &["sentencepiece.model", "bpe.model"],
+            &["bpe.model", "UTF-8"],
         ),
         ("no JSON", &|all| replace(all, "metadata.json", b"{"), &["metadata.json", "JSON"]),
         ("no language", &|all| replace(all, "metadata.json", b"{}"), &["from_code", "none"]),

@@ -3,7 +3,7 @@
 //! | file | content |
 //! |---|---|
 //! | `metadata.json` | the languages, `from_code` and `to_code`, and `target_prefix`, a token that begins every translation |
-//! | `sentencepiece.model` | the pieces of both languages |
+//! | `sentencepiece.model`, or `bpe.model` | the pieces of both languages, or the codes that divide words of Moses into pieces |
 //! | `model/` | a directory of CTranslate2 |
 //!
 //! Everything else (`stanza/`, `minisbd/`, `README.md`) is left where it is: sentences are divided by
@@ -32,6 +32,7 @@ use inflated::FileInArchive;
 use serde_json::{Map, Value, json};
 use simdformer::checkpoint::{Checkpoint, ReadAt};
 use simdformer_documents::archives::Zip;
+use simdformer_documents::sentences::nonbreaking_prefixes;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -41,6 +42,8 @@ use std::sync::{Mutex, PoisonError};
 const METADATA: &str = "metadata.json";
 const PIECES: &str = "sentencepiece.model";
 const CODES: &str = "bpe.model";
+/// The abbreviations of the source for the words of Moses. A package has none unless it was put there.
+const ABBREVIATIONS: &str = "nonbreaking_prefixes.txt";
 const MODEL: &str = "model/";
 const WEIGHTS: &str = "model/model.bin";
 /// The files of `model/` beside the weights that are read.
@@ -69,6 +72,8 @@ pub struct Package {
     from: String,
     to: String,
     target_prefix: Option<String>,
+    /// The file of the pieces.
+    pieces: &'static str,
 }
 
 #[derive(Debug)]
@@ -95,8 +100,7 @@ impl Package {
     /// Opens a package and reads its metadata.
     ///
     /// # Errors
-    /// It is damaged or lacks a file; its words are divided by BPE after Moses ([`Unsupported`](Error::Unsupported)); it
-    /// is no translation.
+    /// It is damaged or lacks a file; it is no translation.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
         let path = path.as_ref();
         let files = match path.is_dir() {
@@ -123,7 +127,8 @@ impl Package {
             }
         };
         let (from, to) = Default::default();
-        let mut package = Self { path: path.to_owned(), files, from, to, target_prefix: None };
+        let path = path.to_owned();
+        let mut package = Self { path, files, from, to, target_prefix: None, pieces: PIECES };
         let metadata = package.object(METADATA)?;
         let text = |key: &str| match metadata.get(key) {
             None | Some(Value::Null) => Ok(None),
@@ -150,12 +155,11 @@ impl Package {
         let (from, to) = (language("from_code")?, language("to_code")?);
         let target_prefix = text("target_prefix")?;
         if !package.has(PIECES) && package.has(CODES) {
-            let found = "bpe.model: words of Moses, divided by BPE";
-            return Err(Error::unsupported(path_text(path), PIECES, found));
+            package.pieces = CODES;
         }
-        for needed in [PIECES, WEIGHTS] {
+        for (needed, expected) in [(package.pieces, "a file, or bpe.model"), (WEIGHTS, "a file")] {
             if !package.has(needed) {
-                return Err(Error::corrupt(package.name(needed), "a file", "none"));
+                return Err(Error::corrupt(package.name(needed), expected, "none"));
             }
         }
         (package.from, package.to, package.target_prefix) = (from, to, target_prefix);
@@ -190,7 +194,7 @@ impl Package {
     /// The tokenizer. Its source language is that of the package.
     ///
     /// # Errors
-    /// The SentencePiece file or a vocabulary is damaged; the vocabulary lacks the target prefix.
+    /// The file of the pieces or a vocabulary is damaged; the vocabulary lacks the target prefix.
     pub fn tokenizer(&self) -> Result<Tokenizer, Error> {
         let mut files = BTreeMap::new();
         for name in SETTINGS {
@@ -199,8 +203,8 @@ impl Package {
             }
         }
         // It was there when the package was opened.
-        let gone = || Error::corrupt(path_text(&self.path), PIECES, "no such file any more");
-        let pieces = self.find(PIECES)?.ok_or_else(gone)?;
+        let gone = || Error::corrupt(path_text(&self.path), self.pieces, "no such file any more");
+        let pieces = self.find(self.pieces)?.ok_or_else(gone)?;
         let mut settings = json!({"src_lang": self.from, "tgt_lang": self.to});
         if let Some(prefix) = &self.target_prefix {
             settings["target_prefix"] = json!(prefix);
@@ -208,7 +212,12 @@ impl Package {
         files.insert("tokenizer_config.json".to_owned(), settings.to_string().into_bytes());
         // A directory of CTranslate2 is recognized by the file.
         files.insert("model.bin".to_owned(), Vec::new());
-        files.insert(PIECES.to_owned(), pieces);
+        files.insert(self.pieces.to_owned(), pieces);
+        if self.pieces == CODES {
+            let own = self.find(ABBREVIATIONS)?;
+            let list = own.unwrap_or_else(|| nonbreaking_prefixes(Some(&self.from)).into_bytes());
+            files.insert(ABBREVIATIONS.to_owned(), list);
+        }
         Ok(Tokenizer::from_files(&self.path, files)?)
     }
 

@@ -1,5 +1,6 @@
 //! Decodes tokens to text incrementally, with the text that each kind of vocabulary holds back.
 
+use crate::moses::Detokenizer;
 use crate::spm;
 
 /// How the tokens of a vocabulary are decoded.
@@ -20,6 +21,8 @@ pub(crate) enum Rule {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct State {
     pub(crate) spm: spm::Decoder,
+    /// In a box, because it is larger than the rest and rarely used.
+    pub(crate) words: Box<Detokenizer>,
     #[cfg(feature = "json")]
     pub(crate) bytes: Vec<u8>,
     /// Whether any token was read.

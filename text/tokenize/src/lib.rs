@@ -42,6 +42,7 @@ mod incremental_decoder;
 mod json;
 mod languages;
 mod limits;
+mod moses;
 mod nearest_words;
 mod special_tokens;
 mod spm;

@@ -39,6 +39,9 @@ pub(crate) const LINES: usize = 1 << 20;
 /// Bytes of a SentencePiece file: that of mT5 has 4 MB, that of XLM-V 18 MB.
 pub(crate) const MODEL_BYTES: u64 = 128 << 20;
 
+/// Bytes of a list of abbreviations: the longest of Moses has 10 kB.
+pub(crate) const ABBREVIATIONS: u64 = 1 << 20;
+
 /// Bytes of a token's text. Every position of a text is compared with the longest token, and each id is decoded to up
 /// to that many bytes. The longest published tokens are runs of 128 spaces, of two bytes each.
 pub(crate) const TOKEN_BYTES: usize = 1024;

@@ -5,6 +5,7 @@
 mod golden;
 mod languages;
 mod malicious_input;
+mod moses;
 mod spans;
 mod streams;
 mod task_prefixes;

@@ -286,6 +286,17 @@ fn directories(count: u64) {
         ],
         count,
     );
+    directory(
+        "moses",
+        &[
+            ("config.json", text(r#"{"model_type": "plain"}"#)),
+            ("shared_vocabulary.txt", text("<unk>\n</s>\nt@@\nthe\n&apos;\nfox\n.\n@-@\n")),
+            ("tokenizer_config.json", text(r#"{"src_lang": "en", "tgt_lang": "fr"}"#)),
+            ("bpe.model", text("#version: 0.2\nt h\nth e</w>\nf o\nfo x</w>\n")),
+            ("nonbreaking_prefixes.txt", text("# Titles\nDr\nNo #NUMERIC_ONLY#\n")),
+        ],
+        count,
+    );
     #[cfg(feature = "json")]
     json_directories(count);
 }

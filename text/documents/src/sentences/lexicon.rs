@@ -117,6 +117,32 @@ impl Lexicon {
     }
 }
 
+/// The abbreviations of a language, by its ISO 639-1 code, as a list that Moses reads: a word in each line without its last
+/// period, and `#NUMERIC_ONLY#` after one that is an abbreviation only before a number. Capital letters are initials, and
+/// numbers below 100 are abbreviations where they are ordinals with a period.
+///
+/// ```
+/// let list = simdformer_documents::sentences::nonbreaking_prefixes(Some("en"));
+/// assert!(list.lines().any(|line| line == "Dr"));
+/// assert!(list.lines().any(|line| line == "No #NUMERIC_ONLY#"));
+/// ```
+#[must_use]
+pub fn nonbreaking_prefixes(language: Option<&str>) -> String {
+    let lexicon = Lexicon::of(language);
+    let mut list = String::new();
+    for (word, kind) in &lexicon.abbreviations {
+        list.push_str(word);
+        list.push_str(if *kind == Abbreviation::Numeric { " #NUMERIC_ONLY#\n" } else { "\n" });
+    }
+    for initial in ('A'..='Z').chain('А'..='Я') {
+        list.extend([initial, '\n']);
+    }
+    if lexicon.ordinals != Ordinals::None {
+        (1..100).for_each(|number| list.push_str(&format!("{number}\n")));
+    }
+    list
+}
+
 /// The words of a list.
 pub(super) fn words(list: &'static str) -> impl Iterator<Item = &'static str> {
     list.split_ascii_whitespace()

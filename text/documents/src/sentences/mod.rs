@@ -28,6 +28,7 @@ mod thai;
 pub(crate) use codes::codes_agree;
 pub use codes::{language_code, model_language};
 pub use detect::detect_language;
+pub use lexicon::nonbreaking_prefixes;
 
 use lexicon::Lexicon;
 use std::ops::Range;

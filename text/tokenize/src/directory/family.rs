@@ -31,7 +31,7 @@ pub enum Family {
     ByteLevel,
     /// Whisper: byte-level BPE, a prompt with language and task.
     Whisper,
-    /// A directory of CTranslate2 with a SentencePiece file: OpenNMT, Argos. The vocabularies have the ids.
+    /// A directory of CTranslate2 with a SentencePiece file or `bpe.model`: OpenNMT, Argos. The vocabularies have the ids.
     OpenNmt,
 }
 

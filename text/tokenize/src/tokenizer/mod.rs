@@ -11,8 +11,9 @@ use crate::error::Error;
 use crate::languages::task_prefixes::TaskPrefixes;
 use crate::languages::{Direction, Language};
 use crate::nearest_words::nearest;
+use crate::vocabulary::backend::Engine;
 use crate::vocabulary::{self, Parts};
-use spans::decode_with_spans;
+use spans::{decode_with_spans, in_order};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::Path;
@@ -301,7 +302,14 @@ impl Tokenizer {
     /// ```
     #[must_use]
     pub fn decode_with_spans(&self, ids: &[u32]) -> (String, Vec<Range<usize>>) {
-        decode_with_spans(self.stream(), ids)
+        match &self.parts.engine {
+            Engine::Moses(words) => {
+                let (text, mut spans) = words.decode_with_spans(ids);
+                in_order(&text, &mut spans);
+                (text, spans)
+            }
+            _ => decode_with_spans(self.stream(), ids),
+        }
     }
 
     /// The token `id` as the vocabulary of the target writes it, special tokens included: `▁the`, `</s>`. `▁`, `Ġ` and

@@ -1,15 +1,17 @@
-//! The implementation of a tokenizer: a SentencePiece file, or a `tokenizer.json`.
+//! The implementation of a tokenizer: a SentencePiece file, BPE of codes, or a `tokenizer.json`.
 
 use super::pieces::{Pieces, Reading};
 use crate::error::Error;
 use crate::incremental_decoder::State;
 #[cfg(feature = "json")]
 use crate::json::Json;
+use crate::moses::Words;
 use std::ops::Range;
 
 #[derive(Debug)]
 pub(crate) enum Engine {
     Pieces(Box<Pieces>),
+    Moses(Box<Words>),
     #[cfg(feature = "json")]
     Json(Box<Json>),
 }
@@ -21,6 +23,11 @@ impl Engine {
             Self::Pieces(pieces) => {
                 pieces.lower_case();
                 Ok(())
+            }
+            Self::Moses(_) => {
+                let expected =
+                    "a SentencePiece file or tokenizer.json, to read texts in lower case";
+                Err(Error::invalid_input("tokenizer", expected, "words of Moses"))
             }
             #[cfg(feature = "json")]
             Self::Json(json) => json.lower_case(),
@@ -37,6 +44,7 @@ impl Engine {
     ) -> Result<(), Error> {
         match self {
             Self::Pieces(pieces) => pieces.encode(text, reading, ids, spans),
+            Self::Moses(words) => words.encode(text, reading, ids, spans),
             #[cfg(feature = "json")]
             Self::Json(json) => json.encode(text, reading.plain, ids, spans),
         }
@@ -46,6 +54,7 @@ impl Engine {
     pub(crate) fn decode(&self, id: u32, state: &mut State, text: &mut String) {
         match self {
             Self::Pieces(pieces) => pieces.decode(id, &mut state.spm, text),
+            Self::Moses(words) => words.decode(id, &mut state.words, text),
             #[cfg(feature = "json")]
             Self::Json(json) => json.decode(id, state, text),
         }
@@ -55,6 +64,7 @@ impl Engine {
     pub(crate) fn token(&self, id: u32) -> Option<String> {
         match self {
             Self::Pieces(pieces) => pieces.token(id),
+            Self::Moses(words) => words.token(id),
             #[cfg(feature = "json")]
             Self::Json(json) => json.token(id),
         }
@@ -64,6 +74,7 @@ impl Engine {
     pub(crate) fn unknown(&self) -> Option<u32> {
         match self {
             Self::Pieces(pieces) => Some(pieces.unknown()),
+            Self::Moses(words) => Some(words.unknown()),
             #[cfg(feature = "json")]
             Self::Json(json) => json.unknown(),
         }
@@ -73,6 +84,8 @@ impl Engine {
     pub(crate) fn words(&self) -> Vec<String> {
         match self {
             Self::Pieces(pieces) => pieces.words(),
+            // The vocabulary has parts of words.
+            Self::Moses(_) => Vec::new(),
             #[cfg(feature = "json")]
             Self::Json(json) => json.words(),
         }
@@ -82,6 +95,7 @@ impl Engine {
     pub(crate) fn finish(&self, state: &mut State, text: &mut String) {
         match self {
             Self::Pieces(_) => state.spm.finish(text),
+            Self::Moses(words) => words.finish(&mut state.words, text),
             #[cfg(feature = "json")]
             Self::Json(json) => json.finish(state, text),
         }

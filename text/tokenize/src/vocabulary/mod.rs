@@ -8,6 +8,7 @@ use crate::directory::Directory;
 use crate::directory::family::Family;
 use crate::error::Error;
 use crate::languages::{Language, lists};
+use crate::moses::{self, CODES, Words};
 use crate::special_tokens::Special;
 use backend::Engine;
 use pieces::{Pieces, Side, read_model};
@@ -154,8 +155,8 @@ pub(crate) fn m2m100(directory: &Directory) -> Result<Parts, Error> {
 /// The setting of the token that begins every target.
 const TARGET_PREFIX: &str = "target_prefix";
 
-/// OpenNMT and Argos, in a directory of CTranslate2: pieces of a SentencePiece file, ids of its vocabularies. Without such a
-/// file there are only tokens and ids.
+/// OpenNMT and Argos, in a directory of CTranslate2: pieces of a SentencePiece file, or of words of Moses if the directory
+/// names its languages, and ids of its vocabularies. Without such a file there are only tokens and ids.
 pub(crate) fn opennmt(directory: &Directory) -> Result<Parts, Error> {
     let file = directory.sentencepiece();
     let models: Vec<_> =
@@ -200,6 +201,17 @@ pub(crate) fn opennmt(directory: &Directory) -> Result<Parts, Error> {
             }
         },
     };
+    let codes = [directory.tokenizer.text("src_lang")?, directory.tokenizer.text("tgt_lang")?];
+    if let ([Some(from), Some(to)], []) = (codes, &models[..])
+        && directory.has(CODES)
+    {
+        let side = |code: &str, ids, unknown| moses::Side { code: code.to_owned(), ids, unknown };
+        let sides = [side(from, vocabulary, unknown_id), side(to, of_target, target_unknown)];
+        let words = Words::read(directory, sides, specials)?;
+        let mut parts = Parts::new(Family::OpenNmt, Engine::Moses(Box::new(words)));
+        (parts.begin, parts.end, parts.forced) = (before, after, forced);
+        return Ok(parts);
+    }
     let side = |vocabulary, unknown| match models.first() {
         Some(model) => Side::of_vocabulary(0, model, vocabulary, unknown),
         None => Side::of_vocabulary_alone(vocabulary, unknown),
