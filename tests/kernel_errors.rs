@@ -169,7 +169,7 @@ fn wrong_operands_of_kernels_are_errors() {
         let out = HeadsMut::new(&mut out, [1, 2, 3]).expect("heads");
         error_text(attention_cached(
             heads(1),
-            &cache.read(),
+            &cache.as_view(),
             &sequence,
             &options,
             out.into(),
@@ -181,7 +181,7 @@ fn wrong_operands_of_kernels_are_errors() {
     let one = HeadsMut::new(&mut out, [1, 2, 3]).expect("heads");
     let short = error_text(attention_decode(
         heads(1),
-        &cache.read(),
+        &cache.as_view(),
         SlotTable { lens: &[3], slots: &[0, 0], stride: 2 },
         &options,
         one,

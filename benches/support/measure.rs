@@ -171,7 +171,7 @@ impl Runner {
                 options.clock.time(|| (0..calls).for_each(|_| (work.run)(parallelism)))
             };
             if options.threads > 1 && self.mode == Mode::Together {
-                Team::run(|team| all(Parallelism::Team(team)))
+                Team::form(|team| all(Parallelism::Team(team)))
             } else {
                 all(Parallelism::Serial)
             }

@@ -58,7 +58,7 @@ pub(crate) fn run(
         let out = HeadsMut::new(&mut contexts.as_flattened_mut()[..active * WIDTH], heads)?;
         let options = AttentionOptions::new(HEAD_DIM);
         let query = Heads::new(&query, heads)?;
-        attention_decode(query, &cache.read(), slots, &options, out, Parallelism::Serial)?;
+        attention_decode(query, &cache.as_view(), slots, &options, out, Parallelism::Serial)?;
     }
     Ok(contexts)
 }

@@ -54,7 +54,7 @@ enum Relative {
 
 fuzz_target!(|case: Case| {
     let isa = pick_isa(case.isa);
-    case.wild.run(isa);
+    case.wild.check_kernel(isa);
     batch(isa, &case);
 });
 

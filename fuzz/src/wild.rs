@@ -44,7 +44,7 @@ impl Stride {
     }
 
     /// For an axis of `length` whose elements are `dense` apart in a dense layout.
-    fn of(self, length: usize, dense: usize) -> usize {
+    fn stride_for(self, length: usize, dense: usize) -> usize {
         if length < 2 {
             return if self.kind.is_multiple_of(4) { dense } else { self.wild() };
         }
@@ -60,7 +60,7 @@ impl Stride {
     /// The same for an output, where elements that share memory are an error, so they are rare.
     fn of_output(self, length: usize, dense: usize) -> usize {
         if length < 2 || one_in(8, self.kind) {
-            self.of(length, dense)
+            self.stride_for(length, dense)
         } else {
             dense + self.bits % 3
         }
@@ -96,7 +96,7 @@ impl WildProduct {
     ///
     /// # Panics
     /// The case was accepted and the result is wrong.
-    pub fn run(&self, isa: Isa) -> bool {
+    pub fn check_kernel(&self, isa: Isa) -> bool {
         let [rows, depth, columns] = self.shape.map(small);
         let strides = |which: usize, [rows, columns]: [usize; 2], output: bool| {
             let dense = if self.by_columns[which] { [1, rows] } else { [columns, 1] };
@@ -104,7 +104,7 @@ impl WildProduct {
             if output {
                 [row.of_output(rows, dense[0]), column.of_output(columns, dense[1])]
             } else {
-                [row.of(rows, dense[0]), column.of(columns, dense[1])]
+                [row.stride_for(rows, dense[0]), column.stride_for(columns, dense[1])]
             }
         };
         let data = integers();
@@ -206,7 +206,7 @@ impl WildAttention {
     ///
     /// # Panics
     /// The case was accepted, and the bits are not those of dense copies of the same elements.
-    pub fn run(&self, isa: Isa) -> bool {
+    pub fn check_kernel(&self, isa: Isa) -> bool {
         let kv_heads = usize::from(self.kv_heads % 3);
         let heads = kv_heads * (1 + usize::from(self.group % 2));
         let [queries, keys] = self.tokens.map(|tokens| usize::from(tokens % 8));
@@ -218,7 +218,7 @@ impl WildAttention {
             if output {
                 [token.of_output(tokens, heads * (head_dim + 2)), head.of_output(heads, head_dim)]
             } else {
-                [token.of(tokens, heads * head_dim), head.of(heads, head_dim)]
+                [token.stride_for(tokens, heads * head_dim), head.stride_for(heads, head_dim)]
             }
         };
         let q = strides(0, query_shape, false);
@@ -308,14 +308,14 @@ impl WildPrunedArgmax {
     ///
     /// # Panics
     /// The case was accepted and the result is wrong.
-    pub fn run(&self, isa: Isa) -> bool {
+    pub fn check_kernel(&self, isa: Isa) -> bool {
         let [rows, depth, columns] = self.shape.map(small);
         // In some cases more than one panel of columns.
         let columns = if columns == 17 { 50 } else { columns };
         let data = integers();
         let strides = |which: usize, rows: usize, columns: usize| {
             let [row, column] = self.strides[which];
-            [row.of(rows, columns), column.of(columns, 1)]
+            [row.stride_for(rows, columns), column.stride_for(columns, 1)]
         };
         let (x, w) = (strides(0, rows, depth), strides(1, columns, depth));
         let x = Matrix::strided(&data, rows, depth, x[0], x[1]);
@@ -386,16 +386,16 @@ mod tests {
 
     #[test]
     fn most_products_reach_the_kernel() {
-        accepted(WildProduct::run);
+        accepted(WildProduct::check_kernel);
     }
 
     #[test]
     fn most_attention_reaches_the_kernel() {
-        accepted(WildAttention::run);
+        accepted(WildAttention::check_kernel);
     }
 
     #[test]
     fn most_pruned_argmaxes_reach_the_kernel() {
-        accepted(WildPrunedArgmax::run);
+        accepted(WildPrunedArgmax::check_kernel);
     }
 }

@@ -387,7 +387,7 @@ impl FoundName {
     /// The largest number of bytes stored.
     pub const LEN: usize = 30;
 
-    pub(crate) fn of(name: &str) -> Self {
+    pub(crate) fn from_name(name: &str) -> Self {
         let mut len = name.len().min(Self::LEN);
         while !name.is_char_boundary(len) {
             len -= 1;

@@ -16,7 +16,7 @@ pub(crate) struct DefaultMode(Option<Register>);
 impl DefaultMode {
     #[inline(always)]
     pub(crate) fn enter() -> Self {
-        let found = read();
+        let found = read_register();
         Self(if found & MODES == DEFAULT { None } else { Some(change(found)) })
     }
 }
@@ -45,7 +45,7 @@ pub(crate) fn in_default_mode<R>(work: impl FnOnce() -> R) -> R {
 #[inline(never)]
 fn change(found: Register) -> Register {
     // SAFETY: the value is [`DEFAULT`].
-    unsafe { write(DEFAULT) };
+    unsafe { write_register(DEFAULT) };
     found
 }
 
@@ -53,10 +53,10 @@ fn change(found: Register) -> Register {
 #[inline(never)]
 fn restore(found: Register) {
     // SAFETY: `found` was read from the register.
-    unsafe { write(found) };
+    unsafe { write_register(found) };
 }
 
-use register::{DEFAULT, MODES, Register, read, write};
+use register::{DEFAULT, MODES, Register, read_register, write_register};
 
 /// MXCSR, on x86.
 #[cfg(all(any(target_arch = "x86_64", target_arch = "x86"), target_feature = "sse", not(miri)))]
@@ -71,7 +71,7 @@ mod register {
     pub(super) const DEFAULT: u32 = 0x1f80;
 
     #[inline(always)]
-    pub(super) fn read() -> u32 {
+    pub(super) fn read_register() -> u32 {
         let mut value = 0u32;
         // SAFETY: the instruction writes the four bytes of `value`; the target has SSE.
         unsafe {
@@ -81,8 +81,8 @@ mod register {
     }
 
     /// # Safety
-    /// `value` was read by [`read`], or is [`DEFAULT`].
-    pub(super) unsafe fn write(value: u32) {
+    /// `value` was read by [`read_register`], or is [`DEFAULT`].
+    pub(super) unsafe fn write_register(value: u32) {
         // SAFETY: the instruction reads the four bytes of `value`, in which no reserved bit is set, by the caller's
         // contract. This function is not inlined, so no arithmetic moves past it.
         unsafe {
@@ -103,7 +103,7 @@ mod register {
     pub(super) const DEFAULT: u64 = 0;
 
     #[inline(always)]
-    pub(super) fn read() -> u64 {
+    pub(super) fn read_register() -> u64 {
         let value: u64;
         // SAFETY: every program may read FPCR.
         unsafe { asm!("mrs {}, fpcr", out(reg) value, options(nostack, preserves_flags)) };
@@ -111,8 +111,8 @@ mod register {
     }
 
     /// # Safety
-    /// `value` was read by [`read`], or is [`DEFAULT`].
-    pub(super) unsafe fn write(value: u64) {
+    /// `value` was read by [`read_register`], or is [`DEFAULT`].
+    pub(super) unsafe fn write_register(value: u64) {
         // SAFETY: every program may write FPCR, and the value is valid, by the caller's contract. This function is not
         // inlined, so no arithmetic moves past it.
         unsafe { asm!("msr fpcr, {}", in(reg) value, options(nostack, preserves_flags)) };
@@ -131,11 +131,11 @@ mod register {
     pub(super) const DEFAULT: u32 = 0;
 
     #[inline(always)]
-    pub(super) const fn read() -> u32 {
+    pub(super) const fn read_register() -> u32 {
         0
     }
 
     /// # Safety
     /// None.
-    pub(super) const unsafe fn write(_: u32) {}
+    pub(super) const unsafe fn write_register(_: u32) {}
 }

@@ -25,7 +25,7 @@ impl<'a> Input<'a> {
         shape: [usize; 2],
     ) -> Result<RowPtrs<'a>, Error> {
         match self {
-            Self::Matrix(m) => RowPtrs::read(operand, m, shape),
+            Self::Matrix(m) => RowPtrs::from_matrix(operand, m, shape),
             Self::Output => Ok(out),
         }
     }

@@ -159,7 +159,7 @@ impl Linear {
     ) -> Result<(), Error> {
         let Self { isa, inputs, outputs, .. } = *self;
         Error::check_size("columns", "x", Expected::Exactly(inputs), x.columns())?;
-        y.read().check_shape("y", [x.rows(), outputs])?;
+        y.as_view().check_shape("y", [x.rows(), outputs])?;
         if let (Some(_), Some(bias)) = (&self.bias, epilogue.bias) {
             return Err(Error::Setting {
                 name: "elements of epilogue.bias for a layer with a bias",

@@ -47,7 +47,7 @@ impl<'a> RowPtrs<'a> {
     ///
     /// # Errors
     /// The matrix does not have `shape`, or the elements of a row are not contiguous.
-    pub(crate) fn read(
+    pub(crate) fn from_matrix(
         operand: &'static str,
         m: &Matrix<'a>,
         shape: [usize; 2],
@@ -59,13 +59,13 @@ impl<'a> RowPtrs<'a> {
     /// A matrix that is written.
     ///
     /// # Errors
-    /// As [`RowPtrs::read`].
-    pub(crate) fn written(
+    /// As [`RowPtrs::from_matrix`].
+    pub(crate) fn from_matrix_mut(
         operand: &'static str,
         m: &'a mut MatrixMut<'_>,
         shape: [usize; 2],
     ) -> Result<Self, Error> {
-        Self::check(operand, &m.read(), shape)?;
+        Self::check(operand, &m.as_view(), shape)?;
         let (rows, stride) = (m.rows(), m.row_stride());
         Ok(Self::new(m.shared(), stride, rows))
     }

@@ -35,7 +35,7 @@ fn checked<'a>(scores: &Matrix<'a>, k: usize) -> Result<RowPtrs<'a>, Error> {
     }
     // Indices are `u32`.
     Error::check_size("columns", "scores", Expected::AtMost(u32::MAX as usize), columns)?;
-    RowPtrs::read("scores", scores, scores.shape())
+    RowPtrs::from_matrix("scores", scores, scores.shape())
 }
 
 #[inline(always)]

@@ -291,7 +291,7 @@ fn no_kernel_allocates_on_any_threads() {
             pool.install(|| {
                 count("on rayon's pool", &mut |bench| bench.run(Parallelism::Rayon));
                 count("in a team", &mut |bench| {
-                    Team::run(|team| bench.run(Parallelism::Team(team)));
+                    Team::form(|team| bench.run(Parallelism::Team(team)));
                 });
             });
         }

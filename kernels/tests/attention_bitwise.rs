@@ -73,10 +73,13 @@ fn threads_do_not_change_a_bit() {
             for crew in crews_of(isa, case) {
                 // Only a cache can be f16.
                 if full() || !halves {
-                    let found = crew.run(|parallelism| batch.attention(isa, parallelism).bits());
+                    let found = crew
+                        .with_parallelism(|parallelism| batch.attention(isa, parallelism).bits());
                     assert!(found == serial, "{isa}, head size {head_dim}, {crew:?}");
                 }
-                let found = crew.run(|parallelism| batch.attention_cached(isa, parallelism).bits());
+                let found = crew.with_parallelism(|parallelism| {
+                    batch.attention_cached(isa, parallelism).bits()
+                });
                 assert!(found == serial, "{isa}, head size {head_dim}, {crew:?}, cached");
             }
         }
@@ -196,7 +199,10 @@ fn threads_append_the_keys_that_one_thread_appends() {
                 }
             }));
             for crew in crews_of(isa, tokens) {
-                assert!(crew.run(append) == expected, "{isa}, {crew:?}: {tokens} tokens");
+                assert!(
+                    crew.with_parallelism(append) == expected,
+                    "{isa}, {crew:?}: {tokens} tokens"
+                );
             }
         }
     }
@@ -241,11 +247,11 @@ fn a_prefill_has_the_bits_of_its_decode_steps() {
                     let expected = token(&prefill.out, at).data;
                     let mut out = Tensor::new(query.shape, 0);
                     let (len, to) = (at + 1, out.view_mut());
-                    attend_slot(query.view(), &cache.read(), (1, len), &options, to);
+                    attend_slot(query.view(), &cache.as_view(), (1, len), &options, to);
                     assert_eq!(difference(&out.data, &expected), None, "{isa}: row {at}");
                     out.data.fill(POISON);
                     let to = out.view_mut();
-                    attend_step(query.view(), &cache.read(), &vec![1; len], &options, to);
+                    attend_step(query.view(), &cache.as_view(), &vec![1; len], &options, to);
                     assert_eq!(difference(&out.data, &expected), None, "{isa}: step {at}");
                 }
             });
@@ -341,7 +347,7 @@ fn spread(isa: Isa, dtype: Dtype, random: &mut Random, [heads, kv_heads, head_di
     found.check_untouched(|_| true);
     for crew in [CREWS[3], CREWS[7], CREWS[11]] {
         let mut other = Tensor::new(query.shape, 1);
-        crew.run(|parallelism| step(&mut other, parallelism));
+        crew.with_parallelism(|parallelism| step(&mut other, parallelism));
         assert_eq!(difference(&found.data, &other.data), None, "{isa}: {crew:?}");
     }
 

@@ -579,7 +579,7 @@ fn keys_and_values_are_read_back_from_where_they_were_written() {
         let mut data = vec![POISON; shape.buffer_len(isa).expect("a small size")];
         let mut cache = CacheMut::new(isa, shape, &mut data).expect("the length");
         cache.write(1, 0, key, value).expect("it fits");
-        let cache = cache.read();
+        let cache = cache.as_view();
         let mut out = [POISON; 5];
         for (position, head) in (0..21).flat_map(|position| [0, 1, 2].map(|head| (position, head)))
         {

@@ -384,7 +384,7 @@ fn no_batch_and_no_threads_change_a_bit() {
             let serial = attend(&batch, isa, SERIAL);
             for crew in crews_of(isa, 0) {
                 let name = format!("{isa} on {crew:?}");
-                let found = crew.run(|parallelism| attend(&batch, isa, parallelism));
+                let found = crew.with_parallelism(|parallelism| attend(&batch, isa, parallelism));
                 assert_eq!(difference(&serial.dense(), &found.dense()), None, "{name}");
             }
             for sequence in &batch.sequences {
@@ -670,7 +670,7 @@ fn every_error_and_nothing_is_written() {
     let cache = CacheMut::new(isa, shape, &mut data).expect("fits");
     let sequence = CachedSequence { query_start: 0, query_len: 1, slot: 0, key_len: 1 };
     let to = HeadsMut::new(&mut out, [7, 2, 8]).expect("fits").into();
-    let found = attention_cached(all, &cache.read(), &[sequence], &options, to, SERIAL);
+    let found = attention_cached(all, &cache.as_view(), &[sequence], &options, to, SERIAL);
     let (operand, expected) = ("options.precision", "f32");
     assert_eq!(found, Err(Error::Unsupported { operand, expected, found: "int8" }));
     assert!(is_poison(&out) && is_poison(&scratch), "something was written");

@@ -196,7 +196,7 @@ fn debug_shows_shapes_and_no_elements() {
         "Executor(3 threads)",
     );
     show(&isa, "Isa(scalar)");
-    Team::run(|team| {
+    Team::form(|team| {
         let threads = Parallelism::Team(team).threads();
         assert_eq!(format!("{team:?}"), format!("Team({threads} threads)"));
     });

@@ -108,7 +108,7 @@ fn a_gate_is_the_product_of_two_products() {
                 assert_eq!(difference(&alone, row), None, "{isa}: a row alone");
             }
             for crew in crews_of(isa, index) {
-                let found = crew.run(|parallelism| run(0..rows, parallelism));
+                let found = crew.with_parallelism(|parallelism| run(0..rows, parallelism));
                 assert_eq!(difference(&found, &together), None, "{isa}: {crew:?}");
             }
             let mut c = up_alone;
@@ -231,7 +231,7 @@ fn a_row_alone_has_the_bits_it_has_in_any_batch_on_any_threads() {
                 );
             }
             for crew in crews_of(isa, seed as usize) {
-                let found = crew.run(|parallelism| run(&a, &before, parallelism));
+                let found = crew.with_parallelism(|parallelism| run(&a, &before, parallelism));
                 assert_eq!(
                     difference(&found, &together),
                     None,
@@ -316,7 +316,7 @@ fn threads_pack_the_same_floats() {
                     }
                     for crew in [Crew::Serial, Crew::Rayon(2), Crew::Team(3), Crew::Pool(7)] {
                         let mut found = vec![POISON; expected.len()];
-                        crew.run(|parallelism| {
+                        crew.with_parallelism(|parallelism| {
                             PackOptions { parallelism, ..PackOptions::default() }.pack_columns(
                                 isa,
                                 block.transposed(),
@@ -330,7 +330,7 @@ fn threads_pack_the_same_floats() {
                         assert_eq!(difference(&found, &expected), None, "{what}");
                         if count == columns {
                             found.fill(POISON);
-                            crew.run(|parallelism| {
+                            crew.with_parallelism(|parallelism| {
                                 PackOptions { parallelism, ..PackOptions::default() }
                                     .pack(isa, weight.view(), &mut found)
                                     .map(|_| ())

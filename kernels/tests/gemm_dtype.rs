@@ -194,7 +194,8 @@ fn threads_compute_the_same_bits() {
                 let (halves, floats) = both(isa, dtype, &w, (depth, columns));
                 let expected = product(&a, rows, &floats.get(), SERIAL);
                 for crew in crews_of(isa, rows) {
-                    let found = crew.run(|threads| product(&a, rows, &halves.get(), threads));
+                    let found =
+                        crew.with_parallelism(|threads| product(&a, rows, &halves.get(), threads));
                     let what = format!("{isa}, {dtype:?}, {rows} rows, {crew:?}");
                     assert_eq!(difference(&found, &expected), None, "{what}");
                 }
@@ -270,7 +271,7 @@ fn packing_in_parts_gives_the_same_words() {
                             let (first, end) = (cuts[piece], cuts[piece + 1]);
                             let turned = w.view().transposed();
                             let block = turned.block(first, end - first).expect("columns");
-                            crew.run(|threads| {
+                            crew.with_parallelism(|threads| {
                                 PackOptions { dtype, parallelism: threads }.pack_columns(
                                     isa,
                                     block.transposed(),
@@ -339,7 +340,7 @@ proptest! {
             let (mut expected, mut found) = (vec![POISON; length], vec![POISON; length]);
             let result = PackOptions::new(to).pack(isa, wide, &mut expected).map(drop);
             let (shape, pieces) = ((depth, columns), [0, cut.min(columns), columns]);
-            let packed = CREWS[crew].run(|parallelism| {
+            let packed = CREWS[crew].with_parallelism(|parallelism| {
                 let options = PackOptions { dtype: to, parallelism };
                 if !by_column {
                     let whole = source(0, columns).expect("W");
@@ -426,7 +427,7 @@ fn errors_say_what_and_where_and_nothing_is_written() {
                 w[63] = least.next_down();
                 for crew in CREWS {
                     let block = view_matrix(&w, depth, 61);
-                    let error = crew.run(|threads| {
+                    let error = crew.with_parallelism(|threads| {
                         let shape = (depth, columns);
                         PackOptions { dtype, parallelism: threads }
                             .pack_columns(isa, block, shape, 20, &mut data)

@@ -513,7 +513,7 @@ fn a_row_does_not_depend_on_its_batch_nor_on_threads() {
             for crew in crews_of(isa, 0) {
                 for rows in [1, 5, 24, most] {
                     let x = &x[..rows * depth];
-                    let c = crew.run(|threads| plain(set, x, rows, &weight, threads));
+                    let c = crew.with_parallelism(|threads| plain(set, x, rows, &weight, threads));
                     assert_same(&c, &whole[..rows * columns], || {
                         format!("{isa}, {precision:?}, {rows} rows, {crew:?}")
                     });

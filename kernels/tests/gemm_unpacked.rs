@@ -101,7 +101,7 @@ fn threads_do_not_change_a_bit() {
             run(isa, (&a, &b, &residual), &bias, &mut serial, SERIAL);
             for crew in CREWS {
                 let mut found = buffer();
-                crew.run(|parallelism| {
+                crew.with_parallelism(|parallelism| {
                     run(isa, (&a, &b, &residual), &bias, &mut found, parallelism);
                 });
                 assert_eq!(difference(&found.data, &serial.data), None, "{isa}: {crew:?}");

@@ -84,7 +84,7 @@ proptest! {
             let qkv = Qkv { query: query.view(), key: key.view(), value: value.view() };
             let options = batch.options();
             CREWS[crew]
-                .run(|threads| attend(isa, qkv, &sequences, &options, out.view_mut(), threads))
+                .with_parallelism(|threads| attend(isa, qkv, &sequences, &options, out.view_mut(), threads))
                 .expect("a batch that fits");
             let packed = HeadsFirst::new(&expected, &queries, query_tokens);
             prop_assert_eq!(bits(&out.data), bits(&packed.data), "{}", isa);
@@ -107,7 +107,7 @@ proptest! {
             let cache = Cache::new(isa, shape, &data).expect("the length");
             out.data.fill(POISON);
             CREWS[crew]
-                .run(|threads| {
+                .with_parallelism(|threads| {
                     let to = out.view_mut().into();
                     attention_cached(query.view(), &cache, &cached, &options, to, threads)
                 })
@@ -173,10 +173,10 @@ fn appended_tokens_are_those_of_their_batch_element() {
         cache.append(&[0, 0, 0, 1, 1, 1], &[0, 1, 2, 0, 1, 2], ragged, ragged).expect("it fits");
         let mut out = [0.0; 4];
         for (token, head) in (0..6).flat_map(|token| [(token, 0), (token, 1)]) {
-            cache.read().read_key(token / 3, token % 3, head, &mut out).expect("written");
+            cache.as_view().read_key(token / 3, token % 3, head, &mut out).expect("written");
             assert_eq!(out[0], (((token / 3 * 2 + head) * 3 + token % 3) * 4) as f32);
             assert_eq!(Some(&out[..]), ragged.row(token, head));
-            cache.read().read_value(token / 3, token % 3, head, &mut out).expect("written");
+            cache.as_view().read_value(token / 3, token % 3, head, &mut out).expect("written");
             assert_eq!(Some(&out[..]), ragged.row(token, head));
         }
     }

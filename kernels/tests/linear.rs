@@ -45,7 +45,7 @@ proptest! {
                 }
                 prop_assert_eq!(linear.forward_scratch(rows), Ok(0));
                 let mut again = vec![POISON; rows * outputs];
-                CREWS[crew].run(|threads| {
+                CREWS[crew].with_parallelism(|threads| {
                     let y = view_matrix_mut(&mut again, rows, outputs);
                     linear.forward_with(x, &Epilogue::default(), y, &mut [], threads)
                 }).expect("fits");

@@ -507,7 +507,8 @@ fn a_row_is_the_same_alone_in_a_batch_and_on_any_threads() {
             assert_eq!(found, right[first..first + count], "{isa}");
         }
         for crew in crews_of(isa, 0) {
-            let found = crew.run(|parallelism| operands.ask(&built, (0, 29), parallelism));
+            let found =
+                crew.with_parallelism(|parallelism| operands.ask(&built, (0, 29), parallelism));
             assert_eq!(found, right, "{isa}, {crew:?}");
         }
         // Equal columns in every part: whichever thread finds one first, the result is the first
@@ -516,7 +517,7 @@ fn a_row_is_the_same_alone_in_a_batch_and_on_any_threads() {
         let built = ties.build(isa);
         let right = ties.right(&built);
         for crew in crews_of(isa, 1) {
-            let found = crew.run(|parallelism| ties.ask(&built, (0, 5), parallelism));
+            let found = crew.with_parallelism(|parallelism| ties.ask(&built, (0, 5), parallelism));
             assert_eq!(found, right, "{isa}, {crew:?}");
         }
     }

@@ -282,8 +282,9 @@ fn more_threads_than_work() {
         batch.causal = true;
         let attended = batch.attention(isa, SERIAL).bits();
         for crew in [Crew::Rayon(16), Crew::Rayon(33), Crew::Team(16)] {
-            assert!(crew.run(run) == serial, "{isa}: {crew:?}");
-            let found = crew.run(|parallelism| batch.attention(isa, parallelism).bits());
+            assert!(crew.with_parallelism(run) == serial, "{isa}: {crew:?}");
+            let found =
+                crew.with_parallelism(|parallelism| batch.attention(isa, parallelism).bits());
             assert!(found == attended, "{isa}: {crew:?}");
         }
     }
@@ -348,6 +349,6 @@ fn many_more_threads_than_cores_finish() {
         bits(&multiply(isa, a, w, parallelism))
     };
     let serial = run(SERIAL);
-    assert!(Crew::Rayon(threads).run(run) == serial);
-    assert!(Crew::Team(threads).run(run) == serial);
+    assert!(Crew::Rayon(threads).with_parallelism(run) == serial);
+    assert!(Crew::Team(threads).with_parallelism(run) == serial);
 }

@@ -97,7 +97,7 @@ fn the_pools_of_rayon() {
         let serial = everything(isa, SIZE, Parallelism::Serial);
         check("rayon", &pool.install(|| everything(isa, SIZE, Parallelism::Rayon)), &serial);
         let team = pool.install(|| {
-            simdformer_kernels::Team::run(|team| everything(isa, SIZE, Parallelism::Team(team)))
+            simdformer_kernels::Team::form(|team| everything(isa, SIZE, Parallelism::Team(team)))
         });
         check("a team", &team, &serial);
     }

@@ -32,7 +32,7 @@ impl Kind {
     fn run<R: Send>(self, work: impl FnOnce(Parallelism<'_>) -> R + Send) -> R {
         match self {
             Self::Rayon => work(Parallelism::Rayon),
-            Self::Team => Team::run(|team| work(Parallelism::Team(team))),
+            Self::Team => Team::form(|team| work(Parallelism::Team(team))),
         }
     }
 }
@@ -120,7 +120,7 @@ fn banned_may_enter_rayon() {
                     if column.is_multiple_of(cases(45, 5)) {
                         // A whole kernel in the other pool, and a join in this one.
                         let found = other.install(|| {
-                            Team::run(|team| {
+                            Team::form(|team| {
                                 largest(&operands, &built, &seventh, Parallelism::Team(team))
                             })
                         });

@@ -52,7 +52,11 @@ fn a_pointer_makes_the_view_that_a_slice_makes() {
         let raw =
             unsafe { MatrixMut::from_raw_parts(start, rows, columns, row_stride, column_stride) };
         let raw = raw.expect("it fits");
-        assert_eq!(raw.read().at(rows - 1, columns - 1), data_of(&data, reach_of(what)), "{what}");
+        assert_eq!(
+            raw.as_view().at(rows - 1, columns - 1),
+            data_of(&data, reach_of(what)),
+            "{what}"
+        );
     }
     let shape = [3, 2, 4];
     for (token_stride, head_stride) in [(8, 4), (4, 12), (24, 4), (5, 20), (11, 5)] {
@@ -152,13 +156,13 @@ fn parts_of_views_are_views() {
         for i in 0..count {
             for j in 0..8 {
                 assert_eq!(part.at(i, j), data[(first + i) * 8 + j]);
-                assert_eq!(written.read().at(i, j), part.at(i, j));
+                assert_eq!(written.as_view().at(i, j), part.at(i, j));
             }
         }
         // Blocks of columns, by way of the transposed view.
         let part = writable.reborrow().transposed().block(1, 3).expect("columns").transposed();
         assert_eq!((part.rows(), part.columns()), (6, 3));
-        assert_eq!(part.read().at(4, 2), whole.at(4, 3));
+        assert_eq!(part.as_view().at(4, 2), whole.at(4, 3));
     }
     for (first, count) in [(0, 7), (6, 1), (7, 0), (usize::MAX, 2), (1, usize::MAX)] {
         let found = first.saturating_add(count);
@@ -169,7 +173,7 @@ fn parts_of_views_are_views() {
     let block = writable.reborrow().block(1, 2).expect("rows");
     activation::apply(Exec::serial(Isa::best()), Activation::Relu, Input::Output, block)
         .expect("contiguous");
-    assert_eq!(writable.read().at(5, 7), 47.0);
+    assert_eq!(writable.as_view().at(5, 7), 47.0);
 
     let shape = [4, 3, 4];
     let heads = view_heads(&data, shape);
@@ -180,7 +184,7 @@ fn parts_of_views_are_views() {
         assert_eq!((part.tokens(), part.heads(), part.head_dim()), (count, 3, 4));
         for token in 0..count {
             assert_eq!(part.row(token, 2), heads.row(first + token, 2));
-            assert_eq!(written.read().row(token, 2), part.row(token, 2));
+            assert_eq!(written.as_view().row(token, 2), part.row(token, 2));
         }
         assert_eq!(part.row(count, 0), None);
     }

@@ -29,7 +29,7 @@ fn best_isa() -> Isa {
     })
 }
 
-/// Declares a type for a function and its argument, for [`Isa::run`].
+/// Declares a type for a function and its argument, for [`Isa::run_vectorized`].
 macro_rules! work {
     ($name:ident, $function:ident, $argument:ty, $output:ty) => {
         struct $name<'w>($argument);
@@ -38,7 +38,7 @@ macro_rules! work {
             type Output = $output;
 
             #[inline(always)]
-            fn run(self) -> $output {
+            fn do_work(self) -> $output {
                 $function(self.0)
             }
         }
@@ -140,7 +140,7 @@ pub(super) fn power(base: f64, power: usize) -> f64 {
 
 /// The largest score; NaN is ignored; `-inf` for an empty row.
 pub(super) fn maximum(row: &[f32]) -> f32 {
-    best_isa().run(Maximum(row))
+    best_isa().run_vectorized(Maximum(row))
 }
 
 #[inline(always)]
@@ -158,7 +158,7 @@ fn maximum_inline(row: &[f32]) -> f32 {
 
 /// True if no score is NaN or `+inf`.
 pub(super) fn below_infinity(row: &[f32]) -> bool {
-    best_isa().run(BelowInfinity(row))
+    best_isa().run_vectorized(BelowInfinity(row))
 }
 
 #[inline(always)]
@@ -176,7 +176,7 @@ fn below_infinity_inline(row: &[f32]) -> bool {
 
 /// `sum e^(x - max)`: f32 terms in 16 lanes; after every 512 terms, the lanes are added to f64 sums.
 pub(super) fn sum_exp(row: &[f32], max: f32) -> f64 {
-    best_isa().run(SumExp((row, max)))
+    best_isa().run_vectorized(SumExp((row, max)))
 }
 
 #[inline(always)]
@@ -241,7 +241,7 @@ pub(super) fn normalizer(row: &[f32]) -> Option<(f32, f32)> {
 /// NaN.
 pub(super) fn log_softmax(row: &mut [f32]) {
     if let Some((max, log_sum)) = normalizer(row) {
-        best_isa().run(Subtract((row, max, log_sum)));
+        best_isa().run_vectorized(Subtract((row, max, log_sum)));
     } else if !(maximum(row) == f32::NEG_INFINITY && below_infinity(row)) {
         row.fill(f32::NAN);
     }
@@ -255,7 +255,7 @@ pub(super) fn argmax(row: &[f32]) -> Option<usize> {
     }
     // Search by block first: comparing 64 values at once is many times faster.
     let (blocks, rest) = row.as_chunks::<BLOCK>();
-    let block = best_isa().run(BlockWith((blocks, max)));
+    let block = best_isa().run_vectorized(BlockWith((blocks, max)));
     let start = block.map_or(row.len() - rest.len(), |block| block * BLOCK);
     row[start..].iter().position(|&x| x == max).map(|index| start + index)
 }
@@ -296,7 +296,7 @@ impl AutoVectorize for Scan<'_, '_> {
     type Output = bool;
 
     #[inline(always)]
-    fn run(self) -> bool {
+    fn do_work(self) -> bool {
         self.0.scan_inline(self.1, self.2, self.3)
     }
 }
@@ -311,7 +311,7 @@ impl<'m> TopK<'m> {
     /// Offers the shifted scores of a whole row; indices start at `base`. Returns whether all scores were below
     /// `+inf`; if false, the heap must not be used.
     pub(super) fn scan(&mut self, row: &[f32], shift: Shift, base: u32) -> bool {
-        best_isa().run(Scan(self, row, shift, base))
+        best_isa().run_vectorized(Scan(self, row, shift, base))
     }
 
     #[inline(always)]

@@ -96,7 +96,7 @@ impl Threads<'_> {
     pub(crate) fn run<R: Send>(&self, work: impl FnOnce(Parallelism<'_>) -> R + Send) -> R {
         #[cfg(feature = "rayon")]
         if let Self::Rayon = self {
-            return simdformer_kernels::Team::run(|team| work(Parallelism::Team(team)));
+            return simdformer_kernels::Team::form(|team| work(Parallelism::Team(team)));
         }
         counted(self.parallelism(), work)
     }

@@ -132,7 +132,7 @@ impl LayerObserver for TraceObserver<'_> {
         let inner = run.config.attention_dim(Side::Decoder);
         let shape @ [rows, ..] = run.heads(Side::Decoder, pass.tokens.ids.len());
         let Qkv { query, .. } = Qkv::fused(&work.qkv[..3 * rows * inner], shape)?;
-        let cache = cache.read();
+        let cache = cache.as_view();
         let keys = Keys {
             causal: true,
             bias: pass.relative.of_layer(layer),
@@ -166,7 +166,7 @@ impl LayerObserver for TraceObserver<'_> {
         let shape @ [rows, ..] = run.heads(Side::Decoder, pass.tokens.ids.len());
         let query = &work.qkv[..rows * inner];
         self.emit(Stage::Query, &context, 0, Strided::dense(query, inner));
-        let cache = cache.read();
+        let cache = cache.as_view();
         let keys = Keys {
             causal: false,
             bias: None,

@@ -19,7 +19,7 @@ simd_op!(
         d: RowPtrs<'_>,
     ) {
         for row in rows {
-            // SAFETY: `activation_backward` checked with `RowPtrs::read` and `RowPtrs::written` that both matrices
+            // SAFETY: `activation_backward` checked with `RowPtrs::from_matrix` and `RowPtrs::from_matrix_mut` that both matrices
             // have these rows of `columns` floats; `for_rows` gives each task its own rows.
             unsafe { times_derivative_row(s, activation, pre.row(row), d.row(row), columns) };
         }
@@ -55,7 +55,8 @@ pub fn activation_backward(
     mut d: MatrixMut<'_>,
 ) -> Result<(), Error> {
     let shape = [d.rows(), d.columns()];
-    let (pre, d) = (RowPtrs::read("pre", &pre, shape)?, RowPtrs::written("d", &mut d, shape)?);
+    let (pre, d) =
+        (RowPtrs::from_matrix("pre", &pre, shape)?, RowPtrs::from_matrix_mut("d", &mut d, shape)?);
     for_rows(exec, shape, |rows| backward_rows(activation, rows, shape[1], pre, d));
     Ok(())
 }

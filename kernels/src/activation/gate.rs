@@ -24,7 +24,7 @@ simd_op!(
     ) {
         for row in rows {
             let (gate, inner, hidden) = (gate.row(row), inner.row(row), hidden.row(row));
-            // SAFETY: `gate` and `gate_backward` checked with `RowPtrs::read` and `RowPtrs::written` that all matrices
+            // SAFETY: `gate` and `gate_backward` checked with `RowPtrs::from_matrix` and `RowPtrs::from_matrix_mut` that all matrices
             // have these rows of `len` floats; `for_rows` gives each task its own rows.
             unsafe {
                 if BACKWARD {
@@ -81,9 +81,9 @@ pub fn gate(
     mut hidden: MatrixMut<'_>,
 ) -> Result<(), Error> {
     let shape = [hidden.rows(), hidden.columns()];
-    let gate = RowPtrs::read("gate", &gate, shape)?;
-    let inner = RowPtrs::read("inner", &inner, shape)?;
-    let hidden = RowPtrs::written("hidden", &mut hidden, shape)?;
+    let gate = RowPtrs::from_matrix("gate", &gate, shape)?;
+    let inner = RowPtrs::from_matrix("inner", &inner, shape)?;
+    let hidden = RowPtrs::from_matrix_mut("hidden", &mut hidden, shape)?;
     for_rows(exec, shape, |rows| {
         gate_rows::<false>(activation, rows, shape[1], gate, inner, hidden)
     });
@@ -122,9 +122,9 @@ pub fn gate_backward(
     d_hidden: Matrix<'_>,
 ) -> Result<(), Error> {
     let shape = [gate.rows(), gate.columns()];
-    let gate = RowPtrs::written("gate", &mut gate, shape)?;
-    let inner = RowPtrs::written("inner", &mut inner, shape)?;
-    let hidden = RowPtrs::read("d_hidden", &d_hidden, shape)?;
+    let gate = RowPtrs::from_matrix_mut("gate", &mut gate, shape)?;
+    let inner = RowPtrs::from_matrix_mut("inner", &mut inner, shape)?;
+    let hidden = RowPtrs::from_matrix("d_hidden", &d_hidden, shape)?;
     for_rows(exec, shape, |rows| {
         gate_rows::<true>(activation, rows, shape[1], gate, inner, hidden)
     });

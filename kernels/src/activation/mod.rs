@@ -127,7 +127,7 @@ simd_op!(
         to: RowPtrs<'_>,
     ) {
         for row in rows {
-            // SAFETY: `apply` checked with `RowPtrs::read` and `RowPtrs::written` that both matrices have these
+            // SAFETY: `apply` checked with `RowPtrs::from_matrix` and `RowPtrs::from_matrix_mut` that both matrices have these
             // rows of `columns` floats; `for_rows` gives each task its own rows.
             let row = unsafe { map_activation(activation, from.row(row), to.row(row), columns) };
             s.call_noinline(row);
@@ -158,7 +158,7 @@ pub fn apply(
     mut out: MatrixMut<'_>,
 ) -> Result<(), Error> {
     let shape @ [_, columns] = [out.rows(), out.columns()];
-    let out = RowPtrs::written("out", &mut out, shape)?;
+    let out = RowPtrs::from_matrix_mut("out", &mut out, shape)?;
     let from = x.rows("x", out, shape)?;
     if activation != Activation::Identity || matches!(x, Input::Matrix(_)) {
         for_rows(exec, shape, |rows| map_rows(activation, rows, columns, from, out));

@@ -17,7 +17,7 @@ macro_rules! call_noinline {
                 $(+ $more)?
                 #[inline(never)]
                 fn inside<S: $Set, K: $Op>(set: S, kernel: K) -> K::Output {
-                    kernel.run::<S $(, $($number),+)?>(set)
+                    kernel.run_with::<S $(, $($number),+)?>(set)
                 }
             }
             // SAFETY: `self` proves that the CPU has all of these features.

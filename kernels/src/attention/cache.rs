@@ -183,8 +183,8 @@ pub struct Cache<'a> {
 /// cache.append(&[0, 1], &[3, 0], step, step)?;
 ///
 /// let (mut key, mut value) = ([0.0; 2], [0.0; 2]);
-/// cache.read().read_key(0, 3, 0, &mut key)?;
-/// cache.read().read_value(1, 0, 0, &mut value)?;
+/// cache.as_view().read_key(0, 3, 0, &mut key)?;
+/// cache.as_view().read_value(1, 0, 0, &mut value)?;
 /// assert_eq!((key, value), ([7.0, 8.0], [9.0, 10.0]));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -229,7 +229,7 @@ impl<'a> Cache<'a> {
         out: &mut [f32],
     ) -> Result<(), Error> {
         let (head_dim, lanes) = (self.shape.head_dim, self.isa.lanes());
-        self.read([slot, position, head], lanes, out, |place| {
+        self.copy_elements([slot, position, head], lanes, out, |place| {
             let within = position / lanes * lanes * head_dim + position % lanes;
             place.keys(slot) + within
         })
@@ -246,11 +246,11 @@ impl<'a> Cache<'a> {
         head: usize,
         out: &mut [f32],
     ) -> Result<(), Error> {
-        self.read([slot, position, head], 1, out, |place| place.value(slot, position))
+        self.copy_elements([slot, position, head], 1, out, |place| place.value(slot, position))
     }
 
     /// Copies the elements of a head that are `step` apart. `first` computes the index of the first one, after the checks.
-    fn read(
+    fn copy_elements(
         &self,
         [slot, position, head]: [usize; 3],
         step: usize,
@@ -336,7 +336,7 @@ impl<'a> CacheMut<'a> {
     }
 
     /// A read-only view of the same cache.
-    pub fn read(&self) -> Cache<'_> {
+    pub fn as_view(&self) -> Cache<'_> {
         Cache { shape: self.shape, isa: self.isa, data: self.data }
     }
 

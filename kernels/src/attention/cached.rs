@@ -56,7 +56,7 @@ pub struct CachedSequence {
 /// let mut context = [0.0; 4];
 /// attention_cached(
 ///     Heads::new(&query, [2, heads, head_dim])?,
-///     &cache.read(),
+///     &cache.as_view(),
 ///     &[beam(0), beam(1)],
 ///     &AttentionOptions::new(head_dim),
 ///     HeadsMut::new(&mut context, [2, heads, head_dim])?.into(),
@@ -78,7 +78,7 @@ pub fn attention_cached(
     let isa = cache.isa();
     check_query(&query, ("output.context", &output.context), shape.heads, shape.head_dim)?;
     let queries = sequences.iter().map(|s| (s.query_start, s.query_len, s.key_len));
-    let reach = check_sequences(queries, &query, &[output.context.read()])?;
+    let reach = check_sequences(queries, &query, &[output.context.as_view()])?;
     let bias = CheckedBias::new(options, reach)?;
     let weights = check_weights(output.weights, reach)?;
     for sequence in sequences {
@@ -102,6 +102,6 @@ pub fn attention_cached(
         (Sequence::of_queries(query_start, query_len, key_len), kv)
     };
     let size = (sequences.len(), reach.longest[0]);
-    params.run(isa, size, reach.work, parallelism.workers(), &kv);
+    params.run_sequences(isa, size, reach.work, parallelism.workers(), &kv);
     Ok(())
 }

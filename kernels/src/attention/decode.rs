@@ -90,7 +90,7 @@ impl_debug!(SlotTable { [lens], [slots], stride });
 /// let mut context = [0.0; 4];
 /// attention_decode(
 ///     Heads::new(&[0.5; 4], rows)?,
-///     &cache.read(),
+///     &cache.as_view(),
 ///     SlotTable { lens: &[2, 2], slots: &slots, stride: 8 },
 ///     &AttentionOptions::new(head_dim),
 ///     HeadsMut::new(&mut context, rows)?,
@@ -212,7 +212,7 @@ simd_op!(
                             }
                             _ => {
                                 let group = RowGroup::<N, 1>::new(&queries, &shared, kv, next_keys);
-                                attend::<N, 1, NV>(group, &mut lines).run(s);
+                                attend::<N, 1, NV>(group, &mut lines).run_with(s);
                             }
                         }
                     }

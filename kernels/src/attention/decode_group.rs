@@ -56,7 +56,7 @@ simd_op!(
                 group.scores::<S, NV>(s, block, lines);
                 let vectors = block.len.div_ceil(S::LANES);
                 let last = key + block.len == key_len;
-                let factors = exponentials::<R>(lines, vectors, &mut running, last).run(s);
+                let factors = exponentials::<R>(lines, vectors, &mut running, last).run_with(s);
                 for i in 0..R {
                     let (head, weights) = (&group.heads[i], &lines.0[i * KEY_BLOCK..][..block.len]);
                     let Some(bias) = head.hiding_bias() else { break };
@@ -169,7 +169,7 @@ impl<'a, N: KvFormat, const R: usize> RowGroup<'a, N, R> {
                 let (own, after) = (self.own(i), self.own_keys::<S>(block, i + 1));
                 let line = lines.add(i * KEY_BLOCK);
                 if const { R == 1 } {
-                    own_scores::<N>(own, block, 0, after, line).run(s);
+                    own_scores::<N>(own, block, 0, after, line).run_with(s);
                 } else {
                     s.call_noinline(own_scores::<N>(own, block, shared_panels, after, line));
                 }
@@ -353,7 +353,7 @@ impl<N: KvFormat, const MR: usize> Queries<'_, N, MR> {
                 after.wrapping_add((start - near_end) * G * S::LANES)
             };
             let weights = Rows { at: weights.wrapping_add(start), row: KEY_BLOCK, step: 1 };
-            let values = Panels::one(from, row, S::LANES);
+            let values = Panels::from_ptr(from, row, S::LANES);
             let prefetch = N::prefetch_lines(prefetch, G, CACHE_LINE_F32);
             // SAFETY: these positions of the slot have been written, by the contract of `attend`.
             [acc] = unsafe { multiply(N::operand(s), [acc], run, weights, values, prefetch) };
@@ -384,7 +384,7 @@ simd_op!(
             vector_groups!(v, panels, [WIDE if S::LANES < 16, 4, 2, 1] => {
                 own.scores::<S>(s, block, v, after, line)
             });
-            score_other_slots::<N, 1>(own, block, first..panels, line).run(s);
+            score_other_slots::<N, 1>(own, block, first..panels, line).run_with(s);
             let bias = own.first().bias;
             if bias.is_some() || block.len < panels * S::LANES {
                 let (place, seen) = ((0, block.key), &[block.len]);

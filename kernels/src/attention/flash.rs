@@ -111,7 +111,7 @@ impl<N: KvFormat> FlashHead<N> {
                         if const { MR < 5 || cfg!(debug_assertions) } {
                             s.call_noinline(tile::<N, MR, NV>(self, block, row, running, scores));
                         } else {
-                            tile::<N, MR, NV>(self, block, row, running, scores).run(s);
+                            tile::<N, MR, NV>(self, block, row, running, scores).run_with(s);
                         }
                     });
                 }
@@ -168,7 +168,7 @@ impl<N: KvFormat> FlashHead<N> {
             } else if first < limit && !masked {
                 let query = Rows { at: query.wrapping_add(row * query_row), row: 0, step: 1 };
                 let at = self.kv.keys.wrapping_add(first / S::LANES * panel);
-                let keys = Panels::one(at, S::LANES, 0);
+                let keys = Panels::from_ptr(at, S::LANES, 0);
                 let zero = [[s.splat(0.0)]];
                 // SAFETY: the query row and the panel of key `first` exist, by the contract of `write_weights`.
                 let [acc] = unsafe { multiply(N::operand(s), [zero], head_dim, query, keys, ()) };
@@ -210,7 +210,7 @@ impl<N: KvFormat> FlashHead<N> {
         };
         let queries = Rows { at: a, row: a_row, step: 1 };
         let at = keys.wrapping_add((block.key / S::LANES + v) * panel);
-        let view = Panels::one(at, S::LANES, panel);
+        let view = Panels::from_ptr(at, S::LANES, panel);
         let zero = [[s.splat(0.0); G]; MR];
         // The prefetch target: the next key panels, or the values after the last panel.
         let keys = at.wrapping_add(G * panel);
@@ -218,8 +218,8 @@ impl<N: KvFormat> FlashHead<N> {
         let next = match (v + G < end, MR) {
             (true, 1) => line_by_line::<_, S, G>(keys),
             (false, 1) => line_by_line::<_, S, G>(values),
-            (true, _) => Panels::one(keys, S::LANES, panel),
-            (false, _) => Panels::one(values, value_row, S::LANES),
+            (true, _) => Panels::from_ptr(keys, S::LANES, panel),
+            (false, _) => Panels::from_ptr(values, value_row, S::LANES),
         };
         // SAFETY: the query rows and the panels exist by the contract of `scores`.
         let acc = unsafe { tile_prefetched::<S, N, MR, G>(s, zero, head_dim, queries, view, next) };
@@ -257,7 +257,7 @@ impl<N: KvFormat> FlashHead<N> {
         }
         let weights = Rows { at: scores.lines.0.as_ptr(), row: KEY_BLOCK, step: 1 };
         let first = values.wrapping_add(block.key * value_row + column);
-        let values = Panels::one(first, value_row, S::LANES);
+        let values = Panels::from_ptr(first, value_row, S::LANES);
         let (min_seen, max_seen) = (seen[0], seen[MR - 1]);
         // The prefetch target after these values: keys of this head, or, for a single query after the last block, of
         // the next head.
@@ -266,7 +266,7 @@ impl<N: KvFormat> FlashHead<N> {
         let next = match (MR, block.next >= self.query.key_len) {
             (1, true) => line_by_line::<_, S, G>(next_keys.wrapping_add(column * ONE_QUERY_STEPS)),
             (1, false) => line_by_line::<_, S, G>(keys),
-            _ => Panels::one(keys, S::LANES, panel),
+            _ => Panels::from_ptr(keys, S::LANES, panel),
         };
         // SAFETY: weights and value rows exist for every visible key, by the contract of `attend`.
         let mut acc =
@@ -338,7 +338,7 @@ simd_op!(
         }
         let last = block.key + block.len >= head.query.limit(row + MR - 1);
         let lines = &mut scores.lines;
-        let factors = exponentials::<MR>(lines, vectors, running, last).run(s);
+        let factors = exponentials::<MR>(lines, vectors, running, last).run_with(s);
         #[cfg(feature = "train")]
         if let Some(drops) = head.query.drops {
             let (queries, keys) = ((row, MR), (block.key, max_seen));

@@ -397,7 +397,7 @@ impl<'a> Qkv<'a> {
 /// let mut out = HeadsMut::strided(&mut data, [3, 2, 4], 4, 12)?;
 /// let last = out.reborrow().block(2, 1)?;
 /// assert_eq!((last.tokens(), last.heads(), last.head_dim()), (1, 2, 4));
-/// assert_eq!(out.read().row(0, 1), Some(&[0.0; 4][..]));
+/// assert_eq!(out.as_view().row(0, 1), Some(&[0.0; 4][..]));
 /// # Ok::<(), simdformer_kernels::Error>(())
 /// ```
 pub struct HeadsMut<'a> {
@@ -489,8 +489,8 @@ impl<'a> HeadsMut<'a> {
     ///
     /// let mut fused = [1.0, 2.0, 3.0, 4.0]; // Two tokens, a key and a value of one element each.
     /// let [key, value] = HeadsMut::side_by_side(&mut fused, [2, 1, 1])?;
-    /// assert_eq!(key.read().row(1, 0), Some(&[3.0][..]));
-    /// assert_eq!(value.read().row(0, 0), Some(&[2.0][..]));
+    /// assert_eq!(key.as_view().row(1, 0), Some(&[3.0][..]));
+    /// assert_eq!(value.as_view().row(0, 0), Some(&[2.0][..]));
     /// # Ok::<(), simdformer_kernels::Error>(())
     /// ```
     pub fn side_by_side<const N: usize>(
@@ -503,7 +503,7 @@ impl<'a> HeadsMut<'a> {
     }
 
     /// A read-only view of the same elements.
-    pub const fn read(&self) -> Heads<'_> {
+    pub const fn as_view(&self) -> Heads<'_> {
         self.view
     }
 

@@ -246,7 +246,7 @@ pub(super) fn check_query(
     kv_heads: usize,
     head_dim: usize,
 ) -> Result<(), Error> {
-    out.read().check_shape(name, query.shape())?;
+    out.as_view().check_shape(name, query.shape())?;
     Error::check_size("head size", "query", Expected::Exactly(head_dim), query.head_dim())?;
     if query.heads() == 0 {
         return Ok(());

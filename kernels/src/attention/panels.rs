@@ -226,7 +226,7 @@ pub(super) unsafe fn load<S: SimdF32, N: KvFormat>(s: S, from: *const N::KvEleme
 /// `NV` consecutive vectors per step, from `at` on: what a panel that is read line by line prefetches.
 #[inline(always)]
 pub(super) fn line_by_line<T, S: SimdF32, const NV: usize>(at: *const T) -> Panels<T, 1> {
-    Panels::one(at, NV * S::LANES, S::LANES)
+    Panels::from_ptr(at, NV * S::LANES, S::LANES)
 }
 
 /// [`multiply`] of a panel in the L2 cache: a block of keys or values is larger than the L1 cache. Prefetches each

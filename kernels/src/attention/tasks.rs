@@ -173,7 +173,7 @@ impl<'a> AttentionParams<'a> {
 
     /// Computes attention for every block of queries of every head of `sequences` sequences, of which the longest has
     /// `longest` queries. `kv` gives the keys and values of a sequence and a key-value head.
-    pub(super) fn run(
+    pub(super) fn run_sequences(
         &self,
         isa: Isa,
         (sequences, longest): (usize, usize),
@@ -301,7 +301,7 @@ pub(super) fn attend(
     let name = if train.is_some() { "context" } else { "output.context" };
     check_query(&query, (name, &output.context), kv_heads, head_dim)?;
     let queries = sequences.iter().map(|s| (s.query_start, s.query_len, s.key_len));
-    let reach = check_sequences(queries, &query, &[output.context.read()])?;
+    let reach = check_sequences(queries, &query, &[output.context.as_view()])?;
     let bias = CheckedBias::new(options, reach)?;
     let weights = check_weights(output.weights, reach)?;
     check_keys(sequences, &key, &[value])?;
@@ -375,7 +375,7 @@ impl Prefill<'_> {
         let copying = if few { Workers::SERIAL } else { workers };
         copying.for_each(tasks, &|task| self.prepare(task, self.place(task)));
         let size = (self.sequences.len(), reach.longest[0]);
-        self.params.run(self.isa, size, reach.work, workers, &|index, head| {
+        self.params.run_sequences(self.isa, size, reach.work, workers, &|index, head| {
             let task = index * self.kv_heads() + head;
             self.kv_head(task, self.place(task))
         });

@@ -195,9 +195,9 @@ pub fn dropout(
     mut out: MatrixMut<'_>,
 ) -> Result<(), Error> {
     let shape @ [rows, columns] = [out.rows(), out.columns()];
-    let out = RowPtrs::written("out", &mut out, shape)?;
+    let out = RowPtrs::from_matrix_mut("out", &mut out, shape)?;
     let from = match &x {
-        Input::Matrix(x) => Some(RowPtrs::read("x", x, shape)?),
+        Input::Matrix(x) => Some(RowPtrs::from_matrix("x", x, shape)?),
         Input::Output => None,
     };
     Error::check_len("sentences", rows, sentences)?;

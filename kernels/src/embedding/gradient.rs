@@ -167,7 +167,7 @@ pub fn embedding_gradient(
     let (rows, columns) = (d_table.rows(), d_table.columns());
     d_x.check_shape("d_x", [ids.len(), columns])?;
     d_x.check_contiguous_rows("d_x")?;
-    let table = RowPtrs::written("d_table", &mut d_table, [rows, columns])?;
+    let table = RowPtrs::from_matrix_mut("d_table", &mut d_table, [rows, columns])?;
     // The sort counts tokens in `u32`.
     Error::check_size("length", "ids", Expected::AtMost(u32::MAX as usize), ids.len())?;
     Error::check_indices("id", "token", rows, ids)?;

@@ -98,7 +98,7 @@ pub fn embed(
     mut out: MatrixMut<'_>,
 ) -> Result<(), Error> {
     let columns = table.columns();
-    let out = RowPtrs::written("out", &mut out, [ids.len(), columns])?;
+    let out = RowPtrs::from_matrix_mut("out", &mut out, [ids.len(), columns])?;
     table.check_contiguous_rows("table")?;
     if let Some(Positions { table, rows }) = positions {
         let expected = Expected::Exactly(columns);

@@ -70,7 +70,7 @@ const CACHED_WEIGHTS: usize = 4 << 20;
 const ROW_PREFETCH_STEPS: usize = 16;
 
 /// [`gemm`](super::gemm) on checked operands.
-pub(super) fn run(
+pub(super) fn multiply_packed(
     a: Matrix<'_>,
     weight: &PackedMatrix<'_>,
     epilogue: &Epilogue<'_>,
@@ -122,7 +122,7 @@ simd_op!(
     ) {
         let (rows, dtype) = (range.rows.len(), range.weight.dtype());
         if rows <= FEW_ROWS && dtype != Dtype::F32 {
-            return few_rows(range).run(s);
+            return few_rows(range).run_with(s);
         }
         if rows == 1 {
             return s.call_noinline(one_row::<NV>(range));
@@ -265,7 +265,7 @@ impl GemmRange<'_> {
         panel: usize,
     ) {
         let (row, depth) = (self.rows.start, self.weight.depth());
-        let rows = Rows::of(&self.a, row, 0);
+        let rows = Rows::from_matrix(&self.a, row, 0);
         let first = self.weight.address(panel, 0);
         let at = array_of!(p in P => first.wrapping_add(p * depth * S::PANEL));
         let panels = Panels { at, step: S::PANEL, vector: S::LANES };
@@ -324,8 +324,8 @@ impl GemmRange<'_> {
         tile: &BlockTile,
     ) {
         let BlockTile { row, panel, k, steps, b, next, partial, .. } = *tile;
-        let rows = Rows::of(&self.a, row, k);
-        let weights = Panels::one(b, S::PANEL, S::LANES);
+        let rows = Rows::from_matrix(&self.a, row, k);
+        let weights = Panels::from_ptr(b, S::PANEL, S::LANES);
         let mut acc = [[s.splat(0.0); NV]; MR];
         // SAFETY: rows `row..row + MR` and the panel are inside the views. `partial` has space for the rows of a block,
         // and the values loaded from it were stored for the previous block of `k`.

@@ -137,7 +137,7 @@ pub(super) fn check_operands(
         });
     }
     Error::check_size("columns", names[0], Expected::Exactly(depth), a_columns)?;
-    c.read().check_shape("c", [rows, columns])?;
+    c.as_view().check_shape("c", [rows, columns])?;
     if let Some(bias) = epilogue.bias {
         Error::check_len("bias", columns, bias)?;
     }
@@ -203,7 +203,7 @@ pub(super) struct OutputRange {
 }
 
 impl ElementPtrs {
-    pub(super) fn of(m: &Matrix<'_>) -> Self {
+    pub(super) fn from_matrix(m: &Matrix<'_>) -> Self {
         let first = m.as_ptr().cast_mut();
         Self { first, row_stride: m.row_stride(), column_stride: m.column_stride() }
     }

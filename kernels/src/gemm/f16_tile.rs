@@ -184,7 +184,7 @@ simd_op!(
                 done = tile_heights!(local.len(), [1 2 3 4 5 6], MR if MR <= max_rows::<S>() => {
                     let tile = f16_tile::<L, MR, NV>(&range, (row, panel), most);
                     // One function with all tiles would take several times as long to compile.
-                    if const { MR > 1 } { s.call_noinline(tile) } else { tile.run(s) }
+                    if const { MR > 1 } { s.call_noinline(tile) } else { tile.run_with(s) }
                 });
             }
             panel += done;
@@ -249,7 +249,7 @@ impl GemmRange<'_> {
         (row, panel): (usize, usize),
     ) {
         let Self { a, weight, store, .. } = self;
-        let rows = Rows::of(a, row, 0);
+        let rows = Rows::from_matrix(a, row, 0);
         let at = weight.address(panel, 0);
         let prefetch = Sparse::sparse(at, S::PANEL / 2);
         let at = [at, at.wrapping_add(S::Half::LANES / 2)];
@@ -282,7 +282,7 @@ impl GemmRange<'_> {
         (row, panel): (usize, usize),
     ) {
         let Self { a, weight, store, .. } = self;
-        let rows = Rows::of(a, row, 0);
+        let rows = Rows::from_matrix(a, row, 0);
         let at = array_of!(p in P => weight.address(panel + p, 0));
         // One step of `k` is half of the words of two rows.
         let words = S::PANEL / 2;

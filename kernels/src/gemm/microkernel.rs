@@ -126,7 +126,7 @@ pub(crate) struct Panels<T, const P: usize> {
 impl<T> Panels<T, 1> {
     /// A panel from `at` on.
     #[inline(always)]
-    pub(crate) fn one(at: *const T, step: usize, vector: usize) -> Self {
+    pub(crate) fn from_ptr(at: *const T, step: usize, vector: usize) -> Self {
         Self { at: [at], step, vector }
     }
 
@@ -140,7 +140,7 @@ impl<T> Panels<T, 1> {
 impl Rows<f32> {
     /// The rows of `matrix` from element `(row, k)` on.
     #[inline(always)]
-    pub(super) fn of(matrix: &Matrix<'_>, row: usize, k: usize) -> Self {
+    pub(super) fn from_matrix(matrix: &Matrix<'_>, row: usize, k: usize) -> Self {
         let (stride, step) = (matrix.row_stride(), matrix.column_stride());
         Self { at: matrix.as_ptr().wrapping_add(row * stride + k * step), row: stride, step }
     }
@@ -161,13 +161,13 @@ pub(crate) trait PerStepWork: Copy {
     ///
     /// # Safety
     /// It is called for the steps of one tile, in order and once for each.
-    unsafe fn run<S: SimdF32>(&mut self, s: S);
+    unsafe fn do_step<S: SimdF32>(&mut self, s: S);
 }
 
 /// Nothing.
 impl PerStepWork for () {
     #[inline(always)]
-    unsafe fn run<S: SimdF32>(&mut self, _: S) {}
+    unsafe fn do_step<S: SimdF32>(&mut self, _: S) {}
 }
 
 /// `acc[p][i][v] += sum over k of rows[i, k] * panels[p][k, v]`, `k` from 0 to `depth - 1` in order. Several panels are
@@ -236,7 +236,7 @@ pub(crate) unsafe fn multiply_in_phases<
             prefetch.issue(operand.lanes(), part % Q::PERIOD);
             // SAFETY: `# Safety` of this function.
             unsafe {
-                work.run(operand.lanes());
+                work.do_step(operand.lanes());
                 step(operand, &mut phases[part % PHASES], &mut rows, &mut panels, part);
             }
         }
@@ -244,7 +244,7 @@ pub(crate) unsafe fn multiply_in_phases<
     for part in 0..depth % period {
         // SAFETY: `# Safety` of this function.
         unsafe {
-            work.run(operand.lanes());
+            work.do_step(operand.lanes());
             step(operand, &mut phases[0], &mut rows, &mut panels, part);
         }
     }

@@ -114,6 +114,6 @@ pub fn gemm(
     if c.rows() == 0 || c.columns() == 0 {
         return Ok(());
     }
-    blocking::run(a, weight, epilogue, &mut c, parallelism.workers());
+    blocking::multiply_packed(a, weight, epilogue, &mut c, parallelism.workers());
     Ok(())
 }

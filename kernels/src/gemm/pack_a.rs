@@ -181,7 +181,7 @@ pub(super) struct CopyStrip {
 /// `totals` while the tile runs.
 impl PerStepWork for Option<CopyStrip> {
     #[inline(always)]
-    unsafe fn run<S: SimdF32>(&mut self, s: S) {
+    unsafe fn do_step<S: SimdF32>(&mut self, s: S) {
         let Some(CopyStrip { from, row_stride, to, totals }) = self else { return };
         // The address is the last column of the strip, because the strip before has already loaded the previous line.
         // Data that is not yet in L2 is prefetched one line of columns earlier, which is two or three strips.

@@ -21,7 +21,7 @@ const PREFETCH_STEPS: usize = 12;
 /// Panels that a single row is multiplied by at once.
 const PANELS_AT_ONCE: usize = 4;
 
-/// Whether [`run`] supports these operands.
+/// Whether [`multiply_whole_panels`] supports these operands.
 pub(super) fn is_supported(a: &Matrix<'_>, b: &Matrix<'_>) -> bool {
     a.rows() <= MAX_MR && b.column_stride() == 1
 }
@@ -29,7 +29,7 @@ pub(super) fn is_supported(a: &Matrix<'_>, b: &Matrix<'_>) -> bool {
 /// Computes the whole panels of the output, and returns their number of columns.
 ///
 /// The shapes of `a`, `b` and `store` match, `a` has at least one row, and [`is_supported`] is true.
-pub(super) fn run(
+pub(super) fn multiply_whole_panels(
     isa: Isa,
     a: Matrix<'_>,
     b: Matrix<'_>,
@@ -93,7 +93,7 @@ impl UnpackedPanels<'_> {
         panel: usize,
     ) {
         let Self { a, b, store, .. } = self;
-        let rows = Rows::of(a, 0, 0);
+        let rows = Rows::from_matrix(a, 0, 0);
         let (first, step) = (b.as_ptr().wrapping_add(panel * S::PANEL), b.row_stride());
         let at = array_of!(p in P => first.wrapping_add(p * S::PANEL));
         let panels = Panels { at, step, vector: S::LANES };

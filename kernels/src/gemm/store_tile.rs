@@ -71,14 +71,14 @@ impl Store {
             activation: epilogue.activation,
             binary: match epilogue.post_op {
                 PostOp::AddOutput => Some((Binary::Add, c)),
-                PostOp::Add(other) => Some((Binary::Add, ElementPtrs::of(&other))),
+                PostOp::Add(other) => Some((Binary::Add, ElementPtrs::from_matrix(&other))),
                 PostOp::MultiplyOutput => Some((Binary::Multiply, c)),
                 _ => None,
             },
             #[cfg(feature = "train")]
             derivative: match &epilogue.post_op {
                 PostOp::ActivationBackward { activation, pre } => {
-                    Some(Derivative { of: *activation, pre: ElementPtrs::of(pre) })
+                    Some(Derivative { of: *activation, pre: ElementPtrs::from_matrix(pre) })
                 }
                 _ => None,
             },
@@ -315,7 +315,7 @@ simd_op!(
                 pass = Pass { binary: None, to: tile, ..pass };
             }
             loop {
-                pass.run(s, tile, block);
+                pass.apply_to_tile(s, tile, block);
                 if last {
                     break;
                 }
@@ -366,7 +366,7 @@ impl Pass {
     /// # Safety
     /// As [`finish_in_memory`].
     #[inline(always)]
-    unsafe fn run<S: SimdF32>(self, s: S, tile: (*mut f32, usize), block: OutputRange) {
+    unsafe fn apply_to_tile<S: SimdF32>(self, s: S, tile: (*mut f32, usize), block: OutputRange) {
         let mut first = 0;
         while first < block.columns {
             let left = block.columns - first;

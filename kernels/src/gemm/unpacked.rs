@@ -80,7 +80,7 @@ pub fn gemm_unpacked(
     let workers = threads.workers();
     let mut done = 0;
     if small_m::is_supported(&a, &b) {
-        done = small_m::run(isa, a, b, Store::new(epilogue, &mut c), workers);
+        done = small_m::multiply_whole_panels(isa, a, b, Store::new(epilogue, &mut c), workers);
     }
     for first in (done..columns).step_by(COLUMNS) {
         let count = (columns - first).min(COLUMNS);
@@ -102,7 +102,7 @@ pub fn gemm_unpacked(
         let packed = PackedMatrix::pack_by(isa, b, scratch, workers)?;
         let bias = epilogue.bias.map(|bias| &bias[first..first + count]);
         let epilogue = Epilogue { bias, post_op, ..*epilogue };
-        blocking::run(a, &packed, &epilogue, &mut c, workers);
+        blocking::multiply_packed(a, &packed, &epilogue, &mut c, workers);
     }
     Ok(())
 }

@@ -156,7 +156,8 @@ pub fn weight_gradient(
         let store = Store::new(&Epilogue { post_op, ..Epilogue::default() }, &mut d_weight);
         let d_bias = d_bias.as_deref_mut().map(|d_bias| (SharedMut::new(d_bias), write));
         let scratch = SharedMut::new(scratch);
-        ReductionChunk::new(isa, d_y, x, scratch, store, d_bias, workers.threads()).run(workers);
+        ReductionChunk::new(isa, d_y, x, scratch, store, d_bias, workers.threads())
+            .run_blocks(workers);
     }
     Ok(())
 }
@@ -172,7 +173,7 @@ fn check(
     let (rows, outputs, inputs) = (d_y.rows(), d_y.columns(), x.columns());
     Error::check_size("rows", "x", Expected::Exactly(rows), x.rows())?;
     Error::check_size("rows", "chunks", Expected::Exactly(rows), chunks.rows())?;
-    d_weight.read().check_shape("d_weight", [outputs, inputs])?;
+    d_weight.as_view().check_shape("d_weight", [outputs, inputs])?;
     d_bias.map_or(Ok(()), |d_bias| Error::check_len("d_bias", outputs, d_bias))
 }
 
@@ -245,7 +246,7 @@ impl<'a> ReductionChunk<'a> {
 
     /// Packs the panels, then packs and multiplies each block of strips on one thread. A single thread uses one slot
     /// for the strips of all blocks, which stays in its cache. With several threads each block has its own slots.
-    fn run(&self, workers: Workers<'_>) {
+    fn run_blocks(&self, workers: Workers<'_>) {
         let copied = self.panels - self.in_place;
         let groups = copied.div_ceil(PANELS_COPIED);
         workers.for_each(groups, &|group| {
@@ -420,7 +421,7 @@ impl Product<'_> {
         };
         let (b, b_step) = chunk.panel::<S>(panel);
         let elements = Rows { at: a, row: 1, step: a_step };
-        let weights = Panels::one(b, b_step, S::LANES);
+        let weights = Panels::from_ptr(b, b_step, S::LANES);
         let mut totals = [0.0; pack_a::WIDTH + pack_a::OVERRUN];
         let copy = CopyStrip { from: d_y, row_stride: a_step, to: strip, totals: &raw mut totals };
         let copy = if COPIES { Some(copy) } else { None };

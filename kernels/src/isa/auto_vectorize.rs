@@ -3,18 +3,18 @@
 use super::Isa;
 use crate::simd::simd_op;
 
-/// Plain Rust that [`Isa::run`] compiles for an instruction set. `run` and the functions it calls must be
+/// Plain Rust that [`Isa::run_vectorized`] compiles for an instruction set. `do_work` and the functions it calls must be
 /// `#[inline(always)]`: a function that is not inlined is not compiled for the set.
 pub trait AutoVectorize {
     /// The result of the work.
     type Output;
     /// Does the work.
-    fn run(self) -> Self::Output;
+    fn do_work(self) -> Self::Output;
 }
 
 simd_op!(
     fn plain<S: SimdF32, W: AutoVectorize>(_s: S, work: W) -> W::Output {
-        work.run()
+        work.do_work()
     }
 );
 
@@ -31,17 +31,17 @@ impl Isa {
     ///     type Output = ();
     ///
     ///     #[inline(always)]
-    ///     fn run(self) {
+    ///     fn do_work(self) {
     ///         self.0.iter_mut().for_each(|x| *x *= 2.0);
     ///     }
     /// }
     ///
     /// let mut x = [1.0, 2.0, 3.0];
-    /// Isa::best().run(Double(&mut x));
+    /// Isa::best().run_vectorized(Double(&mut x));
     /// assert_eq!(x, [2.0, 4.0, 6.0]);
     /// ```
     #[inline]
-    pub fn run<W: AutoVectorize>(self, work: W) -> W::Output {
+    pub fn run_vectorized<W: AutoVectorize>(self, work: W) -> W::Output {
         self.dispatch(plain(work))
     }
 }

@@ -76,7 +76,7 @@ pub const ISA_NAMES: [&str; 4] = ["scalar", "avx2", "avx512", "neon"];
 
 impl Isa {
     /// Plain Rust, on every machine.
-    pub const SCALAR: Self = Self::of(Level::Scalar(Scalar));
+    pub const SCALAR: Self = Self::from_level(Level::Scalar(Scalar));
 
     /// The best instruction set of this machine, or in builds with `std` the one that the environment variable
     /// [`ISA_VARIABLE`] names. Call this once at program start and store the result: reading the environment takes a
@@ -118,34 +118,34 @@ impl Isa {
     /// # Errors
     /// The name is unknown, or this machine lacks the set.
     pub fn from_name(name: &str) -> Result<Self, Error> {
-        let (expected, found) = (&ISA_NAMES, FoundName::of(name));
+        let (expected, found) = (&ISA_NAMES, FoundName::from_name(name));
         let unsupported = |best| Error::UnsupportedIsa { expected, best, found };
         let (_, isa) = Self::find(name).ok_or_else(|| unsupported(None))?;
         isa.ok_or_else(|| unsupported(Some(Self::best().name())))
     }
 
-    const fn of(level: Level) -> Self {
+    const fn from_level(level: Level) -> Self {
         Self { level, dot_products: true, matrix_products: true }
     }
 
     fn find(name: &str) -> Option<(&'static str, Option<Self>)> {
         let name = *ISA_NAMES.iter().find(|known| **known == name)?;
-        Some((name, Level::detect(name).map(Self::of)))
+        Some((name, Level::detect(name).map(Self::from_level)))
     }
 
     /// The name, the f32 lanes of a vector, and the columns of a packed panel.
     const fn properties(self) -> (&'static str, usize, usize) {
-        const fn of<S: SimdF32>(name: &'static str, _: &S) -> (&'static str, usize, usize) {
+        const fn describe<S: SimdF32>(name: &'static str, _: &S) -> (&'static str, usize, usize) {
             (name, S::LANES, S::PANEL)
         }
         match &self.level {
-            Level::Scalar(token) => of("scalar", token),
+            Level::Scalar(token) => describe("scalar", token),
             #[cfg(vectors = "x86_64")]
-            Level::Avx2(token) => of("avx2", token),
+            Level::Avx2(token) => describe("avx2", token),
             #[cfg(vectors = "x86_64")]
-            Level::Avx512(token) => of("avx512", token),
+            Level::Avx512(token) => describe("avx512", token),
             #[cfg(vectors = "aarch64")]
-            Level::Neon(token) => of("neon", token),
+            Level::Neon(token) => describe("neon", token),
         }
     }
 
@@ -261,7 +261,7 @@ mod tests {
         let missing =
             ISA_NAMES.iter().find(|name| !Isa::available().any(|isa| isa.name() == **name));
         if let Some(name) = missing {
-            let (best, found) = (Some(Isa::best().name()), FoundName::of(name));
+            let (best, found) = (Some(Isa::best().name()), FoundName::from_name(name));
             let missing = Error::UnsupportedIsa { expected: &ISA_NAMES, best, found };
             assert_eq!(Isa::from_name(name), Err(missing));
         }

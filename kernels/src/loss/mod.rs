@@ -49,7 +49,7 @@ fn check(
 }
 
 /// Computes checked rows; without a scale no logit is written.
-fn run(
+fn compute_losses(
     exec: Exec<'_>,
     logits: RowPtrs<'_>,
     [rows, columns]: [usize; 2],
@@ -116,8 +116,8 @@ pub fn cross_entropy(
 ) -> Result<(), Error> {
     let shape = [logits.rows(), logits.columns()];
     let target_probs = check(shape, targets, smoothing, losses)?;
-    let logits = RowPtrs::written("logits", &mut logits, shape)?;
-    run(exec, logits, shape, (targets, target_probs), Some(scale), losses);
+    let logits = RowPtrs::from_matrix_mut("logits", &mut logits, shape)?;
+    compute_losses(exec, logits, shape, (targets, target_probs), Some(scale), losses);
     Ok(())
 }
 
@@ -146,7 +146,7 @@ pub fn cross_entropy_loss(
 ) -> Result<(), Error> {
     let shape = logits.shape();
     let target_probs = check(shape, targets, smoothing, losses)?;
-    let logits = RowPtrs::read("logits", &logits, shape)?;
-    run(exec, logits, shape, (targets, target_probs), None, losses);
+    let logits = RowPtrs::from_matrix("logits", &logits, shape)?;
+    compute_losses(exec, logits, shape, (targets, target_probs), None, losses);
     Ok(())
 }

@@ -96,7 +96,7 @@ struct Gradient {
 
 impl Gradient {
     #[inline(always)]
-    fn of<S: SimdF32>(self, s: S, x: S::F32) -> S::F32 {
+    fn compute_at<S: SimdF32>(self, s: S, x: S::F32) -> S::F32 {
         let e = exp_from(s, s.sub(x, s.splat(self.shift)), s.splat(self.lowest));
         s.mul_add(e, s.splat(self.factor), s.splat(self.minus_other))
     }
@@ -146,7 +146,7 @@ simd_op!(
                         logits,
                         columns,
                         #[inline(always)]
-                        |x| gradient.of(s, x),
+                        |x| gradient.compute_at(s, x),
                     );
                     *logits.add(target) = at_target;
                 }

@@ -216,7 +216,7 @@ impl fmt::Debug for Matrix<'_> {
 /// let second_row = c.reborrow().block(1, 1)?;
 /// assert_eq!((second_row.rows(), second_row.columns()), (1, 3));
 /// assert_eq!(c.reborrow().transposed().rows(), 3);
-/// assert_eq!(c.read().at(1, 2), 0.0);
+/// assert_eq!(c.as_view().at(1, 2), 0.0);
 /// # Ok::<(), simdformer_kernels::Error>(())
 /// ```
 pub struct MatrixMut<'a> {
@@ -264,7 +264,7 @@ impl<'a> MatrixMut<'a> {
     sizes!(self => self.view);
 
     /// A read-only view of the same elements.
-    pub const fn read(&self) -> Matrix<'_> {
+    pub const fn as_view(&self) -> Matrix<'_> {
         self.view
     }
 

@@ -105,8 +105,8 @@ pub fn norm(
     mut out: MatrixMut<'_>,
 ) -> Result<(), Error> {
     let shape @ [_, columns] = [out.rows(), out.columns()];
-    let to = RowPtrs::written("out", &mut out, shape)?;
-    let read = |operand, m| RowPtrs::read(operand, m, shape);
+    let to = RowPtrs::from_matrix_mut("out", &mut out, shape)?;
+    let read = |operand, m| RowPtrs::from_matrix(operand, m, shape);
     let mut into;
     let (x, add) = match input {
         NormInput::Matrix(x) => (read("x", &x)?, None),
@@ -118,7 +118,7 @@ pub fn norm(
         NormInput::AddTo { x, residual } => {
             let x = read("x", &x)?;
             into = residual;
-            let sum = RowPtrs::written("residual", &mut into, shape)?;
+            let sum = RowPtrs::from_matrix_mut("residual", &mut into, shape)?;
             (x, Some([sum, sum]))
         }
     };

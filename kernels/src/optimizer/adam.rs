@@ -113,7 +113,7 @@ struct StepConstants {
 }
 
 impl StepConstants {
-    fn of(adam: &Adam) -> Self {
+    fn from_adam(adam: &Adam) -> Self {
         let step = adam.step as f64;
         let [first, second] = [adam.beta1, adam.beta2].map(|beta| 1.0 - libm::pow(beta, step));
         Self {
@@ -264,7 +264,7 @@ pub fn adam(
         Error::check_setting("the decay of the average", f64::from(*decay), fits, "from 0 to 1")?;
     }
     adam.check()?;
-    let constants = in_default_mode(|| StepConstants::of(adam));
+    let constants = in_default_mode(|| StepConstants::from_adam(adam));
     let old = [parameters, first, second].map(SharedMut::new);
     let average = average.map(|(average, decay)| {
         (SharedMut::new(average), in_default_mode(|| (1.0 - f64::from(decay)) as f32))

@@ -11,7 +11,7 @@
 //!
 //! One rule prevents the use of a task after its batch: a thread takes a task by a successful compare-exchange on
 //! `left`, a batch is published only when all tasks of the previous one are done, and the leader leaves
-//! [`Leader::run`] only when all tasks of its batch are done.
+//! [`Leader::run_tasks`] only when all tasks of its batch are done.
 //!
 //! The leader takes tasks from the front and helpers take them from the back. So the tasks of one thread are adjacent,
 //! and with two threads each thread reads the same weights in every pass.
@@ -118,16 +118,16 @@ impl Batches {
     /// Takes tasks of the current batch until none is left.
     fn work(&self, end: End) {
         while let Some(index) = self.take(self.left.0.load(Ordering::Relaxed), end) {
-            self.run(index);
+            self.run_task(index);
         }
     }
 
     /// Runs task `index`, which this thread has taken.
-    fn run(&self, index: usize) {
+    fn run_task(&self, index: usize) {
         if !self.panicked.load(Ordering::Relaxed) {
             let task = self.task.load(Ordering::Relaxed).cast::<Task<'_>>();
             let result = catch_unwind(AssertUnwindSafe(|| {
-                // SAFETY: this thread has taken a task of the current batch. Its leader cannot leave `Leader::run`,
+                // SAFETY: this thread has taken a task of the current batch. Its leader cannot leave `Leader::run_tasks`,
                 // which borrows the task, before `done` counts this task.
                 unsafe { (*task)(index) }
             }));
@@ -158,7 +158,7 @@ impl Leader<'_> {
     ///
     /// # Panics
     /// With the first panic of a task, when no task runs any more.
-    pub(super) fn run(&self, tasks: usize, task: Task<'_>, share: impl FnOnce(&Batch<'_>)) {
+    pub(super) fn run_tasks(&self, tasks: usize, task: Task<'_>, share: impl FnOnce(&Batch<'_>)) {
         if tasks > MAX_TASKS {
             return (0..tasks).for_each(task);
         }
@@ -239,7 +239,7 @@ impl Helper<'_> {
         loop {
             let seen = batches.left.0.load(Ordering::Relaxed);
             if let Some(index) = batches.take(seen, End::Back) {
-                batches.run(index);
+                batches.run_task(index);
                 round = 0;
             } else if seen == CLOSED {
                 return;

@@ -128,7 +128,7 @@ const BITS: usize = usize::BITS as usize;
 ///
 /// # Panics
 /// If a task or the executor panics, or if the executor lost the panic of a task.
-pub(super) fn run(executor: &dyn Executor, numbers: usize, task: &(dyn Fn(usize) + Sync)) {
+pub(super) fn run_tasks(executor: &dyn Executor, numbers: usize, task: &(dyn Fn(usize) + Sync)) {
     debug_assert!(numbers <= MOST_NUMBERS);
     let claims = TaskClaims {
         task,

@@ -49,7 +49,7 @@ pub enum Parallelism<'a> {
     /// a lock that such jobs take.
     #[cfg(feature = "rayon")]
     Rayon,
-    /// A team formed by [`Team::run`]: the same pool, entered once for many kernels. A hand-over between kernels takes
+    /// A team formed by [`Team::form`]: the same pool, entered once for many kernels. A hand-over between kernels takes
     /// well under a microsecond.
     #[cfg(feature = "rayon")]
     Team(&'a Team<'a>),
@@ -181,7 +181,7 @@ impl Workers<'_> {
                 Parallelism::Executor(executor) => {
                     // A number stands for several tasks if there are more of them than numbers.
                     let numbers = tasks.min(executor::MOST_NUMBERS);
-                    return executor::run(executor, numbers, &|number| {
+                    return executor::run_tasks(executor, numbers, &|number| {
                         share(tasks, numbers, number).for_each(task);
                     });
                 }

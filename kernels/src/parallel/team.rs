@@ -3,7 +3,7 @@
 //! Entering a pool from outside costs microseconds, and a fork inside it one or two, because a worker that finds no
 //! job to steal goes to sleep. A decoding step makes about fifty forks. A [`Team`] requests helpers from rayon once.
 //! The helpers poll for batches of tasks (`batch.rs`) while these follow each other closely. When the closure of
-//! [`Team::run`] returns, they return to the pool.
+//! [`Team::form`] returns, they return to the pool.
 //!
 //! # Why not `rayon::join` alone
 //!
@@ -33,27 +33,27 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 /// ```
 /// use simdformer_kernels::{Parallelism, Team};
 ///
-/// let threads = Team::run(|team| Parallelism::Team(team).threads());
+/// let threads = Team::form(|team| Parallelism::Team(team).threads());
 /// assert!(threads >= 1);
 /// ```
 ///
 /// # What callbacks may do
 ///
-/// The closure of [`Team::run`], and callbacks of kernels that run in a team, may do what any rayon job may do: enter
+/// The closure of [`Team::form`], and callbacks of kernels that run in a team, may do what any rayon job may do: enter
 /// rayon again, install work into another pool, run other teams, panic. As in every rayon job, they must follow two
 /// rules:
 ///
 /// - They must not wait, other than through rayon, for work that needs a thread of this pool: all threads of the pool
 ///   may be waiting for them.
 /// - A thread that waits inside rayon may run any other job of the pool, so they must not hold a lock that these jobs
-///   take. `Team::run` itself ends with such a wait, although it is rarely necessary.
+///   take. `Team::form` itself ends with such a wait, although it is rarely necessary.
 ///
 /// Helpers without a batch leave after about a millisecond, so no thread stays busy while a callback prints or sleeps.
 ///
 /// # Panics
 ///
 /// A panic in a task reaches the caller of the kernel when no task of the kernel runs any more. If several tasks
-/// panic, the caller gets the first panic. If the panic is caught inside [`Team::run`], the team can be used again,
+/// panic, the caller gets the first panic. If the panic is caught inside [`Team::form`], the team can be used again,
 /// and so can the pool. The output of the kernel is then partly written.
 pub struct Team<'a> {
     leader: Leader<'a>,
@@ -67,14 +67,14 @@ impl Team<'_> {
     ///
     /// # Panics
     /// If `lead` panics.
-    pub fn run<R: Send>(lead: impl FnOnce(&Team<'_>) -> R + Send) -> R {
+    pub fn form<R: Send>(lead: impl FnOnce(&Team<'_>) -> R + Send) -> R {
         let (mut lead, mut result) = (Some(lead), None);
         Self::run_dyn(&mut |team| result = lead.take().map(|lead| lead(team)));
         // `run_dyn` returns only after its closure has returned; a panic in the closure unwinds through it.
         result.unwrap_or_else(|| unreachable!("the closure of the team has not run"))
     }
 
-    /// As [`Team::run`], but not generic, so that `rayon::join` is not compiled again for every closure.
+    /// As [`Team::form`], but not generic, so that `rayon::join` is not compiled again for every closure.
     fn run_dyn(lead: &mut (dyn FnMut(&Team<'_>) + Send)) {
         let threads = rayon::current_num_threads();
         let mut batches = Batches::new();
@@ -109,7 +109,7 @@ impl Team<'_> {
     /// Runs `task(0)` to `task(tasks - 1)`, each once. Without helpers this thread runs all of them.
     pub(super) fn for_each(&self, tasks: usize, task: Task<'_>) {
         let (departed, helper) = (self.leader.gone(), self.helper);
-        self.leader.run(tasks, task, |batch| {
+        self.leader.run_tasks(tasks, task, |batch| {
             // Helpers that are still polling need no call.
             if departed > 0 {
                 rayon::join(|| batch.finish(), || times(departed.min(tasks), &|| helper.help()));

@@ -46,7 +46,7 @@ impl Kind {
     fn run<R: Send>(self, lead: impl FnOnce(Parallelism<'_>) -> R + Send) -> R {
         match self {
             Self::Rayon => lead(Parallelism::Rayon),
-            Self::Team => Team::run(|team| lead(Parallelism::Team(team))),
+            Self::Team => Team::form(|team| lead(Parallelism::Team(team))),
         }
     }
 }
@@ -286,7 +286,7 @@ fn reenter(other: &rayon::ThreadPool) {
         check_batch(parallelism, 9);
     };
     other.install(|| busy(300));
-    other.install(|| Team::run(|team| whole(Parallelism::Team(team))));
+    other.install(|| Team::form(|team| whole(Parallelism::Team(team))));
     rayon::join(|| busy(20), || busy(300));
     rayon::join(|| busy(20), || rayon::join(|| busy(20), || busy(300)));
     rayon::scope(|scope| {
@@ -297,7 +297,7 @@ fn reenter(other: &rayon::ThreadPool) {
     // From a thread of another pool back into the pool that this thread may belong to.
     other.install(|| rayon::join(|| busy(20), || busy(100)));
     while rayon::yield_now() == Some(rayon::Yield::Executed) {}
-    Team::run(|team| whole(Parallelism::Team(team)));
+    Team::form(|team| whole(Parallelism::Team(team)));
     whole(Parallelism::Rayon);
 }
 

@@ -109,7 +109,7 @@ impl Executor for ThreadPool {
         }
         let mut batches = Batches::new();
         let (leader, helper) = batches.split();
-        leader.run(tasks, task, |batch| {
+        leader.run_tasks(tasks, task, |batch| {
             // SAFETY: `batches` outlives this closure, which drops the call.
             let call = unsafe { Call::publish(&self.shared, helper, helpers) };
             if call.is_some() && helpers == self.threads.len() {

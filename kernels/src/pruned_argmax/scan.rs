@@ -151,7 +151,7 @@ impl Scan<'_, '_> {
         let row_words = const { <Single<B> as Integers>::WORDS };
         assert!(words.len() == MR * steps * row_words);
         let words = Rows { at: words.as_ptr().cast(), row: row_words, step: MR * row_words };
-        let weights = Panels::one(weights.as_ptr().cast(), PANEL, lanes);
+        let weights = Panels::from_ptr(weights.as_ptr().cast(), PANEL, lanes);
         // The condition is outside of the loop over steps only if it is here.
         let count = if floats > CACHE_LINE_F32 { 2 } else { 1 };
         let next = PerStep::new(next, floats, count, CACHE_LINE_F32);

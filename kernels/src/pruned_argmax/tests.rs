@@ -157,7 +157,7 @@ struct Elements<'r>(&'r BoundedRows<'r>, core::ops::Range<usize>, usize);
 impl Int8Op for Elements<'_> {
     type Output = Vec<i32>;
 
-    fn run<B: Int8Dot, const NV: usize, const TV: usize>(self, _: B) -> Vec<i32> {
+    fn run_with<B: Int8Dot, const NV: usize, const TV: usize>(self, _: B) -> Vec<i32> {
         let Self(rows, tile, row) = self;
         let (height, place, per_step) =
             (tile.len(), row - tile.start, <Single<B> as Integers>::WORDS);
@@ -185,7 +185,7 @@ impl Int8Op for Dots {
     type Output = ();
 
     #[inline(always)]
-    fn run<B: Int8Dot, const NV: usize, const TV: usize>(self, b: B) {
+    fn run_with<B: Int8Dot, const NV: usize, const TV: usize>(self, b: B) {
         let lanes = <B::Floats as SimdF32>::LANES;
         assert_eq!(lanes * NV, PANEL);
         let extremes = [0u8, 1, 127, 128, 129, 255, 254, 3];

@@ -171,5 +171,5 @@ pub(crate) trait Int8Op {
     type Output;
     /// `NV` vectors are 32 words, the width of a panel on every instruction set. `TV` vectors are the width of a tile
     /// of [`Int8Dot::TALL`] rows.
-    fn run<B: Int8Dot, const NV: usize, const TV: usize>(self, bytes: B) -> Self::Output;
+    fn run_with<B: Int8Dot, const NV: usize, const TV: usize>(self, bytes: B) -> Self::Output;
 }

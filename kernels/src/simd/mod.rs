@@ -103,7 +103,7 @@ macro_rules! simd_op {
     };
 
     // In brackets: the trait of the op and that of the result, what makes the result of the op, the generic parameters of
-    // `run`, those of the op, their names, and the names of those that are types.
+    // `run_with`, those of the op, their names, and the names of those that are types.
     (@define [$($meta:tt)*] [$vis:vis] [$($unsafe:tt)?] $name:ident
         [$in:ident::$trait:ident => $out_in:ident::$result:ident] [$($wrap:tt)*] [$($run:tt)*] [$($params:tt)*] [$($names:tt)*] [$($types:tt)*]
         ($s:ident: $S:ty $(, $arg:ident: $type:ty)* $(,)?) $(-> $out:ty)? $body:block) => {
@@ -118,7 +118,7 @@ macro_rules! simd_op {
                 type Output = simd_op!(@output $($out)?);
 
                 #[inline(always)]
-                fn run<$($run)*>(self, $s: $S) -> Self::Output {
+                fn run_with<$($run)*>(self, $s: $S) -> Self::Output {
                     let Self(($($arg,)*), _) = self;
                     $body
                 }

@@ -165,12 +165,12 @@ simd_op!(
 fn portable_operations_match_plain_rust_and_sse2() {
     use super::SimdOp;
     use crate::arch::scalar::{Portable, Scalar};
-    check_operations().run(Portable);
+    check_operations().run_with(Portable);
     let x: Vec<f32> =
         (0..1 << 16).map(|i: u32| f32::from_bits(i.wrapping_mul(0x9e37_79b9))).collect();
     let (mut portable, mut sse2) = (Vec::new(), Vec::new());
-    compute(&x, &mut portable).run(Portable);
-    compute(&x, &mut sse2).run(Scalar);
+    compute(&x, &mut portable).run_with(Portable);
+    compute(&x, &mut sse2).run_with(Scalar);
     for ((x, portable), sse2) in x.iter().zip(&portable).zip(&sse2) {
         // The payload of a NaN is not guaranteed.
         let same = |i: usize| {

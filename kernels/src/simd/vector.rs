@@ -229,14 +229,14 @@ pub(crate) unsafe trait SimdF32: Copy + Send + Sync + 'static {
 pub(crate) trait SimdOp {
     type Output;
     /// Implementations are `#[inline(always)]`.
-    fn run<S: SimdF32>(self, s: S) -> Self::Output;
+    fn run_with<S: SimdF32>(self, s: S) -> Self::Output;
 }
 
 /// Work that uses the panel width of the instruction set as a constant, to unroll loops.
 pub(crate) trait TileOp {
     type Output;
     /// `NV * S::LANES == S::PANEL`, as [`panels`] checks. Implementations are `#[inline(always)]`.
-    fn run<S: SimdF32, const NV: usize>(self, s: S) -> Self::Output;
+    fn run_with<S: SimdF32, const NV: usize>(self, s: S) -> Self::Output;
 }
 
 /// A [`TileOp`] as a [`SimdOp`].
@@ -246,7 +246,7 @@ impl<K: TileOp> SimdOp for Tiled<K> {
     type Output = K::Output;
 
     #[inline(always)]
-    fn run<S: SimdF32>(self, s: S) -> K::Output {
+    fn run_with<S: SimdF32>(self, s: S) -> K::Output {
         s.with_tile_width(self.0)
     }
 }
@@ -258,5 +258,5 @@ pub(crate) fn panels<S: SimdF32, K: TileOp, const NV: usize>(s: S, kernel: K) ->
         assert!(NV * S::LANES == S::PANEL, "NV vectors are a panel");
         assert!(S::LANES <= MAX_LANES && S::PANEL <= MAX_PANEL);
     }
-    kernel.run::<S, NV>(s)
+    kernel.run_with::<S, NV>(s)
 }

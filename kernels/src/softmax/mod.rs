@@ -72,7 +72,7 @@ pub fn softmax(
         Input::Matrix(scores) => scores.shape(),
         Input::Output => [out.rows(), out.columns()],
     };
-    let to = RowPtrs::written("out", &mut out, shape)?;
+    let to = RowPtrs::from_matrix_mut("out", &mut out, shape)?;
     let from = scores.rows("scores", to, shape)?;
     check_lengths(options.lengths, rows, columns)?;
     let softmax = SoftmaxRows { options, from, to, columns };
@@ -105,7 +105,7 @@ pub fn log_sum_exp(
     out: &mut [f32],
 ) -> Result<(), Error> {
     let shape @ [rows, columns] = scores.shape();
-    let scores = RowPtrs::read("scores", &scores, shape)?;
+    let scores = RowPtrs::from_matrix("scores", &scores, shape)?;
     check_lengths(lengths, rows, columns)?;
     Error::check_len("out", rows, out)?;
     if columns == 0 {

@@ -336,7 +336,7 @@ simd_op!(
     ) {
         for (row, out) in rows.zip(out) {
             let len = lengths.map_or(columns, |lengths| lengths[row]);
-            // SAFETY: `log_sum_exp` checked with `RowPtrs::read` that the matrix has these rows of `columns` floats,
+            // SAFETY: `log_sum_exp` checked with `RowPtrs::from_matrix` that the matrix has these rows of `columns` floats,
             // and with `check_lengths` that no length is above `columns`.
             let op = unsafe { exp_sum(scores.row(row), len) };
             let ExpSum { max, sum } = s.call_noinline(op);

@@ -365,12 +365,12 @@ pub fn crews_of(isa: Isa, call: usize) -> Vec<Crew> {
 }
 
 impl Crew {
-    pub fn run<R: Send>(self, work: impl FnOnce(Parallelism<'_>) -> R + Send) -> R {
+    pub fn with_parallelism<R: Send>(self, work: impl FnOnce(Parallelism<'_>) -> R + Send) -> R {
         match self {
             Self::Serial => work(SERIAL),
             Self::Rayon(threads) => rayon_pool(threads).install(|| work(Parallelism::Rayon)),
             Self::Team(threads) => {
-                rayon_pool(threads).install(|| Team::run(|team| work(Parallelism::Team(team))))
+                rayon_pool(threads).install(|| Team::form(|team| work(Parallelism::Team(team))))
             }
             Self::Pool(threads) => {
                 let pool = ThreadPool::new(threads).expect("threads");

@@ -206,7 +206,7 @@ impl Case {
         gradients
     }
 
-    pub(crate) fn run(&self, isa: Isa, parallelism: Parallelism<'_>) -> Gradients {
+    pub(crate) fn compute_gradients(&self, isa: Isa, parallelism: Parallelism<'_>) -> Gradients {
         let kept = self.forward(isa, parallelism);
         self.backward(isa, &kept, parallelism)
     }

@@ -171,7 +171,7 @@ fn a_hidden_key_has_no_effect() {
             batch.causal = causal;
             let batch = with_bias(batch, |_, j| if j == 3 { f32::NEG_INFINITY } else { 0.25 });
             let mut case = Case::new(batch, [0; 4], 1).dropping(0.4, 12);
-            let clean = case.run(Isa::best(), SERIAL);
+            let clean = case.compute_gradients(Isa::best(), SERIAL);
             case.batch.key.fill(3..4, || f32::NAN);
             case.batch.value.fill(3..4, || f32::INFINITY);
             for isa in all_isas() {
@@ -181,7 +181,7 @@ fn a_hidden_key_has_no_effect() {
                 case.check_context(&kept, &format!("{isa}, {keys} keys"));
                 assert!(found.key.row(3, 0).iter().all(|&x| x == 0.0), "{isa}");
             }
-            let found = case.run(Isa::best(), SERIAL);
+            let found = case.compute_gradients(Isa::best(), SERIAL);
             assert!(found.bits() == clean.bits(), "{keys} keys, causal {causal}");
         }
     }

@@ -39,7 +39,7 @@ pub(crate) fn check_threads(case: &Case) {
         let kept = case.forward(isa, SERIAL);
         let serial = case.backward(isa, &kept, SERIAL).bits();
         for crew in CREWS {
-            let (again, found) = crew.run(|parallelism| {
+            let (again, found) = crew.with_parallelism(|parallelism| {
                 let again = case.forward(isa, parallelism);
                 (again, case.backward(isa, &kept, parallelism).bits())
             });
@@ -68,9 +68,9 @@ fn alone(case: &Case, index: usize) -> Case {
 /// Every sequence of a case has the gradients that it has alone.
 pub(crate) fn check_alone(case: &Case) {
     for isa in all_isas() {
-        let all = case.run(isa, SERIAL);
+        let all = case.compute_gradients(isa, SERIAL);
         for (index, sequence) in case.batch.sequences.iter().enumerate() {
-            let found = alone(case, index).run(isa, SERIAL);
+            let found = alone(case, index).compute_gradients(isa, SERIAL);
             let queries = sequence.query_start..sequence.query_start + sequence.query_len;
             let keys = sequence.key_start..sequence.key_start + sequence.padded_len;
             let expected = Gradients {
@@ -105,9 +105,9 @@ fn instruction_sets_agree() {
         cases.push(Case::new(batch, [0; 4], 1));
     }
     for (index, case) in cases.iter().enumerate() {
-        let expected = case.run(Isa::SCALAR, SERIAL);
+        let expected = case.compute_gradients(Isa::SCALAR, SERIAL);
         for isa in all_isas() {
-            let found = case.run(isa, SERIAL);
+            let found = case.compute_gradients(isa, SERIAL);
             assert!(found.bits() == expected.bits(), "{isa}, case {index}");
         }
     }
@@ -123,14 +123,14 @@ fn nan_reaches_only_rows_that_see_it() {
             batch.causal = true;
             let case = Case::new(batch, [0; 4], 6);
             for isa in all_isas() {
-                let clean = case.run(isa, SERIAL);
+                let clean = case.compute_gradients(isa, SERIAL);
                 for cut in [1, 2, 8, 15, 16, 17, 40, 95, 97, 255, 256, 257, 290] {
                     let sees = |i: usize| (i + 1 + key_len).saturating_sub(query_len);
                     if cut < key_len {
                         let mut poisoned = case.clone();
                         poisoned.batch.key.fill(cut..key_len, || f32::NAN);
                         poisoned.batch.value.fill(cut..key_len, || f32::NAN);
-                        let found = poisoned.run(isa, SERIAL);
+                        let found = poisoned.compute_gradients(isa, SERIAL);
                         for i in 0..query_len {
                             let (row, clean) = (found.query.row(i, 0), clean.query.row(i, 0));
                             if sees(i) <= cut {
@@ -144,7 +144,7 @@ fn nan_reaches_only_rows_that_see_it() {
                         let mut poisoned = case.clone();
                         poisoned.batch.query.fill(0..cut, || f32::NAN);
                         poisoned.d_context.fill(0..cut, || f32::INFINITY);
-                        let found = poisoned.run(isa, SERIAL);
+                        let found = poisoned.compute_gradients(isa, SERIAL);
                         for j in 0..key_len {
                             for (found, clean) in
                                 [(&found.key, &clean.key), (&found.value, &clean.value)]
@@ -188,7 +188,7 @@ fn trap_09_a_length_of_0_beside_a_length_of_5() {
             }
             let case = Case::new(batch, [0; 4], 1);
             for isa in all_isas() {
-                let found = case.run(isa, SERIAL);
+                let found = case.compute_gradients(isa, SERIAL);
                 case.check(&found, &format!("{isa}, uniform {uniform}, causal {causal}"));
                 let keyless = case.batch.sequences[1];
                 for token in keyless.query_start..keyless.query_start + keyless.query_len {
@@ -223,8 +223,8 @@ fn a_query_without_weights_contributes_nothing() {
         };
         case.d_context.fill(4..5, || f32::NAN);
         for isa in all_isas() {
-            let found = case.run(isa, SERIAL);
-            let clean = clean.run(isa, SERIAL);
+            let found = case.compute_gradients(isa, SERIAL);
+            let clean = clean.compute_gradients(isa, SERIAL);
             assert!(found.query.row(4, 0).iter().all(|&x| x == 0.0), "{isa}");
             for j in 0..20 {
                 assert!(found.key.row(j, 0) == clean.key.row(j, 0), "{isa}: key {j}");
@@ -246,9 +246,9 @@ fn a_key_that_the_bias_hides_contributes_nothing() {
         case.batch.key.fill(3..4, || f32::NAN);
         case.batch.value.fill(3..4, || f32::INFINITY);
         for isa in all_isas() {
-            let found = case.run(isa, SERIAL);
+            let found = case.compute_gradients(isa, SERIAL);
             case.check(&found, &format!("{isa}, {keys} keys"));
-            let clean = clean.run(isa, SERIAL);
+            let clean = clean.compute_gradients(isa, SERIAL);
             for (i, head) in (0..9).flat_map(|i| [(i, 0), (i, 1)]) {
                 assert!(found.query.row(i, head) == clean.query.row(i, head), "{isa}: query {i}");
             }

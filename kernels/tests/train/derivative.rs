@@ -127,7 +127,8 @@ fn threads_do_not_change_a_bit() {
         let epilogue = Epilogue { post_op: call.post_op(Activation::Gelu), ..Epilogue::default() };
         let serial = call.run(isa, &epilogue, false, SERIAL);
         for crew in CREWS {
-            let found = crew.run(|parallelism| call.run(isa, &epilogue, false, parallelism));
+            let found =
+                crew.with_parallelism(|parallelism| call.run(isa, &epilogue, false, parallelism));
             assert_eq!(difference(&found.data, &serial.data), None, "{isa}: {crew:?}");
         }
     }

@@ -182,7 +182,7 @@ fn the_mask_of_a_sentence_depends_only_on_it() {
     for isa in all_isas() {
         for crew in CREWS {
             let mut x = vec![1.0; all.len()];
-            crew.run(|parallelism| {
+            crew.with_parallelism(|parallelism| {
                 let view = view_matrix_mut(&mut x, tokens as usize, columns);
                 in_place(Exec::new(isa, parallelism), &SETTINGS, &sentences, &positions, view)
                     .expect("a fit");

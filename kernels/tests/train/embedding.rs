@@ -114,7 +114,7 @@ fn bits_are_those_of_one_thread_in_the_order_of_the_tokens() {
             for crew in CREWS {
                 let mut table = before.clone();
                 let mut buffer = scratch(rows, tokens);
-                crew.run(|parallelism| {
+                crew.with_parallelism(|parallelism| {
                     let d_x = view_matrix(&d_x, tokens, columns);
                     let view = view_matrix_mut(&mut table, rows, columns);
                     let lookup = Lookup { ids: &ids, scale, skip: None };

@@ -376,7 +376,7 @@ fn bits_depend_neither_on_threads_nor_on_other_rows_nor_on_the_vector_length() {
         for isa in all_isas() {
             let (gradient, losses) = run(isa, SERIAL, 0..rows);
             for crew in CREWS {
-                let found = crew.run(|parallelism| run(isa, parallelism, 0..rows));
+                let found = crew.with_parallelism(|parallelism| run(isa, parallelism, 0..rows));
                 assert!(found == (gradient.clone(), losses.clone()), "{isa}, {crew:?}");
             }
             for row in [0, rows / 2, rows - 1] {

@@ -168,7 +168,9 @@ fn trap_19_threads_do_not_change_a_bit() {
         for isa in all_isas() {
             let expected = operands.all(isa, WriteMode::Add, 0.5, SERIAL).concat();
             for crew in CREWS {
-                let found = crew.run(|crew| operands.all(isa, WriteMode::Add, 0.5, crew)).concat();
+                let found = crew
+                    .with_parallelism(|crew| operands.all(isa, WriteMode::Add, 0.5, crew))
+                    .concat();
                 assert_eq!(difference(&found, &expected), None, "{isa} {crew:?}");
             }
         }

@@ -208,7 +208,7 @@ fn threads_change_nothing() {
             };
             let serial = run(SERIAL);
             for crew in CREWS {
-                assert!(crew.run(run) == serial, "{isa}, {crew:?}");
+                assert!(crew.with_parallelism(run) == serial, "{isa}, {crew:?}");
             }
         }
     }

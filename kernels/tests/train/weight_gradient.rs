@@ -37,7 +37,12 @@ impl Call {
     }
 
     /// With a scratch of exactly the documented length, which holds poison.
-    pub(crate) fn run(&mut self, isa: Isa, write: WriteMode, parallelism: Parallelism<'_>) {
+    pub(crate) fn compute_gradient(
+        &mut self,
+        isa: Isa,
+        write: WriteMode,
+        parallelism: Parallelism<'_>,
+    ) {
         let mut scratch = poisoned(self.scratch(isa));
         let (to, bias) = (self.d_weight.view_mut(), Some(&mut self.d_bias[..]));
         let operands = (self.d_y.view(), self.x.view());
@@ -138,14 +143,14 @@ fn check_integers(isa: Isa, random: &mut Random, shape @ [rows, outputs, inputs]
             }
         }
     }
-    call.run(isa, WriteMode::Store, SERIAL);
+    call.compute_gradient(isa, WriteMode::Store, SERIAL);
     for times in [1, 2] {
         let right = |found: &[f32], sums: &[i32]| {
             found.iter().zip(sums).all(|(&x, &sum)| x == (times * sum) as f32)
         };
         assert!(right(&call.weight(), &sums), "{isa}: dW of {shape:?} in {ends:?}, {times} times");
         assert!(right(&call.d_bias, &columns), "{isa}: db of {shape:?} in {ends:?}, {times} times");
-        call.run(isa, WriteMode::Add, SERIAL);
+        call.compute_gradient(isa, WriteMode::Add, SERIAL);
     }
 }
 
@@ -168,7 +173,7 @@ fn forward_and_gradients_are_adjoint() {
                 a.iter().zip(b).map(|(&a, &b)| a as i64 * b as i64).sum()
             };
             let (over_y, over_x) = (inner(d_y, &y), inner(&d_x, x));
-            call.run(isa, WriteMode::Store, SERIAL);
+            call.compute_gradient(isa, WriteMode::Store, SERIAL);
             let over_w = inner(&call.weight(), &w);
             assert_eq!((over_y, over_x), (over_w, over_w), "{isa}: {shape:?}");
         }
@@ -229,7 +234,7 @@ fn check_case(isa: Isa, case: &Case) {
         call.d_bias = random.values(outputs);
     }
     let before = call.clone();
-    call.run(isa, write, SERIAL);
+    call.compute_gradient(isa, write, SERIAL);
     call.d_weight.assert_gaps_untouched();
 
     let (mut exact, mut magnitude) = (vec![0.0; outputs * inputs], vec![0.0; outputs * inputs]);
@@ -270,16 +275,16 @@ proptest! {
 fn zero_sizes_write_what_the_formula_says() {
     for isa in all_isas() {
         let mut call = Call::new([0, 5, 70], &[], || 1.0);
-        call.run(isa, WriteMode::Add, SERIAL);
+        call.compute_gradient(isa, WriteMode::Add, SERIAL);
         assert!(call.weight().iter().chain(&call.d_bias).all(|x| x.to_bits() == POISON.to_bits()));
-        call.run(isa, WriteMode::Store, SERIAL);
+        call.compute_gradient(isa, WriteMode::Store, SERIAL);
         assert!(call.weight().iter().chain(&call.d_bias).all(|x| x.to_bits() == 0));
 
         let mut call = Call::new([3, 5, 0], &[1, 3], || 2.0);
-        call.run(isa, WriteMode::Store, SERIAL);
+        call.compute_gradient(isa, WriteMode::Store, SERIAL);
         assert_eq!(call.d_bias, [6.0; 5]);
-        Call::new([3, 0, 70], &[1, 3], || 2.0).run(isa, WriteMode::Store, SERIAL);
-        Call::new([3, 0, 0], &[1, 3], || 2.0).run(isa, WriteMode::Store, SERIAL);
+        Call::new([3, 0, 70], &[1, 3], || 2.0).compute_gradient(isa, WriteMode::Store, SERIAL);
+        Call::new([3, 0, 0], &[1, 3], || 2.0).compute_gradient(isa, WriteMode::Store, SERIAL);
     }
 }
 

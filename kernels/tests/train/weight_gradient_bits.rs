@@ -18,7 +18,7 @@ fn an_element_is_one_chain_per_reduction_chunk() {
         for shape @ [rows, outputs, inputs] in [[9, 7, 70], [40, 13, 20], [600, 50, 65]] {
             let ends = ends(&mut random, rows, 3);
             let mut call = Call::new(shape, &ends, || random.value());
-            call.run(isa, WriteMode::Store, SERIAL);
+            call.compute_gradient(isa, WriteMode::Store, SERIAL);
             let chunks = ReductionChunks::new(&ends).expect("chunks");
             for n in 0..outputs {
                 let mut bias = f32::NAN;
@@ -51,8 +51,8 @@ fn instruction_sets_give_the_same_bits() {
         let mut results = Vec::new();
         for isa in all_isas() {
             let mut call = call.clone();
-            call.run(isa, WriteMode::Store, SERIAL);
-            call.run(isa, WriteMode::Add, SERIAL);
+            call.compute_gradient(isa, WriteMode::Store, SERIAL);
+            call.compute_gradient(isa, WriteMode::Add, SERIAL);
             results.push((isa, call));
         }
         for pair in results.windows(2) {
@@ -79,7 +79,7 @@ fn calls_that_add_whole_chunks_equal_one_call() {
                 }
                 whole.d_weight.data.clone_from(&parts.d_weight.data);
                 whole.d_bias.clone_from(&parts.d_bias);
-                whole.run(isa, write, SERIAL);
+                whole.compute_gradient(isa, write, SERIAL);
                 let (mut chunk, mut row) = (0, 0);
                 for &cut in cuts {
                     let own: Vec<u32> = ends[chunk..cut].iter().map(|end| end - row).collect();
@@ -94,7 +94,11 @@ fn calls_that_add_whole_chunks_equal_one_call() {
                         d_weight: parts.d_weight.clone(),
                         d_bias: parts.d_bias.clone(),
                     };
-                    part.run(isa, if chunk == 0 { write } else { WriteMode::Add }, SERIAL);
+                    part.compute_gradient(
+                        isa,
+                        if chunk == 0 { write } else { WriteMode::Add },
+                        SERIAL,
+                    );
                     (parts.d_weight, parts.d_bias) = (part.d_weight, part.d_bias);
                     (chunk, row) = (cut, ends[cut - 1]);
                 }
@@ -112,10 +116,12 @@ fn trap_19_threads_do_not_change_a_bit() {
         let call = Call::new(shape, &ends, || random.value());
         for isa in all_isas() {
             let mut serial = call.clone();
-            serial.run(isa, WriteMode::Store, SERIAL);
+            serial.compute_gradient(isa, WriteMode::Store, SERIAL);
             for crew in CREWS {
                 let mut found = call.clone();
-                crew.run(|parallelism| found.run(isa, WriteMode::Store, parallelism));
+                crew.with_parallelism(|parallelism| {
+                    found.compute_gradient(isa, WriteMode::Store, parallelism)
+                });
                 assert_same(&found, &serial, &format!("{isa}: {shape:?}, {crew:?}"));
             }
         }
@@ -131,7 +137,7 @@ fn nan_reaches_its_column_only() {
         let mut call = Call::new(shape, &[9, 20], || random.value());
         call.d_y.data[3 * outputs + 5] = f32::NAN;
         call.x.data[11 * inputs + 66] = f32::NAN;
-        call.run(isa, WriteMode::Store, SERIAL);
+        call.compute_gradient(isa, WriteMode::Store, SERIAL);
         for n in 0..outputs {
             assert_eq!(call.d_bias[n].is_nan(), n == 5);
             for m in 0..inputs {
@@ -149,7 +155,7 @@ fn neither_a_missing_bias_nor_the_address_of_the_scratch_changes_a_bit() {
     for isa in all_isas() {
         let mut random = Random::new(9);
         let mut call = Call::new([rows, outputs, inputs], &[50], || random.value());
-        call.run(isa, WriteMode::Store, SERIAL);
+        call.compute_gradient(isa, WriteMode::Store, SERIAL);
         let floats = call.scratch(isa);
         let mut buffer = poisoned(floats + 16);
         for offset in 0..16 {
@@ -175,7 +181,7 @@ fn everything_stays_between_guard_pages() {
             let shape @ [rows, outputs, inputs] =
                 [1 + index % 23, 1 + (index * 7) % 60, 1 + (index * 13) % 140];
             let mut expected = Call::new(shape, &[rows as u32], || random.integer(8));
-            expected.run(isa, WriteMode::Store, SERIAL);
+            expected.compute_gradient(isa, WriteMode::Store, SERIAL);
             for wall in walls {
                 let d_y = wall(&expected.d_y.data[..rows * outputs]);
                 let x = wall(&expected.x.data[..rows * inputs]);

@@ -138,7 +138,7 @@ impl Resampler {
     pub fn read(&mut self, out: &mut [f32]) -> usize {
         let read = ReadLoop(self, out);
         // The loop is compiled for each instruction set, which changes its speed and no bit.
-        Isa::best().run(read)
+        Isa::best().run_vectorized(read)
     }
 
     /// Drops input that no output needs any more.
@@ -157,7 +157,7 @@ impl AutoVectorize for ReadLoop<'_> {
     type Output = usize;
 
     #[inline(always)]
-    fn run(self) -> usize {
+    fn do_work(self) -> usize {
         self.read()
     }
 }

@@ -112,7 +112,7 @@ pub(crate) fn attend_cached(
     match pass.past {
         Past::SlotTable { lens, ancestry, stride } => attention_decode(
             query,
-            &cache.read(),
+            &cache.as_view(),
             SlotTable { lens, slots: ancestry, stride },
             &options,
             context,
@@ -122,7 +122,7 @@ pub(crate) fn attend_cached(
             let query_len = query.tokens();
             attention_cached(
                 query,
-                &cache.read(),
+                &cache.as_view(),
                 &[CachedSequence { query_start: 0, query_len, slot, key_len: len }],
                 &options,
                 context.into(),
@@ -161,7 +161,7 @@ pub(crate) fn attend_source(
         }
         attention_cached(
             Heads::new(query, shape)?,
-            &cache.read(),
+            &cache.as_view(),
             &sequences[..count],
             &options,
             HeadsMut::new(context, shape)?.into(),

@@ -63,7 +63,7 @@ fn helpers() -> usize {
 /// Runs a batch and checks that each task ran once unless one panicked, and that the leader sees the
 /// results of all tasks.
 fn check(leader: &Leader<'_>, tasks: &[Does], share: impl FnOnce(&Batch<'_>)) {
-    check_run(tasks, |task| leader.run(tasks.len(), task, share));
+    check_run(tasks, |task| leader.run_tasks(tasks.len(), task, share));
 }
 
 /// Runs `run` with a function that does `tasks`, and checks as [`check`].
@@ -228,7 +228,7 @@ fn a_leader_runs_its_own_helper() {
 #[test]
 fn a_task_runs_a_helper_of_its_own_team() {
     model(1, Helper::stay, |leader, helper| {
-        leader.run(2, &|_| helper.stay(), alone);
+        leader.run_tasks(2, &|_| helper.stay(), alone);
         check(leader, &[Return, Return], called(helper));
     });
 }

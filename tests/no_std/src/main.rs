@@ -293,7 +293,7 @@ fn a_cache(isa: Isa) -> Result<(), Failure> {
     for slot in 0..2 {
         cache.write(slot, 0, heads(&KEY, 2)?, heads(&VALUE, 2)?).map_err(|_| Failure::Setup)?;
     }
-    let cache = cache.read();
+    let cache = cache.as_view();
     let options = AttentionOptions::new(2);
     let mut out = [f32::NAN; 2];
     let one = CachedSequence { query_start: 0, query_len: 1, slot: 0, key_len: 1 };

@@ -41,7 +41,7 @@ impl NeonI8mm {
         #[target_feature(enable = "neon,dotprod,i8mm")]
         #[inline(never)]
         fn inside<K: Int8Op>(set: NeonDot, kernel: K) -> K::Output {
-            kernel.run::<NeonDot, 8, 4>(set)
+            kernel.run_with::<NeonDot, 8, 4>(set)
         }
         // SAFETY: `self` proves that the CPU has all of these features.
         unsafe { inside(self.0, kernel) }

@@ -95,7 +95,7 @@ unsafe impl Int8Dot for Scalar {
 
     #[inline(never)]
     fn call_noinline<K: Int8Op>(self, kernel: K) -> K::Output {
-        kernel.run::<Self, 4, 4>(self)
+        kernel.run_with::<Self, 4, 4>(self)
     }
     #[inline(always)]
     unsafe fn load(self, from: *const i32) -> [i32; 8] {

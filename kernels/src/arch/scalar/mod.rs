@@ -11,7 +11,7 @@ macro_rules! scalar_items {
 
         #[inline(never)]
         fn call_noinline<K: SimdOp>(self, kernel: K) -> K::Output {
-            kernel.run(self)
+            kernel.run_with(self)
         }
         #[inline(always)]
         unsafe fn load_prefix(self, from: *const f32, count: usize) -> F32x8 {

@@ -86,7 +86,7 @@ impl<const MR: usize> DkvTile<'_, MR> {
         let lines = lines.wrapping_add(first);
         let (rows, row) = (rows.at.wrapping_add(column), rows.stride);
         let elements = Rows { at: lines, row: 1, step: WEIGHTS_ROW };
-        let panel = Panels::one(rows, row, S::LANES);
+        let panel = Panels::from_ptr(rows, row, S::LANES);
         // SAFETY: there is a factor for each key that a query sees, and a row of the query.
         unsafe {
             add_edge::<S, MR, G, false>(s, &mut sums, starts[0]..all, elements, panel, &starts)

@@ -142,8 +142,8 @@ impl<const MR: usize, const NV: usize> DqTile<'_, MR, NV> {
         let rows = Rows { at, row: rows.stride, step: 1 };
         let from = panels.wrapping_add(v * panel);
         let at = if v + G < vectors { from.wrapping_add(G * panel) } else { next };
-        let next = Panels::one(at, S::LANES, panel);
-        let panels = Panels::one(from, S::LANES, panel);
+        let next = Panels::from_ptr(at, S::LANES, panel);
+        let panels = Panels::from_ptr(from, S::LANES, panel);
         let (zero, depth) = ([[s.splat(0.0); G]; MR], block.head.head_dim);
         // SAFETY: the `# Safety` contract of `product` holds.
         unsafe { tile_prefetched::<S, F32Kv, MR, G>(s, zero, depth, rows, panels, next) }
@@ -359,10 +359,10 @@ impl<const MR: usize, const NV: usize> DqTile<'_, MR, NV> {
         let rows =
             Rows { at: block.d_scores_of(self.first).cast_const(), row: WEIGHTS_ROW, step: 1 };
         let from = block.key_rows.at.wrapping_add(column);
-        let keys = Panels::one(from, block.key_rows.stride, S::LANES);
+        let keys = Panels::from_ptr(from, block.key_rows.stride, S::LANES);
         let (min_seen, max_seen) = (seen[0], seen[MR - 1]);
         let panel = block.head.head_dim * S::LANES;
-        let next = Panels::one(block.key_panels, S::LANES, panel);
+        let next = Panels::from_ptr(block.key_panels, S::LANES, panel);
         // SAFETY: gradients of scores and key rows exist for every key that the queries see.
         let mut sums =
             unsafe { tile_prefetched::<S, F32Kv, MR, G>(s, sums, min_seen, rows, keys, next) };

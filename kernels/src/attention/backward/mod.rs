@@ -193,8 +193,8 @@ impl<'a> AttentionGradients<'a> {
     /// let query = HeadsMut::new(&mut query, [1, 1, 2])?;
     /// // Two keys of one head of 2.
     /// let gradients = AttentionGradients::cross(query, &mut key_value, [2, 1, 2])?;
-    /// assert_eq!(gradients.key.read().row(1, 0), Some(&[5.0, 6.0][..]));
-    /// assert_eq!(gradients.value.read().row(0, 0), Some(&[3.0, 4.0][..]));
+    /// assert_eq!(gradients.key.as_view().row(1, 0), Some(&[5.0, 6.0][..]));
+    /// assert_eq!(gradients.value.as_view().row(0, 0), Some(&[3.0, 4.0][..]));
     /// # Ok::<(), simdformer_kernels::Error>(())
     /// ```
     pub fn cross(
@@ -331,12 +331,12 @@ pub fn attention_backward(
     check_query(&query, ("gradients.query", &d_query), kv_heads, head_dim)?;
     context.check_shape("saved.context", query.shape())?;
     d_context.check_shape("d_context", query.shape())?;
-    d_key.read().check_shape("gradients.key", key.shape())?;
-    d_value.read().check_shape("gradients.value", value.shape())?;
+    d_key.as_view().check_shape("gradients.key", key.shape())?;
+    d_value.as_view().check_shape("gradients.value", value.shape())?;
     let queries = sequences.iter().map(|s| (s.query_start, s.query_len, s.key_len));
-    let reach = check_sequences(queries, &query, &[context, d_context, d_query.read()])?;
+    let reach = check_sequences(queries, &query, &[context, d_context, d_query.as_view()])?;
     let bias = CheckedBias::new(options, reach)?;
-    check_keys(sequences, &key, &[value, d_key.read(), d_value.read()])?;
+    check_keys(sequences, &key, &[value, d_key.as_view(), d_value.as_view()])?;
     check_disjoint_keys(sequences)?;
     check_sums(sums, &query)?;
     check_sentences(dropout.as_ref(), &query)?;

@@ -98,7 +98,7 @@ simd_op!(
             let task = task(index);
             // SAFETY: `attention_backward` checked the views, ranges and the workspace. Only this task writes the keys
             // of this sequence and head, and the queries of the heads that read them.
-            unsafe { task.run::<S, NV>(s, &mut next) };
+            unsafe { task.compute_gradients::<S, NV>(s, &mut next) };
             next.issue_all(s);
         }
     }
@@ -149,7 +149,7 @@ impl HeadTask<'_> {
     /// fully masked.
     ///
     /// # Safety
-    /// As [`HeadTask::run`]; the workspace has space for these queries.
+    /// As [`HeadTask::compute_gradients`]; the workspace has space for these queries.
     #[inline(always)]
     unsafe fn load_sums(&self, queries: Range<usize>, head: usize) -> bool {
         let sums = self.place(self.backward.layout.sums);
@@ -221,7 +221,7 @@ impl HeadTask<'_> {
     /// The call was checked, and no other task accesses the workspace or the gradients of the keys and queries of this
     /// task.
     #[inline(always)]
-    unsafe fn run<S: SimdF32, const NV: usize>(&self, s: S, next: &mut TaskRows) {
+    unsafe fn compute_gradients<S: SimdF32, const NV: usize>(&self, s: S, next: &mut TaskRows) {
         let backward = self.backward;
         let Sequence { query_len, key_len, padded_len, .. } = self.sequence();
         let head_dim = backward.qkv.key.head_dim();
@@ -261,7 +261,7 @@ impl HeadTask<'_> {
     /// first block checks all queries.
     ///
     /// # Safety
-    /// As [`HeadTask::run`].
+    /// As [`HeadTask::compute_gradients`].
     #[inline(always)]
     unsafe fn block_of_keys<S: SimdF32, const NV: usize>(
         &self,
@@ -364,7 +364,7 @@ impl HeadTask<'_> {
     /// A block with a fully masked query needs copies, in which its rows are zeros.
     ///
     /// # Safety
-    /// As [`HeadTask::run`]; the workspace has space for these queries.
+    /// As [`HeadTask::compute_gradients`]; the workspace has space for these queries.
     #[inline(always)]
     unsafe fn rows_of_queries<S: SimdF32>(
         &self,
@@ -398,7 +398,7 @@ impl HeadTask<'_> {
     /// Computes the dot products of the contexts of a block of queries with the contexts' gradients, if they are needed.
     ///
     /// # Safety
-    /// As [`HeadTask::run`]; the operands of the block are in the workspace.
+    /// As [`HeadTask::compute_gradients`]; the operands of the block are in the workspace.
     #[inline(always)]
     unsafe fn dot_contexts<S: SimdF32>(&self, s: S, block: &ScoreBlock, head: usize) {
         let Backward { context, layout, .. } = self.backward;
@@ -419,7 +419,7 @@ impl HeadTask<'_> {
     }
 
     /// # Safety
-    /// As [`HeadTask::run`]; the operands of the block are in the workspace.
+    /// As [`HeadTask::compute_gradients`]; the operands of the block are in the workspace.
     #[inline(always)]
     unsafe fn gradients_of_queries<S: SimdF32, const NV: usize>(
         &self,
@@ -447,7 +447,7 @@ impl HeadTask<'_> {
     }
 
     /// # Safety
-    /// As [`HeadTask::run`]; the operands of the block are in the workspace.
+    /// As [`HeadTask::compute_gradients`]; the operands of the block are in the workspace.
     #[inline(always)]
     unsafe fn gradients_of_keys<S: SimdF32, const NV: usize>(
         &self,
@@ -492,7 +492,7 @@ impl HeadTask<'_> {
     /// value gets an equal share of the gradients of these contexts.
     ///
     /// # Safety
-    /// As [`HeadTask::run`].
+    /// As [`HeadTask::compute_gradients`].
     #[inline(always)]
     unsafe fn finish<S: SimdF32>(&self, s: S, d_value: Gradient) {
         let Backward { d_context, params, .. } = self.backward;

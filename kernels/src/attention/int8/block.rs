@@ -197,7 +197,7 @@ impl<B: Int8Dot, const K: usize, const QV: usize> TileRun<B, K, QV> {
         (shared, stride): (*const i32, usize),
         depth: usize,
     ) -> [[B::I32; QV]; K] {
-        let panel = Panels::one(lanes, Self::ROW, B::Floats::LANES);
+        let panel = Panels::from_ptr(lanes, Self::ROW, B::Floats::LANES);
         let shared = Rows { at: shared, row: 1, step: stride };
         let operand = LaneOperand::<B, WEIGHTS>(self.0);
         // SAFETY: the caller's contract.

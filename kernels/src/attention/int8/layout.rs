@@ -29,7 +29,7 @@ simd_op!(
 );
 
 impl Shape {
-    pub(super) fn of(isa: Isa) -> Self {
+    pub(super) fn for_isa(isa: Isa) -> Self {
         isa.dispatch_bytes(shape_of())
     }
 
@@ -136,7 +136,7 @@ pub(crate) fn scratch(
     sequences: &[Sequence],
     [heads, kv_heads, head_dim]: [usize; 3],
 ) -> Result<usize, Error> {
-    let shape = Shape::of(isa);
+    let shape = Shape::for_isa(isa);
     // The first part is moved to a cache line.
     let total = sequences.iter().try_fold(LINE - 1, |total: usize, sequence| {
         let words = head_words(shape, sequence, heads.div_ceil(kv_heads.max(1)), head_dim)?;
@@ -151,7 +151,7 @@ pub(crate) fn scratch_bound(
     isa: Isa,
     [sequences, tokens, heads, head_dim]: [usize; 4],
 ) -> Result<usize, Error> {
-    let shape = Shape::of(isa);
+    let shape = Shape::for_isa(isa);
     let words = |tokens| head_words(shape, &Sequence::packed(0, tokens), 1, head_dim);
     let total = words(1).and_then(|each| {
         let all = words(tokens)?.checked_add(each.checked_mul(sequences)?)?;

@@ -88,7 +88,7 @@ pub(super) fn attend(
     check_query(&query, ("output.context", &context), kv_heads, head_dim)?;
     Error::check_size("head size", "query", Expected::AtMost(MAX_HEAD_DIM), head_dim)?;
     let queries = sequences.iter().map(|s| (s.query_start, s.query_len, s.key_len));
-    let reach = check_sequences(queries, &query, &[context.read()])?;
+    let reach = check_sequences(queries, &query, &[context.as_view()])?;
     check_keys(sequences, &key, &[value])?;
     let expected = options.scratch(isa, sequences, query.heads(), kv_heads, head_dim)?;
     Error::check_min_len("scratch", expected, scratch)?;
@@ -99,9 +99,9 @@ pub(super) fn attend(
     let workers = threads.workers();
     let mut params = AttentionParams::new(&query, kv_heads, options, None, &mut context, None);
     params.scale = in_default_mode(|| options.scale * core::f32::consts::LOG2_E);
-    let (shape, scratch) = (Shape::of(isa), SharedMut::new(scratch));
+    let (shape, scratch) = (Shape::for_isa(isa), SharedMut::new(scratch));
     let call = Call { isa, shape, qkv, sequences, params, scratch };
-    call.run(reach.longest[0], reach.work, workers);
+    call.attend_sequences(reach.longest[0], reach.work, workers);
     Ok(())
 }
 
@@ -126,7 +126,7 @@ struct Call<'a> {
 }
 
 impl Call<'_> {
-    fn run(&self, longest: usize, work: usize, workers: Workers<'_>) {
+    fn attend_sequences(&self, longest: usize, work: usize, workers: Workers<'_>) {
         // This does not overflow: `count_tasks` checked a larger count, with at least one task per query head.
         let tasks = self.sequences.len() * self.kv_heads();
         if workers.threads() == 1 || tasks / workers.threads() >= HEADS_PER_THREAD {

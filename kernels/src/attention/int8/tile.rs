@@ -48,7 +48,7 @@ simd_op!(
     ) {
         const { assert!(TV * B::Floats::LANES <= MAX_QUERIES) };
         // SAFETY: the contract of this function.
-        unsafe { with_keys!(B, K => TileRun::<B, K, TV>(b).run(head, &rows, stack)) };
+        unsafe { with_keys!(B, K => TileRun::<B, K, TV>(b).compute_tile(head, &rows, stack)) };
     }
 );
 
@@ -125,7 +125,7 @@ impl<B: Int8Dot, const K: usize, const QV: usize> TileRun<B, K, QV> {
     }
 
     #[inline(always)]
-    unsafe fn run(self, head: &Int8Head, rows: &TileRows, stack: &mut TileStack) {
+    unsafe fn compute_tile(self, head: &Int8Head, rows: &TileRows, stack: &mut TileStack) {
         let s = self.0.sums().floats();
         let HeadQuery { query, query_row, head_dim, scale, .. } = head.query;
         let factors = rows.words.wrapping_add(head.layout.steps * Self::ROW).cast::<f32>();

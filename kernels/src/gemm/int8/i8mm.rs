@@ -56,7 +56,7 @@ simd_op!(
                 for tile in own.clone() {
                     let rows_of = rows.of_pairs(tile..tile + 1);
                     next.issue(set.dot().sums().floats(), rows_of.len());
-                    PairTile { set, rows, weight, store, rows_of, panel }.run();
+                    PairTile { set, rows, weight, store, rows_of, panel }.multiply_panel();
                 }
             }
         }
@@ -75,7 +75,7 @@ struct PairTile<'a> {
 
 impl PairTile<'_> {
     #[inline(always)]
-    fn run(self) {
+    fn multiply_panel(self) {
         let digits = matches!(self.rows.precision(), Quantization::W8A16);
         let pairs = self.rows_of.len().div_ceil(if digits { 1 } else { 2 });
         const { assert!(MAX_TILE_PAIRS == 6, "all heights of a tile") };
@@ -124,7 +124,7 @@ impl PairTile<'_> {
         let twos = steps / 2;
         let from = Rows { at: elements.as_ptr().cast(), row: 4, step: 4 * MR };
         let vector = <Neon as SimdF32>::LANES;
-        let panels = Panels::one(weights.cast(), 2 * PANEL, vector);
+        let panels = Panels::from_ptr(weights.cast(), 2 * PANEL, vector);
         let prefetch = PerStep::new(weights.wrapping_add(PREFETCH_FLOATS), 2 * PANEL, 2, PANEL);
         // SAFETY: the assertion above: the tile has `MR` pairs of two words per row for each two steps, and the panel
         // has two lines of 32 words for them.
@@ -133,7 +133,7 @@ impl PairTile<'_> {
             let at = elements[4 * MR * twos..].as_ptr();
             let from = Rows { at: at.cast(), row: 2, step: 2 * MR };
             let at = words[2 * PANEL * twos..].as_ptr().wrapping_add(part * COLUMNS);
-            let panels = Panels::one(at.cast(), PANEL, vector);
+            let panels = Panels::from_ptr(at.cast(), PANEL, vector);
             // SAFETY: the assertion above: the tile and the panel have one word per row and column for the remaining
             // step.
             sums = unsafe { multiply(One(*set), sums, 1, from, panels, ()) };

@@ -125,6 +125,6 @@ pub fn gemm_int8(
     if c.rows() == 0 || c.columns() == 0 {
         return Ok(());
     }
-    product::run(rows, weight, epilogue, &mut c, parallelism.workers());
+    product::multiply_quantized(rows, weight, epilogue, &mut c, parallelism.workers());
     Ok(())
 }

@@ -65,7 +65,7 @@ impl Layout {
 
     /// The layout of rows for a matrix unit, if it supports a product of that shape.
     #[cfg_attr(not(vectors = "x86_64"), allow(unused_variables))]
-    pub(super) fn of(
+    pub(super) fn for_matrix_unit(
         matrices: MatrixUnit,
         rows: usize,
         depth: usize,

@@ -61,7 +61,7 @@ const PREFETCH_FAR: usize = 16 * PANEL;
 /// Floats between the prefetch of weights and their use if several tiles share them: from L2 into L1.
 const PREFETCH_NEAR: usize = 4 * PANEL;
 
-pub(super) fn run(
+pub(super) fn multiply_quantized(
     rows: &QuantizedActivations<'_>,
     weight: &QuantizedMatrix<'_>,
     epilogue: &Epilogue<'_>,
@@ -109,7 +109,7 @@ simd_op!(
             && (!const { Single::<B>::WIDENS } || rows_of(tiles.start).len() <= DIRECT_ROWS)
         {
             let rows = rows_of(tiles.start);
-            return TilePanels { range: &range, rows, panels, next: None }.run(b);
+            return TilePanels { range: &range, rows, panels, next: None }.multiply_panels(b);
         }
         if const { Single::<B>::WIDENS } {
             return widened::multiply_blocks::<B, NV, TV>(b, &range);
@@ -132,7 +132,7 @@ simd_op!(
                     let at = next.wrapping_add(part.start * CACHE_LINE_F32);
                     let next = NextPanel { at, step, streams };
                     let (rows, panels) = (rows_of(tiles.start + tile), panel..panel + 1);
-                    TilePanels { range: &range, rows, panels, next: Some(next) }.run(b);
+                    TilePanels { range: &range, rows, panels, next: Some(next) }.multiply_panels(b);
                 }
             }
         }
@@ -159,7 +159,7 @@ struct NextPanel {
 
 impl TilePanels<'_> {
     #[inline(always)]
-    fn run<B: Int8Dot>(self, b: B) {
+    fn multiply_panels<B: Int8Dot>(self, b: B) {
         // On instruction sets that store rows as pairs of 16 bits, both precisions use the same tile.
         let digits = matches!(self.range.rows.precision(), Quantization::W8A16);
         if const { stores_digits::<B>() } && digits {
@@ -258,7 +258,7 @@ impl TilePanels<'_> {
                 line[v] = offsets;
             }
         }
-        let panels = Panels::one(weights.cast(), PANEL, lanes);
+        let panels = Panels::from_ptr(weights.cast(), PANEL, lanes);
         let count = const { (NV * F::SimdF32::LANES).div_ceil(CACHE_LINE_F32) };
         let current = |distance: usize| {
             PerStep::new(weights.wrapping_add(distance), PANEL, count, CACHE_LINE_F32)

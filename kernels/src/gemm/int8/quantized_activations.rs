@@ -93,7 +93,7 @@ impl<'a> QuantizedActivations<'a> {
             return Err(Error::NO_INT8);
         }
         let (shape, workers) = ((x.rows(), x.columns()), threads.workers());
-        let layout = |matrices| Layout::of(matrices, shape.0, shape.1, precision);
+        let layout = |matrices| Layout::for_matrix_unit(matrices, shape.0, shape.1, precision);
         let matrices = isa.matrices().and_then(|matrices| Some((matrices, layout(matrices)?)));
         if let Some((matrices, layout)) = matrices {
             #[cfg_attr(not(any(vectors = "x86_64", vectors = "aarch64")), allow(unused_variables))]

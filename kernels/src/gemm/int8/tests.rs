@@ -90,7 +90,7 @@ impl Backend {
     ) {
         let range = Int8Range { rows, weight, store, tiles, panels };
         match self {
-            Self::Scalar => multiply_blocks(AmxEmulator, range).run::<Scalar, 4, 4>(Scalar),
+            Self::Scalar => multiply_blocks(AmxEmulator, range).run_with::<Scalar, 4, 4>(Scalar),
             #[cfg(vectors = "x86_64")]
             Self::Vectors(vnni) => vnni.call_noinline(multiply_blocks(AmxEmulator, range)),
             #[cfg(vectors = "x86_64")]
@@ -113,7 +113,7 @@ impl Backend {
         let mut words = vec![POISON; length];
         let layout = Layout::of_blocks(x.rows(), x.columns(), precision).expect("a large shape");
         let round = |tiles: Quantize<'_, '_>| match self {
-            Self::Scalar => quantize_by_row(tiles).run::<Scalar, 4, 4>(Scalar),
+            Self::Scalar => quantize_by_row(tiles).run_with::<Scalar, 4, 4>(Scalar),
             #[cfg(vectors = "x86_64")]
             Self::Vectors(vnni) => vnni.call_noinline(quantize_by_row(tiles)),
             #[cfg(vectors = "x86_64")]

@@ -141,9 +141,9 @@ pub fn norm_forward_save(
     mut out: MatrixMut<'_>,
 ) -> Result<(), Error> {
     let shape @ [rows, columns] = [out.rows(), out.columns()];
-    let to = RowPtrs::written("out", &mut out, shape)?;
+    let to = RowPtrs::from_matrix_mut("out", &mut out, shape)?;
     let x = x.rows("x", to, shape)?;
-    let standard = RowPtrs::written("standard", &mut standard, shape)?;
+    let standard = RowPtrs::from_matrix_mut("standard", &mut standard, shape)?;
     let parameters = norm.checked(columns)?;
     Error::check_len("scale", rows, scale)?;
     if columns == 0 {
@@ -201,8 +201,8 @@ pub fn norm_recompute(
     mut out: MatrixMut<'_>,
 ) -> Result<(), Error> {
     let shape @ [_, columns] = [out.rows(), out.columns()];
-    let standard = RowPtrs::read("standard", &standard, shape)?;
-    let out = RowPtrs::written("out", &mut out, shape)?;
+    let standard = RowPtrs::from_matrix("standard", &standard, shape)?;
+    let out = RowPtrs::from_matrix_mut("out", &mut out, shape)?;
     let parameters = norm.checked(columns)?;
     for_rows(exec, shape, |rows| recompute_rows(parameters, rows, standard, out));
     Ok(())

@@ -170,9 +170,9 @@ pub fn norm_backward(
     mut d_x: MatrixMut<'_>,
 ) -> Result<(), Error> {
     let shape @ [rows, columns] = [d_x.rows(), d_x.columns()];
-    let to = RowPtrs::written("d_x", &mut d_x, shape)?;
+    let to = RowPtrs::from_matrix_mut("d_x", &mut d_x, shape)?;
     let from = d_out.rows("d_out", to, shape)?;
-    let standard = RowPtrs::read("standard", &standard, shape)?;
+    let standard = RowPtrs::from_matrix("standard", &standard, shape)?;
     let Parameters { centered, weight, .. } = norm.checked(columns)?;
     Error::check_len("scale", rows, scale)?;
     let groups = InputGradRows { weight, scale, standard, d_out: from, d_x: to, write };

@@ -189,8 +189,8 @@ pub fn norm_parameters_backward(
     let Exec { isa, threads } = exec;
     let NormGradients { weight: d_weight, bias: d_bias } = gradients;
     let shape @ [rows, columns] = [d_out.rows(), d_out.columns()];
-    let standard = RowPtrs::read("standard", &standard, shape)?;
-    let d_out = RowPtrs::read("d_out", &d_out, shape)?;
+    let standard = RowPtrs::from_matrix("standard", &standard, shape)?;
+    let d_out = RowPtrs::from_matrix("d_out", &d_out, shape)?;
     Error::check_len("d_weight", columns, d_weight)?;
     if let Some(d_bias) = &d_bias {
         Error::check_len("d_bias", columns, d_bias)?;
