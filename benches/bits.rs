@@ -158,8 +158,10 @@ fn session(isa: Isa, number: u64) -> u64 {
     let mut soak = Soak::new(number, &session);
     // In the order of the sentences, whatever the order in which they ended.
     let mut sentences = Vec::new();
-    soak.run(&mut session, 0..8, &mut |sentence, bits, _| sentences.push((sentence, bits)))
-        .expect("a soak");
+    soak.decode_sentences(&mut session, 0..8, &mut |sentence, bits, _| {
+        sentences.push((sentence, bits))
+    })
+    .expect("a soak");
     sentences.sort_unstable();
     for (sentence, bits) in sentences {
         digest.word(sentence);

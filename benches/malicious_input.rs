@@ -22,7 +22,7 @@ fn main() {
         let folder = directory.prepare(&root);
         let once = || {
             let start = Instant::now();
-            let said = directory.run(&folder);
+            let said = directory.find_error(&folder);
             let time = start.elapsed();
             assert!(said.is_some(), "{} got through", directory.name);
             time

@@ -125,7 +125,7 @@ fn run(options: &Options) -> Result<(), Box<dyn std::error::Error>> {
     let (mut wrong, mut failed) = (0, None);
     let (mut warm, mut last): (Option<Memory>, Option<Memory>) = (None, None);
     let (mut changes, mut comparing) = (0, Duration::ZERO);
-    soak.run(&mut session, 0..options.sentences, &mut |number, digest, totals| {
+    soak.decode_sentences(&mut session, 0..options.sentences, &mut |number, digest, totals| {
         let began = Instant::now();
         match soak::alone(&mut alone, number) {
             Ok(expected) => wrong += u64::from(expected != digest),

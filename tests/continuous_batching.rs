@@ -26,7 +26,7 @@ fn expected(model: &Model, sentences: u64) -> Vec<u64> {
 fn check(what: &str, session: &mut Session, seed: u64, expected: &[u64]) {
     let mut found = vec![0; expected.len()];
     let mut soak = Soak::new(seed, session);
-    soak.run(session, 0..expected.len() as u64, &mut |number, digest, _| {
+    soak.decode_sentences(session, 0..expected.len() as u64, &mut |number, digest, _| {
         found[number as usize] = digest
     })
     .expect("soaked");

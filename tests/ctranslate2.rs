@@ -60,8 +60,8 @@ impl Sentences {
         let (sources, mut prefixes) = match listed {
             Ok(ids) => (Sources::Ids(ids), Vec::new()),
             Err(_) => {
-                let expected = Expected::read(folder);
-                (Sources::read(&expected), expected.all("prefix"))
+                let expected = Expected::from_folder(folder);
+                (Sources::from_expected(&expected), expected.all("prefix"))
             }
         };
         prefixes.resize(sources.len(), Vec::new());
@@ -124,7 +124,7 @@ fn directories_of_the_converters_give_the_results_of_ctranslate2() {
     for (name, checkpoint) in GOLDENS {
         let folder = golden("ctranslate2").join(name);
         let sentences = Sentences::read(&golden(checkpoint));
-        let expected = Expected::read(&folder);
+        let expected = Expected::from_folder(&folder);
         let opened = Checkpoint::open(&folder).expect(name);
         assert_eq!(opened.unused(), [] as [&str; 0], "{name}");
         for isa in Isa::available() {
@@ -196,7 +196,7 @@ fn every_tensor_has_the_numbers_that_were_written() {
     for name in CHECKPOINTS {
         let checkpoint = Checkpoint::open(golden(name)).expect(name);
         for stored in Stored::ALL {
-            let mut directory = Directory::of(&checkpoint, stored);
+            let mut directory = Directory::from_checkpoint(&checkpoint, stored);
             for version in cases(&[6][..], &[4, 5, 6]).iter().copied() {
                 directory.model.version = version;
                 directory.write(folder.path());
@@ -236,7 +236,7 @@ fn int8_matrices_are_used_as_they_are() {
     let folder = TemporaryFolder::new("ctranslate2_int8");
     for name in ["search/bart_a", "families/t5_v1_1", "families/whisper"] {
         let checkpoint = Checkpoint::open(golden(name)).expect(name);
-        Directory::of(&checkpoint, Stored::Int8).write(folder.path());
+        Directory::from_checkpoint(&checkpoint, Stored::Int8).write(folder.path());
         let opened = Checkpoint::open(folder.path()).expect(name);
         for isa in Isa::available() {
             let of = |dtypes: &str| load(&opened, isa, dtypes.parse().expect("dtypes"));
@@ -284,7 +284,7 @@ fn rows_keep_their_integers() {
 fn early_versions_have_their_settings_in_the_file() {
     let folder = TemporaryFolder::new("ctranslate2_early");
     let checkpoint = Checkpoint::open(golden("search/bart_a")).expect("a checkpoint");
-    let latest = Directory::of(&checkpoint, Stored::F32);
+    let latest = Directory::from_checkpoint(&checkpoint, Stored::F32);
     latest.write(folder.path());
     let expected = Checkpoint::open(folder.path()).expect("a directory");
     let mut early = latest.clone();
@@ -349,7 +349,7 @@ fn tokens_that_are_added_to_every_source_are_known() {
     let tokens = &checkpoint.config().tokens;
     let ids = [tokens.bos, tokens.eos.first().copied()];
     assert!(ids.iter().all(Option::is_some));
-    let mut directory = Directory::of(&checkpoint, Stored::F32);
+    let mut directory = Directory::from_checkpoint(&checkpoint, Stored::F32);
     for added in [[false, false], [true, false], [false, true], [true, true]] {
         let config = directory.config.as_mut().expect("a config");
         (config["add_source_bos"], config["add_source_eos"]) = (added[0].into(), added[1].into());
@@ -373,7 +373,7 @@ type Damage<'d> = (&'d str, &'d dyn Fn(&mut Directory), &'d [&'d str]);
 fn variables_that_change_the_results_are_refused() {
     let folder = TemporaryFolder::new("ctranslate2_refused");
     let checkpoint = Checkpoint::open(golden("families/t5_v1_1")).expect("a checkpoint");
-    let whole = Directory::of(&checkpoint, Stored::Int8);
+    let whole = Directory::from_checkpoint(&checkpoint, Stored::Int8);
     let rename = |directory: &mut Directory, from: &str, to: &str| {
         let found = directory.model.variables.iter_mut().find(|variable| variable.name == from);
         found.expect("a variable").name = to.to_owned();
@@ -483,7 +483,7 @@ fn damaged_files_are_errors() {
     let (mut refused, mut accepted) = (0, 0);
     for (name, stored) in [("families/camembert", Stored::Int8), ("families/t5", Stored::Int16)] {
         let checkpoint = Checkpoint::open(golden(name)).expect(name);
-        let directory = Directory::of(&checkpoint, stored);
+        let directory = Directory::from_checkpoint(&checkpoint, stored);
         directory.write(folder.path());
         let whole = directory.model.bytes();
         let file = folder.path().join("model.bin");

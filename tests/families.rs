@@ -54,7 +54,7 @@ fn folder(name: &str) -> PathBuf {
 pub(crate) struct Expected(Vec<u8>);
 
 impl Expected {
-    pub(crate) fn read(folder: &Path) -> Self {
+    pub(crate) fn from_folder(folder: &Path) -> Self {
         Self(std::fs::read(folder.join("expected.safetensors")).expect("expected tensors"))
     }
 
@@ -119,7 +119,7 @@ pub(crate) enum Sources {
 }
 
 impl Sources {
-    pub(crate) fn read(expected: &Expected) -> Self {
+    pub(crate) fn from_expected(expected: &Expected) -> Self {
         match expected.all("input_ids") {
             ids if !ids.is_empty() => Self::Ids(ids),
             _ => Self::Features(expected.features()),
@@ -180,8 +180,8 @@ fn check(name: &str, family: Family, decodes: bool) {
     let checkpoint = Checkpoint::open(folder(name)).expect(name);
     assert_eq!(checkpoint.config().family, family);
     assert_eq!(checkpoint.unused(), [] as [&str; 0], "{name}");
-    let expected = Expected::read(&folder(name));
-    let sources = Sources::read(&expected);
+    let expected = Expected::from_folder(&folder(name));
+    let sources = Sources::from_expected(&expected);
     let lengths = sources.positions();
     assert!(lengths.contains(&1) && lengths.contains(&LONGEST), "{name}: {lengths:?}");
     for isa in Isa::available() {
@@ -384,7 +384,7 @@ fn every_family_agrees_with_transformers() {
 fn encoders_give_the_same_bits_alone_and_in_a_batch() {
     for (name, ..) in FAMILIES.into_iter().filter(|&(.., decodes)| !decodes) {
         let checkpoint = Checkpoint::open(folder(name)).expect(name);
-        let sources = Expected::read(&folder(name)).all("input_ids");
+        let sources = Expected::from_folder(&folder(name)).all("input_ids");
         let all = Sources::Ids(sources.clone());
         let known = checkpoint.config().token_types.max(1) as u32;
         let types: Vec<Vec<u32>> = sources

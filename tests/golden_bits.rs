@@ -273,7 +273,7 @@ fn lines_of<'a>(name: &str, path: &'a Path) -> Vec<Line<'a>> {
     let line = |what: String, forms: &'static str, cache| -> Line<'a> {
         let number = move |isa| {
             let checkpoint = Checkpoint::open(path).expect("a checkpoint");
-            let head = Classifier::read(&checkpoint).expect("a head or none");
+            let head = Classifier::from_checkpoint(&checkpoint).expect("a head or none");
             digest(&load(&checkpoint, isa, forms), &LENGTHS, head.as_ref(), cache)
         };
         (what, Box::new(number))

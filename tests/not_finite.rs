@@ -6,7 +6,7 @@ use crate::naive_options::{PLAIN, beam, options, toy};
 use crate::random_model::{Dims, Random};
 use crate::scoped::Scoped;
 use crate::search_guarantees::all_strategies;
-use crate::toy::{Outcome, Toy, run, run_on};
+use crate::toy::{Outcome, Toy, run_on, run_search};
 use simdformer::checkpoint::TensorId;
 use simdformer::config::Family;
 use simdformer::kernels::Parallelism;
@@ -44,12 +44,12 @@ fn only_the_poisoned_sentence_ends() {
                 let found = run_on(on, &options, &sentences, 13, usize::MAX);
                 let found = found.expect("the other sentences go on");
                 for (i, sentence) in sentences.iter().enumerate() {
-                    let alone = run(&options, &[*sentence], 13).expect("a search");
+                    let alone = run_search(&options, &[*sentence], 13).expect("a search");
                     assert_eq!(bits(&found[i]), bits(&alone[0]), "{i} {nan_from} {options:?}");
                     assert_eq!(found[i].finish == Some(Finish::NotFinite), i == 1, "{options:?}");
                 }
                 // The poisoned sentence keeps the tokens that it had before.
-                let whole = &run(&options, &[sentence(1, never)], 13).expect("a search")[0];
+                let whole = &run_search(&options, &[sentence(1, never)], 13).expect("a search")[0];
                 let (part, chosen) = (&found[1], nan_from - 1);
                 assert!(!part.hypotheses.is_empty());
                 for (tokens, score) in &part.hypotheses {
@@ -253,7 +253,7 @@ fn valid_options_keep_finite_scores_finite() {
                         let toy = Toy { vocabulary: 20, scale, end: 0.0, ..toy(i) };
                         (toy, Request { stream: u64::from(i), ..Request::default() })
                     });
-                    let found = run(&options, &sentences, 9);
+                    let found = run_search(&options, &sentences, 9);
                     for one in found.unwrap_or_else(|error| panic!("{error}: {options:?}")) {
                         let finish = one.finish.expect("it ends");
                         assert!(
@@ -276,10 +276,11 @@ fn the_lowest_temperature_is_greedy() {
     for seed in 0..6 {
         let sentence = [(Toy { vocabulary: 20, ..toy(seed) }, Request::default())];
         let rules = Rules::none(&[1]);
-        let greedy = &run(&options(&rules, Strategy::Greedy), &sentence, 13).expect("a search")[0];
+        let greedy =
+            &run_search(&options(&rules, Strategy::Greedy), &sentence, 13).expect("a search")[0];
         for temperature in [1e-45, 1e-38] {
             let cold = SampleOptions { temperature, ..SampleOptions::default() };
-            let found = run(&options(&rules, Strategy::Sample(cold)), &sentence, 13);
+            let found = run_search(&options(&rules, Strategy::Sample(cold)), &sentence, 13);
             let found = &found.expect("a search")[0];
             assert_eq!(found.hypotheses[0].0, greedy.hypotheses[0].0);
             assert!(found.streamed.iter().all(|token| token.log_probability == Some(0.0)));

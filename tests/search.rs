@@ -5,7 +5,7 @@
 use crate::effort::cases;
 use crate::naive::{Beams, Early, Rules};
 use crate::naive_options::{PLAIN, beam, options, toy};
-use crate::toy::{Toy, run};
+use crate::toy::{Toy, run_search};
 use simdformer::search::*;
 
 fn rule_sets() -> Vec<Rules> {
@@ -45,7 +45,7 @@ fn greedy_agrees_with_the_reference() {
             let (toy, prefix) = (toy(seed), [[2u32, 3].as_slice(), &[]][seed as usize % 2]);
             let options = options(rules, Strategy::Greedy);
             let request = Request { prefix, ..Request::default() };
-            let got = run(&options, &[(toy, request)], 17).unwrap();
+            let got = run_search(&options, &[(toy, request)], 17).unwrap();
             let prompt = [&[0], prefix].concat();
             let want = crate::naive::greedy(&|h| toy.logits(h), rules, &prompt, 17);
             assert_same(&got[0].hypotheses, &[want], &(number, seed));
@@ -71,7 +71,7 @@ fn beam_search_agrees_with_the_reference() {
                             ..options(rules, beam(beams))
                         };
                         let request = Request { prefix, ..Request::default() };
-                        let got = &run(&options, &[(toy, request)], 14).unwrap()[0];
+                        let got = &run_search(&options, &[(toy, request)], 14).unwrap()[0];
                         let prompt = [&[0], prefix].concat();
                         let model = |h: &[u32]| toy.logits(h);
                         let want = crate::naive::beam_search(&model, rules, &prompt, 14, beams);
@@ -102,7 +102,7 @@ fn diverse_beams_agree_with_the_reference_and_are_diverse() {
                 let toy = toy(seed);
                 let options =
                     SearchOptions { num_return_sequences: 6, ..options(&rules, beam(beams)) };
-                let got = &run(&options, &[(toy, Request::default())], 12).unwrap()[0];
+                let got = &run_search(&options, &[(toy, Request::default())], 12).unwrap()[0];
                 let want = crate::naive::beam_search(&|h| toy.logits(h), &rules, &[0], 12, beams);
                 assert_same(&got.hypotheses, &want, &(seed, beams));
                 let one = Beams { groups: 1, diversity: 0.0, ..beams };
@@ -129,8 +129,8 @@ fn one_beam_is_greedy() {
             // The repetition penalty changes logits in greedy search and log-probabilities in
             // beam search.
             let rules = Rules { repetition_penalty: 1.0, ..rules.clone() };
-            let beam = &run(&options(&rules, beam(one)), &sentence, 15).unwrap()[0];
-            let greedy = &run(&options(&rules, Strategy::Greedy), &sentence, 15).unwrap()[0];
+            let beam = &run_search(&options(&rules, beam(one)), &sentence, 15).unwrap()[0];
+            let greedy = &run_search(&options(&rules, Strategy::Greedy), &sentence, 15).unwrap()[0];
             assert_eq!(beam.hypotheses[0].0, greedy.hypotheses[0].0);
         }
     }
@@ -146,7 +146,7 @@ fn wide_beams_find_the_best_sequence() {
         let wide = Beams { beams: 5, length_penalty: 0.0, early: Early::Never, ..PLAIN };
         let rules = Rules::none(&[1]);
         let options = options(&rules, beam(wide));
-        let got = &run(&options, &[(toy, Request::default())], 3).unwrap()[0];
+        let got = &run_search(&options, &[(toy, Request::default())], 3).unwrap()[0];
         let mut best = (vec![], f32::NEG_INFINITY);
         let first = crate::naive::log_softmax(&toy.logits(&[0]));
         for a in 0..5u32 {
@@ -286,7 +286,7 @@ fn samples_depend_on_seed_stream_and_number() {
     };
     let texts = |seed, stream| -> Vec<Vec<u32>> {
         let request = Request { stream, ..Request::default() };
-        let outcome = run(&options(seed), &[(toy(1), request)], 12).unwrap();
+        let outcome = run_search(&options(seed), &[(toy(1), request)], 12).unwrap();
         outcome[0].hypotheses.iter().map(|h| h.0.clone()).collect()
     };
     let first = texts(1, 1);

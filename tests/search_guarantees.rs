@@ -6,7 +6,7 @@ use crate::effort::{cases, thread_counts};
 use crate::naive::{Beams, Early, Rules};
 use crate::naive_options::{PLAIN, beam, options, toy};
 use crate::scoped::Scoped;
-use crate::toy::{Toy, hash, run, run_on, run_until};
+use crate::toy::{Toy, hash, run_on, run_search, run_until};
 use simdformer::kernels::Parallelism;
 use simdformer::search::*;
 
@@ -62,12 +62,12 @@ fn a_sentence_does_not_depend_on_the_others() {
                 (Toy { vocabulary: 20, ..toy(i) }, request)
             })
             .collect();
-        let together = run(&options, &sentences, 13).unwrap();
+        let together = run_search(&options, &sentences, 13).unwrap();
         let backwards: Vec<_> = sentences.iter().rev().copied().collect();
-        let mut reversed = run(&options, &backwards, 13).unwrap();
+        let mut reversed = run_search(&options, &backwards, 13).unwrap();
         reversed.reverse();
         for (i, sentence) in sentences.iter().enumerate() {
-            let alone = &run(&options, &[*sentence], 13).unwrap()[0];
+            let alone = &run_search(&options, &[*sentence], 13).unwrap()[0];
             for other in [&together[i], &reversed[i]] {
                 assert_eq!(alone.finish, other.finish);
                 assert_eq!(alone.hypotheses, other.hypotheses);
@@ -141,7 +141,7 @@ fn hypotheses_are_sorted_and_distinct() {
         let beams = Beams { groups, diversity: 0.3, ..PLAIN };
         let options =
             SearchOptions { num_return_sequences: 4, ..options(&Rules::none(&[1]), beam(beams)) };
-        let got = &run(&options, &[(toy(seed), Request::default())], 12).unwrap()[0];
+        let got = &run_search(&options, &[(toy(seed), Request::default())], 12).unwrap()[0];
         assert!(!got.hypotheses.is_empty());
         assert!(groups > 1 || got.hypotheses.len() == 4);
         for (i, a) in got.hypotheses.iter().enumerate() {
@@ -162,7 +162,7 @@ fn streamed_tokens_are_never_retracted() {
         // Beams of models with sharp distributions agree early.
         let toy = Toy { scale: 4.0, ..toy(seed) };
         let sentence = [(toy, Request::default())];
-        let whole = &run(&options, &sentence, 20).unwrap()[0];
+        let whole = &run_search(&options, &sentence, 20).unwrap()[0];
         let tokens: Vec<u32> = whole.streamed.iter().map(|t| t.id).collect();
         assert_eq!(tokens, whole.hypotheses[0].0);
         assert!(whole.streamed.iter().zip(0..).all(|(t, i)| t.index == i));
@@ -179,7 +179,7 @@ fn streamed_tokens_are_never_retracted() {
 #[test]
 fn a_stopped_sentence_keeps_its_tokens() {
     for options in all_strategies() {
-        let whole = run(&options, &[(toy(4), Request::default())], 16).unwrap();
+        let whole = run_search(&options, &[(toy(4), Request::default())], 16).unwrap();
         let part = run_until(&options, &[(toy(4), Request::default())], 16, 1).unwrap();
         if let Strategy::Greedy | Strategy::Sample(_) = options.strategy {
             assert_eq!(part[0].finish, Some(Finish::Stopped));
@@ -208,7 +208,7 @@ fn a_prefix_can_be_fed_at_once() {
     for options in all_strategies() {
         let prefix: &[u32] = &[4, 8, 15];
         let request = Request { prefix, stream: 3, ..Request::default() };
-        let slow = &run(&options, &[(model, request)], 14).unwrap()[0];
+        let slow = &run_search(&options, &[(model, request)], 14).unwrap()[0];
         let limits = crate::toy::limits(&options, 1, 14, 20);
         let mut memory = vec![1; words(&limits).unwrap()];
         let mut search = Search::new(&options, &limits, &mut memory).unwrap();
@@ -304,7 +304,7 @@ fn random_settings_never_panic() {
         let model = Toy { vocabulary: 11, ..toy(seed) };
         let prefix = list(33, 3);
         let request = Request { prefix: &prefix, ..Request::default() };
-        match run(&options, &[(model, request), (model, Request::default())], 9) {
+        match run_search(&options, &[(model, request), (model, Request::default())], 9) {
             Ok(outcomes) => {
                 fine += 1;
                 for outcome in outcomes {

@@ -109,7 +109,7 @@ fn every_setting_reads_what_it_writes() {
         for setting in Setting::all() {
             for value in values(&mut random) {
                 let (field, mut settings) = (setting.field, Settings::default());
-                match setting.read(&mut settings, &value) {
+                match setting.set_value(&mut settings, &value) {
                     Ok(()) => {
                         let written = setting.value(&settings);
                         let same = |a: &Value, b: &Value| match (a.as_f64(), b.as_f64()) {
@@ -119,7 +119,7 @@ fn every_setting_reads_what_it_writes() {
                         };
                         assert!(same(&value, &written), "{field}: {value} became {written}");
                         let mut again = Settings::default();
-                        setting.read(&mut again, &written).expect("its own value");
+                        setting.set_value(&mut again, &written).expect("its own value");
                         assert_eq!(again, settings, "{field}: {value}");
                         taken += 1;
                     }
@@ -155,7 +155,7 @@ fn every_range_is_checked_alone_and_with_the_options() {
             settings.options.eos = vec![2];
             settings.do_sample = setting.needs == Some("sample");
             settings.beam.beams = if setting.needs == Some("beams") { 4 } else { 1 };
-            if setting.read(&mut settings, &value).is_err() {
+            if setting.set_value(&mut settings, &value).is_err() {
                 continue;
             }
             let checked = setting.check(&settings);
@@ -196,14 +196,14 @@ fn every_setting_of_a_file_is_kept() {
             let value = &values[(random.symmetric().abs() * values.len() as f32) as usize];
             let Some(key) = setting.key else { continue };
             let mut alone = Settings::default();
-            if setting.read(&mut alone, value).is_err() || setting.check(&alone).is_err() {
+            if setting.set_value(&mut alone, value).is_err() || setting.check(&alone).is_err() {
                 continue;
             }
             // Single ids, which are banned, are kept apart.
             if key == "bad_words_ids" {
                 continue;
             }
-            setting.read(&mut expected, value).expect("read before");
+            setting.set_value(&mut expected, value).expect("read before");
             file.insert(key.to_owned(), value.clone());
         }
         let file = Value::Object(file).to_string();
@@ -242,7 +242,7 @@ fn numbers_of_a_file_are_double_precision() {
     // Elsewhere they are mistakes.
     let top_p = Setting::named("top_p").expect("a setting");
     let mut settings = Settings::default();
-    top_p.read(&mut settings, &1.5.into()).expect("a number");
+    top_p.set_value(&mut settings, &1.5.into()).expect("a number");
     let error = top_p.check(&settings).expect_err("a sum of probabilities").to_string();
     assert_eq!(error, "top_p: expected a number in (0, 1], found 1.5");
 }

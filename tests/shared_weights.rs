@@ -370,7 +370,7 @@ fn heads_are_stored_beside_packed_weights() {
     let checkpoint = Checkpoint::open(&folder.0).expect("a checkpoint");
     let hidden: Vec<f32> = (0..original.config().d_model).map(|x| (x as f32).sin()).collect();
     let scores = |checkpoint| {
-        let head = Classifier::read(checkpoint).expect("a head").expect("a head");
+        let head = Classifier::from_checkpoint(checkpoint).expect("a head").expect("a head");
         head.scores(&hidden).expect("scores")
     };
     assert_eq!(scores(&checkpoint), scores(&original));

@@ -26,7 +26,7 @@ fn classifiers_score_as_transformers_has_it() {
         };
         let checkpoint = Checkpoint::open(&folder).expect(name);
         let model = Model::open(&folder).expect(name);
-        let head = Classifier::read(&checkpoint).expect(name).expect("a head");
+        let head = Classifier::from_checkpoint(&checkpoint).expect(name).expect("a head");
         let mut session = Session::new(&model, Limits::encoder(1, 21)).expect("a session");
         let mut checked = 0;
         for i in 0.. {
@@ -48,7 +48,11 @@ fn classifiers_score_as_transformers_has_it() {
         assert!(matches!(head.scores(&[0.0; 5]), Err(simdformer::Error::InvalidInput { .. })));
     }
     let bert = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/families/roberta");
-    assert!(Classifier::read(&Checkpoint::open(bert).expect("opened")).expect("read").is_none());
+    assert!(
+        Classifier::from_checkpoint(&Checkpoint::open(bert).expect("opened"))
+            .expect("read")
+            .is_none()
+    );
 }
 
 const WIDTH: usize = 3;
@@ -293,7 +297,7 @@ fn settings_of_a_transformer_are_read_or_named() {
     let transformer = r#"{"path": "", "type": "sentence_transformers.base.modules.Transformer"}"#;
     let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/families");
     let checkpoint = Checkpoint::open(golden.join("bert_classifier")).expect("a cross-encoder");
-    let head = || Classifier::read(&checkpoint).expect("a head").expect("a head");
+    let head = || Classifier::from_checkpoint(&checkpoint).expect("a head").expect("a head");
     let nothing = (None, false);
     let read = |name: &str, file: &str, text: &str| {
         let modules = format!("[{transformer}]");

@@ -105,7 +105,7 @@ fn of_features(pool: &rayon::ThreadPool, options: &StepOptions) {
     for keep in [SavedActivations::Everything, SavedActivations::Inputs] {
         let limits =
             TrainLimits { keep, source_length: 262, target_length: 9, ..TrainLimits::new(600, 9) };
-        let initial = Initial::of(&config, "{}").expect("the defaults");
+        let initial = Initial::from_hugging_face(&config, "{}").expect("the defaults");
         let fill = initial.weights(&config, 3);
         let mut trainer = Trainer::new(config.clone(), limits, fill).expect("a trainer");
         assert_eq!(fifty_steps(&mut trainer, &pairs, options), 0, "features, {keep:?}");

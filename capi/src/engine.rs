@@ -145,7 +145,9 @@ impl OneResult {
         // The vectors of tokens stay where they are.
         let hypotheses = found.iter().flat_map(|found| &found.hypotheses);
         let hypotheses = hypotheses
-            .map(|(tokens, score)| sf_hypothesis_tokens::of(Hypothesis { tokens, score: *score }))
+            .map(|(tokens, score)| {
+                sf_hypothesis_tokens::from_hypothesis(Hypothesis { tokens, score: *score })
+            })
             .collect();
         Self { found, hypotheses }
     }

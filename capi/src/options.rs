@@ -33,7 +33,7 @@ impl sf_options {
     /// Sets an option, or changes nothing.
     fn set(&mut self, name: &str, value: &Value) -> Result<(), Error> {
         let before = (self.config.clone(), self.scores);
-        let done = self.read(name, value);
+        let done = self.assign_option(name, value);
         if done.is_err() {
             (self.config, self.scores) = before;
         }
@@ -41,16 +41,18 @@ impl sf_options {
         done
     }
 
-    fn read(&mut self, name: &str, value: &Value) -> Result<(), Error> {
+    fn assign_option(&mut self, name: &str, value: &Value) -> Result<(), Error> {
         let vocabulary = self.config.target_vocab;
         let tokens = &mut self.config.tokens;
         let wrong = |expected: &'static str| invalid(name, expected.into(), value.to_string());
         match Special::named(name) {
             Some(Special::End) => tokens.eos = ids(value).ok_or_else(|| wrong(IDS))?,
             Some(Special::ForcedEnd) => tokens.forced_eos = ids(value).ok_or_else(|| wrong(IDS))?,
-            Some(Special::Start) => tokens.decoder_start = one(value).ok_or_else(|| wrong(ID))?,
+            Some(Special::Start) => {
+                tokens.decoder_start = token_id(value).ok_or_else(|| wrong(ID))?
+            }
             Some(Special::ForcedStart) => {
-                tokens.forced_bos = one(value).ok_or_else(|| wrong(ID))?
+                tokens.forced_bos = token_id(value).ok_or_else(|| wrong(ID))?
             }
             Some(Special::Scores) => {
                 self.scores = value.as_bool().ok_or_else(|| wrong("true or false"))?;
@@ -59,7 +61,7 @@ impl sf_options {
             None => {
                 let setting = setting(name)?;
                 let settings = &mut self.config.settings;
-                let read = setting.read(settings, value);
+                let read = setting.set_value(settings, value);
                 read.map_err(|(expected, found)| {
                     invalid(name, expected.to_owned(), found.to_string())
                 })?;
@@ -123,7 +125,7 @@ impl Special {
 const ID: &str = "a token id or null";
 const IDS: &str = "a token id, a list of them or null";
 
-fn one(value: &Value) -> Option<Option<u32>> {
+fn token_id(value: &Value) -> Option<Option<u32>> {
     match value {
         Value::Null => Some(None),
         value => value.as_u64().and_then(|id| u32::try_from(id).ok()).map(Some),
@@ -132,8 +134,8 @@ fn one(value: &Value) -> Option<Option<u32>> {
 
 fn ids(value: &Value) -> Option<Vec<u32>> {
     match value {
-        Value::Array(list) => list.iter().map(|id| one(id).flatten()).collect(),
-        value => Some(one(value)?.into_iter().collect()),
+        Value::Array(list) => list.iter().map(|id| token_id(id).flatten()).collect(),
+        value => Some(token_id(value)?.into_iter().collect()),
     }
 }
 

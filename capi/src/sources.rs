@@ -85,7 +85,7 @@ pub struct sf_hypothesis_tokens {
 impl sf_hypothesis_tokens {
     pub(crate) const NONE: Self = Self { tokens: core::ptr::null(), tokens_len: 0, score: 0.0 };
 
-    pub(crate) fn of(found: Hypothesis<'_>) -> Self {
+    pub(crate) fn from_hypothesis(found: Hypothesis<'_>) -> Self {
         let Hypothesis { tokens, score } = found;
         Self { tokens: tokens.as_ptr(), tokens_len: tokens.len(), score }
     }
@@ -221,7 +221,7 @@ impl OnEvent {
                 found.finish = finish_code(done.finish);
                 let mut count = 0;
                 for (place, hypothesis) in scratch.iter_mut().zip(done.hypotheses()) {
-                    *place = sf_hypothesis_tokens::of(hypothesis);
+                    *place = sf_hypothesis_tokens::from_hypothesis(hypothesis);
                     count += 1;
                 }
                 (found.hypotheses, found.hypotheses_len) = (scratch.as_ptr(), count);

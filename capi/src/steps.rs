@@ -29,7 +29,7 @@ pub struct sf_hypothesis {
 }
 
 impl sf_sentence {
-    fn of(id: SourceId) -> Self {
+    fn from_id(id: SourceId) -> Self {
         Self { slot: id.slot(), ticket: id.generation() as u32 }
     }
 
@@ -41,7 +41,7 @@ impl sf_sentence {
 }
 
 impl sf_hypothesis {
-    fn of(id: HypothesisId) -> Self {
+    fn from_id(id: HypothesisId) -> Self {
         Self { slot: id.slot(), ticket: id.generation() as u32 }
     }
 
@@ -88,7 +88,7 @@ pub unsafe extern "C" fn sf_encode(
             let handles = tables.sentences.fill(none.map(Ok))?;
             session.encode(sources, handles)?;
             for (place, handle) in places.iter_mut().zip(handles) {
-                *place = sf_sentence::of(*handle);
+                *place = sf_sentence::from_id(*handle);
             }
             Ok(())
         })
@@ -117,7 +117,7 @@ pub unsafe extern "C" fn sf_encode_features(
             let features = Features::new(slice("features", features, len)?, bins);
             let mut handle = [SourceId::default()];
             session.encode_features(&[features], &mut handle)?;
-            place.write(sf_sentence::of(handle[0]));
+            place.write(sf_sentence::from_id(handle[0]));
             Ok(())
         })
     }
@@ -161,7 +161,7 @@ pub unsafe extern "C" fn sf_start(
         on_session(session, |State { session, .. }| {
             let place = out("hypothesis", hypothesis)?;
             let sentence = sentence.find(session)?;
-            place.write(sf_hypothesis::of(session.start(sentence)?));
+            place.write(sf_hypothesis::from_id(session.start(sentence)?));
             Ok(())
         })
     }
@@ -288,7 +288,7 @@ pub unsafe extern "C" fn sf_fork(
         on_session(session, |State { session, .. }| {
             let place = out("fork", fork)?;
             let hypothesis = hypothesis.find(session)?;
-            place.write(sf_hypothesis::of(session.fork(hypothesis)?));
+            place.write(sf_hypothesis::from_id(session.fork(hypothesis)?));
             Ok(())
         })
     }

@@ -86,7 +86,8 @@ fn parsed(setting: &Setting, text: &str) -> Result<Value, String> {
     let value = value.or_else(|| text.parse().ok().map(|flag: bool| Value::from(flag)));
     let value = value.unwrap_or_else(|| text.into());
     let mut settings = Settings::default();
-    let is_right = setting.read(&mut settings, &value).is_ok() && setting.check(&settings).is_ok();
+    let is_right =
+        setting.set_value(&mut settings, &value).is_ok() && setting.check(&settings).is_ok();
     if is_right { Ok(value) } else { Err(format!("expected {}", setting.expected())) }
 }
 
@@ -152,7 +153,7 @@ impl SearchArguments {
             (settings.do_sample, settings.beam.beams) = (true, 1);
         }
         for (setting, value) in &self.given {
-            let read = setting.read(settings, value);
+            let read = setting.set_value(settings, value);
             read.map_err(|(expected, found)| {
                 UsageError(format!("expected {expected}, found {found}"))
             })?;

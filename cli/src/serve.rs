@@ -133,7 +133,7 @@ fn add(
                 return Err(twice("transcribes"));
             }
             let options = TranscribeOptions::new(checkpoint.config());
-            let setup = Transcriber::read(directory, &checkpoint, options)?;
+            let setup = Transcriber::read_setup(directory, &checkpoint, options)?;
             models.transcriber = Some(Transcriber::build(engine()?, setup)?);
             return Ok(());
         }
@@ -146,21 +146,21 @@ fn add(
         }
         let mut options = TranslateOptions::new(checkpoint.config());
         (options.source, options.target) = (arguments.from.clone(), arguments.to.clone());
-        let setup = Translator::read(directory, &checkpoint, options)?;
+        let setup = Translator::read_setup(directory, &checkpoint, options)?;
         models.translator = Some(Translator::build(engine()?, setup)?);
-    } else if Classifier::read(&checkpoint)?.is_some_and(|head| head.labels() == 1) {
+    } else if Classifier::from_checkpoint(&checkpoint)?.is_some_and(|head| head.labels() == 1) {
         if models.reranker.is_some() {
             return Err(twice("ranks"));
         }
         // Each client says whether a text may be cut, or is told.
         let options = RerankOptions { truncate: true, ..RerankOptions::default() };
-        let setup = Reranker::read(directory, &checkpoint, options)?;
+        let setup = Reranker::read_setup(directory, &checkpoint, options)?;
         models.reranker = Some(Reranker::build(engine()?, setup)?);
     } else {
         if models.embedder.is_some() {
             return Err(twice("embeds"));
         }
-        let setup = Embedder::read(directory, &checkpoint, EmbedOptions::default())?;
+        let setup = Embedder::read_setup(directory, &checkpoint, EmbedOptions::default())?;
         models.embedder = Some(Embedder::build(engine()?, setup)?);
     }
     Ok(())

@@ -52,7 +52,7 @@ impl Batch {
         if model.config().decoder.is_none() {
             return Err("this model only encodes; the example attention_map draws it".into());
         }
-        let words = Words::read(folder)?;
+        let words = Words::from_folder(folder)?;
         let (mut sources, mut outputs) = (Vec::new(), Vec::new());
         let kept = asked.sources.is_empty();
         if kept {

@@ -54,7 +54,7 @@ fn valid() -> &'static [Directory] {
         });
         model.expect("a model").save(folder.path()).expect("saved");
         let checkpoint = Checkpoint::open(folder.path()).expect("a checkpoint");
-        Stored::ALL.map(|stored| Directory::of(&checkpoint, stored)).to_vec()
+        Stored::ALL.map(|stored| Directory::from_checkpoint(&checkpoint, stored)).to_vec()
     })
 }
 

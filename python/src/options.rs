@@ -75,7 +75,7 @@ fn given(options: &Bound<'_, PyDict>, setting: &'static Setting) -> PyResult<Opt
     };
     let mut settings = Settings::default();
     let value = json(&found).unwrap_or_default();
-    let has_type = setting.read(&mut settings, &value).is_ok();
+    let has_type = setting.set_value(&mut settings, &value).is_ok();
     // A number that is not finite is `null` in JSON.
     if has_type && !value.is_null() && setting.check(&settings).is_ok() {
         return Ok(Some(value));
@@ -121,7 +121,7 @@ impl SearchChanges {
         let settings = &mut config.settings;
         for (setting, value) in &self.given {
             let name = setting.name.unwrap_or_default();
-            let read = setting.read(settings, value);
+            let read = setting.set_value(settings, value);
             read.map_err(|(expected, found)| Failure::option(name, expected, found.to_string()))?;
         }
         // A seed of 0 is the default.

@@ -215,7 +215,7 @@ impl<'a> TensorView<'a> {
             return self.source.read_at(self.offset + (first * size) as u64, out);
         }
         let &Self { source, offset, strides, .. } = self;
-        Strided { source, offset, size, shape: &self.shape, strides }.read(first, out)
+        Strided { source, offset, size, shape: &self.shape, strides }.read_elements(first, out)
     }
 
     /// As [`widen`](Self::widen), all elements at once, because a transposed matrix is read by columns. The stored
@@ -371,7 +371,7 @@ struct Dimension {
 impl Strided<'_> {
     /// Fills `out` with the elements from `first` on in row-major order. `out` has whole elements, and not more than
     /// there are.
-    pub(super) fn read(&self, first: usize, out: &mut [u8]) -> Result<(), Error> {
+    pub(super) fn read_elements(&self, first: usize, out: &mut [u8]) -> Result<(), Error> {
         let (Some((&rows, of_row)), Some((&stride, inner))) =
             (self.shape.split_first(), self.strides.split_first())
         else {
@@ -389,7 +389,7 @@ impl Strided<'_> {
         let head = if skipped > 0 { (row_len - skipped).min(count) } else { 0 };
         let (start, out) = out.split_at_mut(head * self.size);
         if head > 0 {
-            row_at(row).read(skipped, start)?;
+            row_at(row).read_elements(skipped, start)?;
             row += 1;
         }
         let whole = (count - head) / row_len;
@@ -397,7 +397,7 @@ impl Strided<'_> {
         if whole > 0 {
             self.read_rows(at(row), whole.min(rows), middle)?;
         }
-        if end.is_empty() { Ok(()) } else { row_at(row + whole).read(0, end) }
+        if end.is_empty() { Ok(()) } else { row_at(row + whole).read_elements(0, end) }
     }
 
     /// Fills `out` with whole rows, the first of which begins at `offset`.
@@ -496,7 +496,7 @@ mod tests {
             for first in 0..count {
                 for len in 0..=count - first {
                     let mut out = vec![0; 2 * len];
-                    view.read(first, &mut out).expect("read");
+                    view.read_elements(first, &mut out).expect("read");
                     let (pairs, _) = out.as_chunks::<2>();
                     let found: Vec<u16> =
                         pairs.iter().map(|&pair| u16::from_le_bytes(pair)).collect();

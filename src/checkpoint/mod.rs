@@ -339,7 +339,7 @@ impl<'c> Checkpoint<'c> {
             }
             let Some((dtype, shape, data)) = find(name) else { return Ok(false) };
             let source = Source::memory(Cow::Borrowed(data));
-            let dtype = Stored::of(&dtype.name().to_uppercase());
+            let dtype = Stored::from_name(&dtype.name().to_uppercase());
             let entry = safetensors_file::whole(&source, name, dtype, shape)?;
             tensors.insert(name.to_owned(), (sources.len(), entry));
             sources.push(source);

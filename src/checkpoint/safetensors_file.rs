@@ -81,7 +81,7 @@ impl Stored {
         self.bits.and_then(|_| Dtype::from_name(&self.name))
     }
 
-    pub(super) fn of(name: &str) -> Self {
+    pub(super) fn from_name(name: &str) -> Self {
         match TYPES.into_iter().find(|(known, _)| *known == name) {
             Some((name, bits)) => Self { name: name.into(), bits: Some(bits) },
             None => Self { name: sanitized(name, 24).into(), bits: None },
@@ -100,7 +100,7 @@ impl<'de> Deserialize<'de> for Stored {
             }
 
             fn visit_str<E>(self, name: &str) -> Result<Stored, E> {
-                Ok(Stored::of(name))
+                Ok(Stored::from_name(name))
             }
         }
         deserializer.deserialize_str(Name)
@@ -416,13 +416,13 @@ mod tests {
             let quoted = format!("\"{name}\"");
             let known: safetensors::Dtype = serde_json::from_str(&quoted).expect("a type");
             assert_eq!((known.to_string().as_str(), known.bitsize()), (name, bits));
-            assert_eq!(Stored::of(name).to_string(), name);
+            assert_eq!(Stored::from_name(name).to_string(), name);
         }
         // The crate lists its dtypes in the error for an unknown one.
         let error = serde_json::from_str::<safetensors::Dtype>("\"F99\"").unwrap_err().to_string();
         assert_eq!(error.matches('`').count(), 2 * (TYPES.len() + 1), "{error}");
         for name in ["F99", "f32", "", "F32 "] {
-            assert!(Stored::of(name).bits.is_none(), "{name}");
+            assert!(Stored::from_name(name).bits.is_none(), "{name}");
         }
     }
 }

@@ -52,7 +52,7 @@ impl Checkpoint<'_> {
                 let size = bits / 8;
                 let Entry { offset: begin, shape, strides, .. } = entry;
                 Strided { source, offset: *begin, size, shape, strides }
-                    .read(offset as usize / size, out)
+                    .read_elements(offset as usize / size, out)
             }
             _ => source.read_at(entry.offset + offset, out),
         }

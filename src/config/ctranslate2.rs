@@ -49,7 +49,7 @@ impl CTranslate2Settings {
     /// # Errors
     /// [`Corrupt`](Error::Corrupt): the text is not a JSON object with distinct keys, or a value has the wrong type.
     /// [`Unsupported`](Error::Unsupported): the weights are quantized in groups.
-    pub(crate) fn read(json: &str) -> Result<Self, Error> {
+    pub(crate) fn from_json(json: &str) -> Result<Self, Error> {
         const QUANTIZATION: &str = "quantization_type";
         let fields = Fields::parse(json)?;
         let absent = Self::default();
@@ -65,7 +65,11 @@ impl CTranslate2Settings {
             Some(_) => fields.optional_text("decoder_start_token")?.map(str::to_owned),
         };
         let mut alignment_heads = Vec::new();
-        Keys::read(&fields).optional("alignment_heads", &mut alignment_heads, &Vec::new())?;
+        Keys::for_reading(&fields).optional(
+            "alignment_heads",
+            &mut alignment_heads,
+            &Vec::new(),
+        )?;
         Ok(Self {
             bos: text("bos_token", absent.bos)?,
             eos: text("eos_token", absent.eos)?,

@@ -27,7 +27,7 @@ const UNSUPPORTED: [(&str, f64); 11] = [
 impl Config {
     /// Replaces all generation settings by those of `fields`.
     pub(super) fn read_settings(&mut self, fields: &Fields) -> Result<(), Error> {
-        self.settings_keys(&mut Keys::read(fields), &Self::base(0))?;
+        self.settings_keys(&mut Keys::for_reading(fields), &Self::base(0))?;
         let (bad_words, eos) = (&mut self.settings.options.bad_words, &self.tokens.eos);
         // Single ids are banned, except end tokens, as in Hugging Face.
         let single = bad_words.iter().filter(|words| words.len() == 1).flatten();

@@ -63,7 +63,7 @@ impl Config {
             });
         };
         quantized(&fields)?;
-        let mut keys = Keys::read(&fields);
+        let mut keys = Keys::for_reading(&fields);
         let mut config = Self::class_defaults(family);
         config.architecture(&mut keys)?;
         config.defaults = keys.absent;
@@ -100,7 +100,7 @@ impl Config {
     /// ```
     pub fn to_json(&self) -> Result<String, Error> {
         self.validate()?;
-        let mut keys = Keys::write();
+        let mut keys = Keys::for_writing();
         keys.field(MODEL_TYPE, &mut self.family.model_type().to_owned())?;
         self.clone().architecture(&mut keys)?;
         // A setting is written if it differs from what the family has without it.

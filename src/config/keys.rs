@@ -29,7 +29,7 @@ pub(super) struct Keys<'f> {
 /// A value of a key.
 pub(super) trait Setting: Clone + PartialEq {
     /// The value of `key`; `self` is the value of a missing key.
-    fn read(&self, fields: &Fields, key: &'static str) -> Result<Self, Error>;
+    fn read_key(&self, fields: &Fields, key: &'static str) -> Result<Self, Error>;
 
     fn write(&self) -> Value;
 
@@ -38,11 +38,11 @@ pub(super) trait Setting: Clone + PartialEq {
 }
 
 impl<'f> Keys<'f> {
-    pub(super) fn read(fields: &'f Fields) -> Self {
+    pub(super) fn for_reading(fields: &'f Fields) -> Self {
         Self { fields: Some(fields), absent: Vec::new(), written: Map::new() }
     }
 
-    pub(super) fn write() -> Self {
+    pub(super) fn for_writing() -> Self {
         Self { fields: None, absent: Vec::new(), written: Map::new() }
     }
 
@@ -59,7 +59,7 @@ impl<'f> Keys<'f> {
         if fields.get(key).is_none() {
             self.absent.extend(value.shown().map(|value| (key, value)));
         }
-        *value = value.read(fields, key)?;
+        *value = value.read_key(fields, key)?;
         Ok(())
     }
 
@@ -75,7 +75,7 @@ impl<'f> Keys<'f> {
             None if value == default => {}
             None => drop(self.written.insert(key.to_owned(), value.write())),
             Some(fields) if fields.present(key).is_none() => value.clone_from(default),
-            Some(fields) => *value = default.read(fields, key)?,
+            Some(fields) => *value = default.read_key(fields, key)?,
         }
         Ok(())
     }
@@ -102,7 +102,7 @@ impl<'f> Keys<'f> {
             Some(value) => value.clone(),
             None => setting.value(default),
         };
-        setting.read(settings, &value).map_err(|(expected, found)| wrong(key, expected, found))
+        setting.set_value(settings, &value).map_err(|(expected, found)| wrong(key, expected, found))
     }
 
     /// As [`Keys::field`]; a missing key is an error.
@@ -228,7 +228,7 @@ impl<'f> Keys<'f> {
 macro_rules! setting {
     ($type:ty, |$value:ident, $fields:ident, $key:ident| $read:expr, $write:expr, $shown:expr) => {
         impl Setting for $type {
-            fn read(&self, $fields: &Fields, $key: &'static str) -> Result<Self, Error> {
+            fn read_key(&self, $fields: &Fields, $key: &'static str) -> Result<Self, Error> {
                 let $value = self;
                 let _ = $value;
                 $read

@@ -235,7 +235,7 @@ impl Config {
                 dimension(what, n, MAX_DIMENSION)?;
             }
             if let Some(bias) = stack.relative_bias {
-                bias.of(side)?;
+                bias.buckets_for(side)?;
                 at_most("relative buckets", bias.buckets, MAX_DIMENSION)?;
                 at_most("relative distance", bias.max_distance, MAX_DIMENSION)?;
             }

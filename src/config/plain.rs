@@ -14,7 +14,7 @@ impl Config {
     pub(crate) fn identity(&self) -> String {
         // A `config.json` has names for some activations only.
         let mut config = Self { activation: Activation::Identity, ..self.clone() };
-        let mut pass = Keys::write();
+        let mut pass = Keys::for_writing();
         let written = keys(&mut pass, &mut config);
         let written = written.and_then(|()| config.settings_keys(&mut pass, &Self::base(0)));
         // The first has a line below, the others are of the caller, whose sources have them.

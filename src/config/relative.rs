@@ -15,13 +15,13 @@ impl RelativeBias {
     /// use simdformer::config::{RelativeBias, Side};
     ///
     /// let t5 = RelativeBias { buckets: 32, max_distance: 128, per_layer: false };
-    /// let encoder = t5.of(Side::Encoder)?;
+    /// let encoder = t5.buckets_for(Side::Encoder)?;
     /// assert_eq!([-200, -16, -8, 0, 1, 200].map(|distance| encoder.bucket(distance)), [15, 10, 8, 0, 17, 31]);
-    /// let decoder = t5.of(Side::Decoder)?;
+    /// let decoder = t5.buckets_for(Side::Decoder)?;
     /// assert_eq!([-200, -16, -1, 0].map(|distance| decoder.bucket(distance)), [31, 16, 1, 0]);
     /// # Ok::<(), simdformer::Error>(())
     /// ```
-    pub fn of(&self, side: Side) -> Result<RelativeBuckets, Error> {
+    pub fn buckets_for(&self, side: Side) -> Result<RelativeBuckets, Error> {
         RelativeBuckets::new(self.buckets, self.max_distance, side == Side::Encoder).map_err(
             |error| match error {
                 KernelError::Size { property, operand, expected, found, .. } => {

@@ -34,7 +34,7 @@ use std::path::{Path, PathBuf};
 ///     }
 ///
 ///     // Here files beside the weights are read, and the options are checked.
-///     fn read(_: &Path, _: &Checkpoint<'_>, prefix: Vec<u32>) -> Result<Vec<u32>, Error> {
+///     fn read_setup(_: &Path, _: &Checkpoint<'_>, prefix: Vec<u32>) -> Result<Vec<u32>, Error> {
 ///         Ok(prefix)
 ///     }
 ///
@@ -76,7 +76,7 @@ pub trait Product: Sized {
     ///
     /// # Errors
     /// A file of the directory cannot be read; the model does not do what the options ask for.
-    fn read(
+    fn read_setup(
         directory: &Path,
         checkpoint: &Checkpoint<'_>,
         options: Self::Options,
@@ -139,7 +139,7 @@ impl<'b, X: Product> ProductBuilder<'b, X> {
     pub fn open(self) -> Result<X, X::Error> {
         let checkpoint = X::checkpoint(&self.directory)?;
         let options = (self.options)(X::default_options(checkpoint.config()));
-        let setup = X::read(&self.directory, &checkpoint, options)?;
+        let setup = X::read_setup(&self.directory, &checkpoint, options)?;
         let load = LoadOptions { map_packed: true, ..self.load };
         let model = Model::load(&checkpoint, load)?;
         X::build((self.engine)(Engine::builder(model)).build()?, setup)

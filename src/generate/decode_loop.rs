@@ -109,7 +109,7 @@ impl Session<'_> {
     ) -> Result<DecodeStats, Error> {
         let mut guard = BufferGuard::new(self);
         let mut decode_loop = guard.decode_loop(options)?;
-        let result = decode_loop.run(queue, hooks, on_event, drafter);
+        let result = decode_loop.decode_sources(queue, hooks, on_event, drafter);
         let slots = decode_loop.search.into_slots();
         *guard.session.slots.vec_mut() = slots;
         result
@@ -171,7 +171,7 @@ pub(super) struct DecodeLoop<'d, 's, 'm> {
 }
 
 impl<'m> DecodeLoop<'_, '_, 'm> {
-    fn run(
+    fn decode_sources(
         &mut self,
         queue: &SourceQueue<'m>,
         hooks: &mut Hooks<'_>,

@@ -150,7 +150,7 @@ impl<'a> SessionPool<'a> {
     /// If `work` panics, when it has returned for all other sessions.
     pub fn for_each_session(&mut self, most: usize, work: &(dyn Fn(&mut Session<'a>) + Sync)) {
         let active = self.active(most);
-        self.run(active, &|worker| work(&mut worker.session));
+        self.for_each_worker(active, &|worker| work(&mut worker.session));
     }
 
     /// Translates `sources` under `options`, as [`Session::generate`] does, and calls `on_event` with each event, from all
@@ -200,7 +200,7 @@ impl<'a> SessionPool<'a> {
         on_event: &(dyn Fn(Event<'_>) -> A + Sync),
     ) -> Result<DecodeStats, Error> {
         let state = AtomicU8::new(RUNNING);
-        self.run(active, &|Worker { session, result }| {
+        self.for_each_worker(active, &|Worker { session, result }| {
             // Also if a callback panics.
             let mut guard = FailOnDrop { state: &state, ended: false };
             let mut forward = |event: Event<'_>| {
@@ -237,7 +237,7 @@ impl<'a> SessionPool<'a> {
     }
 
     /// Calls `work` with the first `active` workers.
-    fn run(&mut self, active: usize, work: &(dyn Fn(&mut Worker<'a>) + Sync)) {
+    fn for_each_worker(&mut self, active: usize, work: &(dyn Fn(&mut Worker<'a>) + Sync)) {
         if active == 1 {
             self.session();
             work(&mut self.workers[0]);
@@ -247,7 +247,8 @@ impl<'a> SessionPool<'a> {
         for worker in &mut *workers {
             worker.session.set_threads(Threads::Serial);
         }
-        self.threads.run(|threads| threads.for_each_mut(workers, &|_, worker| work(worker)));
+        self.threads
+            .with_parallelism(|threads| threads.for_each_mut(workers, &|_, worker| work(worker)));
     }
 }
 

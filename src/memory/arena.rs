@@ -68,12 +68,12 @@ pub(crate) struct Span<T> {
 
 impl<T: Pod> Span<T> {
     /// The elements of this span in the planned buffer.
-    pub(crate) fn of<'m>(&self, buffer: &'m [f32]) -> &'m [T] {
+    pub(crate) fn slice_of<'m>(&self, buffer: &'m [f32]) -> &'m [T] {
         bytemuck::cast_slice(&buffer[self.range.clone()])
     }
 
-    /// As [`Span::of`], mutable.
-    pub(crate) fn of_mut<'m>(&self, buffer: &'m mut [f32]) -> &'m mut [T] {
+    /// As [`Span::slice_of`], mutable.
+    pub(crate) fn slice_of_mut<'m>(&self, buffer: &'m mut [f32]) -> &'m mut [T] {
         bytemuck::cast_slice_mut(&mut buffer[self.range.clone()])
     }
 
@@ -225,7 +225,10 @@ mod tests {
         assert_eq!((views.ids.len(), views.empty.len(), views.matrix.len()), (5, 0, 15));
         views.ids.fill(7);
         views.matrix.fill(2.0);
-        assert_eq!((ranges.ids.of(&buffer)[4], ranges.matrix.of(&buffer)[14]), (7, 2.0));
+        assert_eq!(
+            (ranges.ids.slice_of(&buffer)[4], ranges.matrix.slice_of(&buffer)[14]),
+            (7, 2.0)
+        );
         assert!(ranges.split(&mut [0u32; 30]).is_err());
         assert!(Ranges::new(&usize::MAX).is_err());
     }

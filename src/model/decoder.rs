@@ -15,7 +15,7 @@ use crate::kv::Caches;
 impl Decoder {
     /// Runs all layers over the tokens of `pass`, appends their keys and values to the caches, and writes the last
     /// hidden states, `[tokens, d_model]`, multiplied by the logit scale, to `work.x`.
-    pub(crate) fn run<'a, T: LayerObserver>(
+    pub(crate) fn run_inference<'a, T: LayerObserver>(
         &self,
         context: PassContext<'_>,
         pass: &TargetPass<'_>,

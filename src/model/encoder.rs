@@ -10,7 +10,7 @@ use crate::error::Error;
 
 impl Encoder {
     /// Runs all layers over the tokens of `pass` and writes the encoder output, `[tokens, d_model]`, to `work.x`.
-    pub(crate) fn run<T: LayerObserver>(
+    pub(crate) fn run_inference<T: LayerObserver>(
         &self,
         context: PassContext<'_>,
         pass: &SourcePass<'_>,

@@ -61,7 +61,7 @@ pub(crate) trait ForwardMode {
 
 /// The operations of a block. The default methods are those of a session: they save nothing.
 pub(crate) trait BlockOps<'b> {
-    fn run(&self) -> &ExecContext<'_>;
+    fn exec_context(&self) -> &ExecContext<'_>;
 
     /// The tokens of the pass.
     fn tokens(&self) -> Tokens<'b>;
@@ -92,12 +92,12 @@ pub(crate) trait BlockOps<'b> {
 
     /// `out = norm(x)`, both `[rows, d_model]`.
     fn norm(&mut self, norm: &Norm, x: &[f32], out: &mut [f32]) -> Result<(), Error> {
-        Ok(self.run().norm(norm, x, out)?)
+        Ok(self.exec_context().norm(norm, x, out)?)
     }
 
     /// `x = norm(x)`; the second buffer is scratch of the same length.
     fn norm_in_place(&mut self, norm: &Norm, [x, _]: [&mut [f32]; 2]) -> Result<(), Error> {
-        Ok(self.run().norm_in_place(norm, x)?)
+        Ok(self.exec_context().norm_in_place(norm, x)?)
     }
 
     /// `x = gelu(windows W + b) + positions`: the second convolution, for the rows of the pass from `first` on.
@@ -112,7 +112,13 @@ pub(crate) trait BlockOps<'b> {
             Some(table) => PostOp::Add(Matrix::new(table, windows.rows(), second.columns())?),
             None => PostOp::None,
         };
-        Ok(self.run().linear_of(second, windows, rounded, (Activation::Gelu, post_op), x)?)
+        Ok(self.exec_context().linear_of(
+            second,
+            windows,
+            rounded,
+            (Activation::Gelu, post_op),
+            x,
+        )?)
     }
 
     /// With dropout after the block, the buffer for the output of the block. Without dropout `None`: the last product

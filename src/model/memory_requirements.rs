@@ -65,13 +65,14 @@ impl Requirements {
         }
     }
 
-    pub(super) fn of(
+    pub(super) fn for_checkpoint(
         checkpoint: &Checkpoint<'_>,
         isa: Isa,
         dtypes: &WeightDtypes,
     ) -> Result<Self, Error> {
         let config = checkpoint.config();
-        let placed = Placement::new(config, isa, ResolvedDtypes::of(checkpoint, dtypes)?)?;
+        let placed =
+            Placement::new(config, isa, ResolvedDtypes::for_checkpoint(checkpoint, dtypes)?)?;
         let staged = staged_floats(&placed.parameters).saturating_mul(size_of::<f32>());
         Ok(Self {
             isa,

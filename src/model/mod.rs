@@ -118,7 +118,11 @@ impl Model {
             let described = packed_header::describe_file(checkpoint, &options)?;
             return Ok(Requirements::of_packed(&described));
         }
-        Requirements::of(checkpoint, load_options::select_isa(options.isa)?.0, &options.dtypes)
+        Requirements::for_checkpoint(
+            checkpoint,
+            load_options::select_isa(options.isa)?.0,
+            &options.dtypes,
+        )
     }
 
     /// Packs the weights of `checkpoint`. It reads a few rows at a time, so it never holds a whole tensor besides the
@@ -157,7 +161,7 @@ impl Model {
         }
         let (isa, why) = load_options::select_isa(options.isa)?;
         let (weights, network) = Weights::load(checkpoint, isa, &mut options)?;
-        let model = Self::of(checkpoint.config().clone(), weights, network);
+        let model = Self::from_parts(checkpoint.config().clone(), weights, network);
         Ok(Self { notes: checkpoint.notes(), ..model }.logged(why))
     }
 
@@ -241,7 +245,7 @@ impl Model {
                 .map_err(|error| Error::of_caller(format!("the weights of {role}"), error))
         };
         let (weights, network) = Weights::from_fn(&config, isa, &mut options, &mut fill)?;
-        Ok(Self::of(config, weights, network).logged(why))
+        Ok(Self::from_parts(config, weights, network).logged(why))
     }
 
     /// Writes a checkpoint directory: `config.json` ([`Config::to_json`]) and `model.safetensors`, in f32 and with the
@@ -275,7 +279,7 @@ impl Model {
         save(directory.as_ref(), &self.config, |role, out| self.weights.unpack(role, out))
     }
 
-    fn of(config: Config, weights: Weights, network: Network) -> Self {
+    fn from_parts(config: Config, weights: Weights, network: Network) -> Self {
         Self { config, weights, network, digest: Mutex::new(None), notes: Vec::new() }
     }
 
@@ -525,11 +529,11 @@ impl Model {
 
     /// The attention options of a self-attention block of the encoder, without its bias.
     pub(crate) fn encoder_attention(&self) -> AttentionOptions<'static> {
-        self.run(Parallelism::Serial).encoder_attention()
+        self.exec_context(Parallelism::Serial).encoder_attention()
     }
 
     /// The context in which blocks compute.
-    pub(crate) fn run<'a>(&'a self, parallelism: Parallelism<'a>) -> ExecContext<'a> {
+    pub(crate) fn exec_context<'a>(&'a self, parallelism: Parallelism<'a>) -> ExecContext<'a> {
         ExecContext { weights: &self.weights, config: &self.config, parallelism }
     }
 
@@ -541,7 +545,7 @@ impl Model {
         tokens: usize,
         out: &mut [f32],
     ) -> Result<(), KernelError> {
-        let run = self.run(Parallelism::Serial);
+        let run = self.exec_context(Parallelism::Serial);
         let Network { encoder, decoder } = &self.network;
         let (embedding, types) = match (side, decoder) {
             (Side::Encoder, _) => (&encoder.embedding, encoder.token_types.as_ref()),

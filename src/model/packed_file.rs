@@ -45,7 +45,8 @@ impl Model {
     pub fn save_packed(&self, path: impl AsRef<Path>) -> Result<(), Error> {
         let path = path.as_ref();
         let name = || path.display().to_string();
-        let mut inspection = Inspection::of(self.weights.parameters(), self.weights.bytes());
+        let mut inspection =
+            Inspection::for_weights(self.weights.parameters(), self.weights.bytes());
         // This closure never fails; `inspection` reports a bad number after the last piece.
         let _ = each_piece(self.weights.memory(), |piece, bytes| {
             inspection.piece(piece, bytes);
@@ -122,7 +123,7 @@ impl Model {
         if options.map_packed {
             return Self::shared(config, map_file(&file).map_err(unreadable)?, &options, &name);
         }
-        let header = Header::read(&mut file, length, &name)?;
+        let header = Header::read_from(&mut file, length, &name)?;
         let (described, why) = header.described(config, length, &options, &name)?;
         Self::copied(described, &mut file, why, &name)
     }
@@ -176,7 +177,7 @@ impl Model {
         let content = (*owner).as_ref();
         let length = content.len() as u64;
         let mut rest = content;
-        let header = Header::read(&mut rest, length, name)?;
+        let header = Header::read_from(&mut rest, length, name)?;
         let (described, why) = header.described(config, length, options, name)?;
         if cfg!(target_endian = "big") {
             return Self::copied(described, &mut rest, why, name);
@@ -191,7 +192,7 @@ impl Model {
             }
         };
         if options.verify_packed {
-            let mut inspection = Inspection::of(weights.parameters(), weights.bytes());
+            let mut inspection = Inspection::for_weights(weights.parameters(), weights.bytes());
             // This closure never fails.
             let _ = each_piece(weights.memory(), |piece, bytes| {
                 inspection.piece(piece, bytes);
@@ -200,7 +201,7 @@ impl Model {
             let not_finite = inspection.expect(checksum, name)?;
             finite(not_finite, &weights, name)?;
         }
-        Ok(Self::of(config, weights, network).with_digest(digest).logged(why))
+        Ok(Self::from_parts(config, weights, network).with_digest(digest).logged(why))
     }
 
     /// Reads the weights from the rest of `file` and verifies them.
@@ -214,7 +215,7 @@ impl Model {
         let (mut weights, network) = placed.allocate()?;
         let not_finite = read_weights(file, &mut weights, checksum, name)?;
         finite(not_finite, &weights, name)?;
-        Ok(Self::of(config, weights, network).with_digest(digest).logged(why))
+        Ok(Self::from_parts(config, weights, network).with_digest(digest).logged(why))
     }
 }
 
@@ -242,7 +243,7 @@ struct Inspection<'p> {
 
 impl<'p> Inspection<'p> {
     /// Creates the checks for `bytes` bytes of weights.
-    fn of(parameters: &'p [Parameter], bytes: usize) -> Self {
+    fn for_weights(parameters: &'p [Parameter], bytes: usize) -> Self {
         let finite = FiniteCheck::new(parameters, bytes / size_of::<f32>());
         Self { checksum: Xxh3::new(), finite, not_finite: None }
     }
@@ -295,7 +296,7 @@ fn read_weights(
 ) -> Result<Option<NotFinite>, Error> {
     let bytes = weights.bytes();
     let (parameters, memory) = weights.parts_mut();
-    let mut inspection = Inspection::of(parameters, bytes);
+    let mut inspection = Inspection::for_weights(parameters, bytes);
     for piece in memory.chunks_mut(PIECE) {
         file.read_exact(bytes_mut(piece)).map_err(|error| Error::unreadable(name(), error))?;
         if cfg!(target_endian = "big") {

@@ -96,7 +96,7 @@ impl Header {
     }
 
     /// Reads the header of a file of `length` bytes, up to the first byte of the weights.
-    pub(super) fn read(
+    pub(super) fn read_from(
         file: &mut impl Read,
         length: u64,
         name: FileName<'_>,
@@ -250,7 +250,7 @@ pub(super) fn describe_file(
     let name = || path.display().to_string();
     let unreadable = |error| Error::unreadable(name(), error);
     let (mut file, length) = open_file(path).map_err(unreadable)?;
-    let header = Header::read(&mut file, length, &name)?;
+    let header = Header::read_from(&mut file, length, &name)?;
     Ok(header.described(checkpoint.config().clone(), length, options, &name)?.0)
 }
 

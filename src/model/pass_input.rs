@@ -114,7 +114,7 @@ impl<'p> TargetPass<'p> {
 
 impl Rows<'_> {
     /// The rows of a range of target tokens; all rows of a source.
-    pub(crate) fn of(self, tokens: Range<usize>) -> Self {
+    pub(crate) fn select_tokens(self, tokens: Range<usize>) -> Self {
         match self {
             Self::Target { hypotheses, sentences, positions } => Self::Target {
                 hypotheses: &hypotheses[tokens.clone()],

@@ -89,7 +89,7 @@ impl RelativePlan {
             return Ok(Self { floats: 0, layer_stride: 0, buckets: None });
         };
         // Cannot fail: the configuration was validated.
-        let buckets = bias.of(side).map_err(|_| MemoryError::TooLarge)?;
+        let buckets = bias.buckets_for(side).map_err(|_| MemoryError::TooLarge)?;
         let table = buckets.table_len(stack.heads, positions);
         let table = table.map_err(|_| MemoryError::TooLarge)?;
         let (layer_stride, tables) = if bias.per_layer { (table, stack.layers) } else { (0, 1) };
@@ -98,7 +98,7 @@ impl RelativePlan {
     }
 
     /// The tables as a pass reads them; `tables` has [`RelativePlan::floats`] floats of the memory.
-    pub(crate) fn of<'p>(&self, tables: &'p [f32]) -> Relative<'p> {
+    pub(crate) fn with_tables<'p>(&self, tables: &'p [f32]) -> Relative<'p> {
         Relative { tables, layer_stride: self.layer_stride, buckets: self.buckets }
     }
 }

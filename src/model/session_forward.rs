@@ -163,7 +163,7 @@ impl<'s, 'a, T: LayerObserver> ForwardMode for Inference<'s, 'a, T> {
 }
 
 impl<'b, T: LayerObserver> BlockOps<'b> for &'b mut InferenceOps<'_, '_, T> {
-    fn run(&self) -> &ExecContext<'_> {
+    fn exec_context(&self) -> &ExecContext<'_> {
         self.run
     }
 

@@ -193,7 +193,7 @@ impl WeightDtypes {
     }
 
     /// The dtype of a matrix; `None` for that of the checkpoint.
-    pub(crate) fn of(&self, role: TensorId) -> Option<WeightDtype> {
+    pub(crate) fn dtype_of(&self, role: TensorId) -> Option<WeightDtype> {
         let name = role.to_string();
         let named = self.exceptions.iter().rev().find(|exception| exception.fits(&name));
         let all = self.all.filter(|dtype| !(dtype.is_int8() && role == TensorId::Output));
@@ -300,17 +300,20 @@ mod tests {
             "int8, decoder.layers.*.feed_forward=int8x16, decoder.layers.1=f32"
                 .parse()
                 .expect("good");
-        assert_eq!(dtypes.of(outer(0)), Some(Quantization::W8A16.into()));
-        assert_eq!(dtypes.of(outer(1)), Some(Dtype::F32.into()));
+        assert_eq!(dtypes.dtype_of(outer(0)), Some(Quantization::W8A16.into()));
+        assert_eq!(dtypes.dtype_of(outer(1)), Some(Dtype::F32.into()));
         // `*` and names match whole parts: layer 1 is not layer 10.
-        assert_eq!(dtypes.of(outer(10)), Some(Quantization::W8A16.into()));
+        assert_eq!(dtypes.dtype_of(outer(10)), Some(Quantization::W8A16.into()));
         assert_eq!(
-            dtypes.of(TensorId::Convolution(0, ParamKind::Weight)),
+            dtypes.dtype_of(TensorId::Convolution(0, ParamKind::Weight)),
             Some(Quantization::W8A8.into())
         );
-        assert_eq!(dtypes.of(TensorId::Output), None);
-        assert_eq!(WeightDtypes::all(Dtype::Bf16).of(TensorId::Output), Some(Dtype::Bf16.into()));
-        assert_eq!(WeightDtypes::as_stored().of(outer(0)), None);
+        assert_eq!(dtypes.dtype_of(TensorId::Output), None);
+        assert_eq!(
+            WeightDtypes::all(Dtype::Bf16).dtype_of(TensorId::Output),
+            Some(Dtype::Bf16.into())
+        );
+        assert_eq!(WeightDtypes::as_stored().dtype_of(outer(0)), None);
     }
 
     #[test]

@@ -422,7 +422,7 @@ impl Setting {
     ///
     /// # Errors
     /// The value has another type: what was expected, and the part of the value that differs.
-    pub fn read<'v>(
+    pub fn set_value<'v>(
         &self,
         settings: &mut Settings,
         value: &'v Value,
@@ -430,7 +430,9 @@ impl Setting {
         let field = (self.of_mut)(settings);
         let is_off = self.off.is_some() && self.off == value.as_f64();
         let expected = field.expected();
-        field.read(if is_off { &Value::Null } else { value }).map_err(|found| (expected, found))
+        field
+            .read_value(if is_off { &Value::Null } else { value })
+            .map_err(|found| (expected, found))
     }
 
     /// Whether a number of a file disables the rule, as in transformers: 1 and above, or 0 and below; of a count 0 alone.
@@ -439,7 +441,7 @@ impl Setting {
         self.off.is_some_and(|at| if at > 0.0 { x >= at } else { x == at || x < at && !count })
     }
 
-    /// The value in JSON, as [`read`](Self::read) takes it; `null` for a rule that is off and has no number for it.
+    /// The value in JSON, as [`set_value`](Self::set_value) takes it; `null` for a rule that is off and has no number for it.
     pub fn value(&self, settings: &Settings) -> Value {
         match ((self.of)(settings).write(), self.off) {
             (Value::Null, Some(at)) => at.into(),

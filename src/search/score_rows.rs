@@ -285,7 +285,7 @@ pub(super) struct Shift {
 
 impl Shift {
     #[inline(always)]
-    fn of(self, x: f32) -> f32 {
+    fn apply_to(self, x: f32) -> f32 {
         ((x - self.max) - self.log_sum) + self.offset
     }
 }
@@ -321,7 +321,7 @@ impl<'m> TopK<'m> {
         for block in blocks {
             // One comparison finds all scores that need a closer check: those that enter the heap, NaN and infinity.
             let worst = self.worst();
-            let needs_check = |any, &x: &f32| any | u32::from(!(shift.of(x) <= worst));
+            let needs_check = |any, &x: &f32| any | u32::from(!(shift.apply_to(x) <= worst));
             if block.iter().fold(0, needs_check) != 0 {
                 if !below_infinity_inline(block) {
                     return false;
@@ -346,7 +346,7 @@ impl<'m> TopK<'m> {
 
     fn offer_each(&mut self, scores: &[f32], shift: Shift, base: u32) {
         for (index, &x) in (base..).zip(scores) {
-            self.offer(shift.of(x), index);
+            self.offer(shift.apply_to(x), index);
         }
     }
 

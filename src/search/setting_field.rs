@@ -55,14 +55,14 @@ fn is_positive(x: f32) -> bool {
 
 /// The type of a field that is a setting.
 pub(crate) trait Field {
-    /// What [`Field::read`] expects.
+    /// What [`Field::read_value`] expects.
     fn expected(&self) -> &'static str;
 
     /// Takes a value of JSON; `null` is the `None` of an option. Returns the part of it that has another type; the field
     /// then does not change.
-    fn read<'v>(&mut self, value: &'v Value) -> Result<(), &'v Value>;
+    fn read_value<'v>(&mut self, value: &'v Value) -> Result<(), &'v Value>;
 
-    /// The value in JSON, as [`Field::read`] takes it.
+    /// The value in JSON, as [`Field::read_value`] takes it.
     fn write(&self) -> Value;
 
     /// The number that has a range.
@@ -89,7 +89,7 @@ macro_rules! field {
                 $expected
             }
 
-            fn read<'v>(&mut self, $value: &'v Value) -> Result<(), &'v Value> {
+            fn read_value<'v>(&mut self, $value: &'v Value) -> Result<(), &'v Value> {
                 let read: Result<Self, &'v Value> = $read;
                 *self = read?;
                 Ok(())

@@ -309,7 +309,7 @@ impl Session<'_> {
         let tokens: usize = sources.positions().sum();
         check_limit("batch_tokens", limits.batch_tokens, tokens)?;
         self.run_encoder(sources, types, None)?;
-        Ok(&self.plan.buffers.x.of(self.buffer.floats())[..tokens * self.plan.d_model])
+        Ok(&self.plan.buffers.x.slice_of(self.buffer.floats())[..tokens * self.plan.d_model])
     }
 
     /// Runs the encoder over checked sources. Tokens have type 0 if `types` is empty. With `slots`, stores the keys and
@@ -368,7 +368,7 @@ impl Session<'_> {
             features,
             lengths,
             slots,
-            relative: plan.source_relative.of(source_relative),
+            relative: plan.source_relative.with_tables(source_relative),
         };
         let caches = Caches { shape: plan.caches, own: own_cache, cross: cross_cache };
         let work = Workspace {
@@ -400,10 +400,10 @@ fn run_pass<T: LayerObserver>(
     mut work: Workspace<'_>,
     observer: &mut T,
 ) -> Result<(), Error> {
-    threads.run(|parallelism| {
-        let run = model.run(parallelism);
+    threads.with_parallelism(|parallelism| {
+        let run = model.exec_context(parallelism);
         let context = (&run, cancel.as_ref());
-        model.encoder().run(context, pass, &mut work, observer)?;
+        model.encoder().run_inference(context, pass, &mut work, observer)?;
         match model.decoder() {
             Some(decoder) => decoder.store_source(context, pass, &mut caches, &mut work, observer),
             None => Ok(()),

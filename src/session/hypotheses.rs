@@ -30,14 +30,14 @@ impl Session<'_> {
 
     /// `[sentences]`: the length of each source, 0 for a free slot.
     pub(super) fn source_lens(&self) -> &[u32] {
-        self.plan.buffers.source_lens.of(self.buffer.floats())
+        self.plan.buffers.source_lens.slice_of(self.buffer.floats())
     }
 
     /// The handle of the sentence in `slot`; `None` for a free slot, or if there is no such slot. For an interface whose own
     /// handles have the slot and a part of the [generation](SourceId::generation).
     pub fn sentence_in(&self, slot: u32) -> Option<SourceId> {
         self.source_lens().get(slot as usize).filter(|&&len| len > 0)?;
-        let generations = self.plan.buffers.sentence_generations.of(self.buffer.floats());
+        let generations = self.plan.buffers.sentence_generations.slice_of(self.buffer.floats());
         Some(SourceId { slot, generation: read_generation(generations, slot) })
     }
 
@@ -62,7 +62,7 @@ impl Session<'_> {
         if !self.kv_slots().is_active(slot as usize) {
             return None;
         }
-        let generations = self.plan.buffers.hypothesis_generations.of(self.buffer.floats());
+        let generations = self.plan.buffers.hypothesis_generations.slice_of(self.buffer.floats());
         Some(HypothesisId { slot, generation: read_generation(generations, slot) })
     }
 
@@ -179,7 +179,7 @@ impl Session<'_> {
     pub(crate) fn release_sentence_slot(&mut self, slot: u32) -> Result<(), Error> {
         let first = slot as usize * self.plan.limits.beams;
         self.kv_slots_mut()?.release_all(first);
-        let lens = self.plan.buffers.source_lens.of_mut(self.buffer.floats_mut());
+        let lens = self.plan.buffers.source_lens.slice_of_mut(self.buffer.floats_mut());
         lens[slot as usize] = 0;
         Ok(())
     }
@@ -187,8 +187,8 @@ impl Session<'_> {
     /// Ends all sentences and hypotheses. Their handles become invalid.
     pub fn clear(&mut self) {
         let (ranges, floats) = (&self.plan.buffers, self.buffer.floats_mut());
-        ranges.hypothesis_lens.of_mut(floats).fill(0);
-        ranges.source_lens.of_mut(floats).fill(0);
+        ranges.hypothesis_lens.slice_of_mut(floats).fill(0);
+        ranges.source_lens.slice_of_mut(floats).fill(0);
     }
 
     /// Makes a handle for the new hypothesis in `slot`.
@@ -260,7 +260,7 @@ impl Session<'_> {
     fn check_sentence(&self, sentence: SourceId) -> Result<u32, Error> {
         let SourceId { slot, generation } = sentence;
         let len = self.source_lens().get(slot as usize);
-        let generations = self.plan.buffers.sentence_generations.of(self.buffer.floats());
+        let generations = self.plan.buffers.sentence_generations.slice_of(self.buffer.floats());
         if len.is_some_and(|&len| len > 0) && has_generation(generations, slot, generation) {
             Ok(slot)
         } else {
@@ -271,7 +271,7 @@ impl Session<'_> {
     /// The slot of a valid hypothesis handle.
     pub(crate) fn check_hypothesis(&self, hypothesis: HypothesisId) -> Result<usize, Error> {
         let HypothesisId { slot, generation } = hypothesis;
-        let generations = self.plan.buffers.hypothesis_generations.of(self.buffer.floats());
+        let generations = self.plan.buffers.hypothesis_generations.slice_of(self.buffer.floats());
         if self.kv_slots().is_active(slot as usize) && has_generation(generations, slot, generation)
         {
             Ok(slot as usize)
@@ -295,8 +295,8 @@ impl Session<'_> {
         KvSlots {
             beams: self.plan.limits.beams,
             capacity: self.plan.limits.target_tokens,
-            lens: ranges.hypothesis_lens.of(floats),
-            ancestry: ranges.slot_table.of(floats),
+            lens: ranges.hypothesis_lens.slice_of(floats),
+            ancestry: ranges.slot_table.slice_of(floats),
         }
     }
 

@@ -101,12 +101,13 @@ impl Session<'_> {
         for x in x[..count * d].chunks(plan.fed * d) {
             let tokens = first..first + x.len() / d;
             let logits = &mut logits[..tokens.len() * vocabulary];
-            threads
-                .run(|parallelism| decoder.logits(&model.run(parallelism), x, rounded, logits))?;
+            threads.with_parallelism(|parallelism| {
+                decoder.logits(&model.exec_context(parallelism), x, rounded, logits)
+            })?;
             if let Some(probe) = probe.as_mut().map(Mutex::get_mut) {
                 let observer = probe.unwrap_or_else(PoisonError::into_inner);
-                let run = model.run(Parallelism::Serial);
-                observer.logits(&run, rows.of(tokens.clone()), logits)?;
+                let run = model.exec_context(Parallelism::Serial);
+                observer.logits(&run, rows.select_tokens(tokens.clone()), logits)?;
             }
             for (token, logits) in tokens.clone().zip(logits.chunks(vocabulary)) {
                 each(positions[token] as usize, logits);

@@ -269,9 +269,9 @@ impl<'a> Session<'a> {
                 &ranges.target_relative,
             ),
         ] {
-            model.write_positions(side, tokens, table.of_mut(floats))?;
+            model.write_positions(side, tokens, table.slice_of_mut(floats))?;
             if let Some((buckets, positions)) = relative.buckets {
-                let tables = relative_tables.of_mut(floats);
+                let tables = relative_tables.slice_of_mut(floats);
                 model.write_relative(side, buckets, positions, tables)?;
             }
         }

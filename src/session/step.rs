@@ -2,7 +2,7 @@
 //!
 //! [`Session::step`] and its variants check their rows ([`Session::feed`]) and run one pass ([`Session::forward`]). A
 //! prefill and the decoding loop call `forward` directly. `forward` writes down the tokens, positions and KV slots of
-//! the pass, and [`DecoderPass::run`] computes it.
+//! the pass, and [`DecoderPass::compute_output`] computes it.
 //!
 //! The slots of the keys of each token are first copied from the slot table of its hypothesis. Hypotheses of different
 //! lengths can therefore be in any order, and beams read shared keys without copies.
@@ -291,7 +291,7 @@ impl Session<'_> {
                 sentences: &sentences[..count],
                 source_lens,
                 past,
-                relative: plan.target_relative.of(target_relative),
+                relative: plan.target_relative.with_tables(target_relative),
             },
             caches: Caches { shape: plan.caches, own: own_cache, cross: cross_cache },
             work: Workspace {
@@ -313,8 +313,10 @@ impl Session<'_> {
             pass.logits = &mut logits[..count * plan.search.vocabulary];
         }
         match probe.as_mut().map(Mutex::get_mut) {
-            None => pass.run(output, &mut NoObserver)?,
-            Some(probe) => pass.run(output, probe.unwrap_or_else(PoisonError::into_inner))?,
+            None => pass.compute_output(output, &mut NoObserver)?,
+            Some(probe) => {
+                pass.compute_output(output, probe.unwrap_or_else(PoisonError::into_inner))?
+            }
         }
         for &hypothesis in hypotheses {
             kv_slots.grow(hypothesis as usize, 1);
@@ -342,12 +344,16 @@ struct DecoderPass<'p> {
 impl DecoderPass<'_> {
     /// Enters the threads once, and runs the decoder and then its output. An observer gets all logits, also if the
     /// caller needs only the best tokens.
-    fn run<T: LayerObserver>(&mut self, output: Output<'_>, observer: &mut T) -> Result<(), Error> {
+    fn compute_output<T: LayerObserver>(
+        &mut self,
+        output: Output<'_>,
+        observer: &mut T,
+    ) -> Result<(), Error> {
         let Self { model, decoder, pruning_policy, pass, caches, work, best, logits, .. } = self;
         let cancel = self.cancel;
-        self.threads.run(|parallelism| {
-            let run = model.run(parallelism);
-            decoder.run((&run, cancel), pass, caches, work, observer)?;
+        self.threads.with_parallelism(|parallelism| {
+            let run = model.exec_context(parallelism);
+            decoder.run_inference((&run, cancel), pass, caches, work, observer)?;
             let rows = best.tokens.len();
             // Rows whose logits the caller needs, and who needs the best tokens of the others.
             let (first, banned, then) = match output {

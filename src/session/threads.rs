@@ -93,7 +93,10 @@ impl Threads<'_> {
     }
 
     /// Runs `work` with this parallelism. The number of threads of an executor is read once.
-    pub(crate) fn run<R: Send>(&self, work: impl FnOnce(Parallelism<'_>) -> R + Send) -> R {
+    pub(crate) fn with_parallelism<R: Send>(
+        &self,
+        work: impl FnOnce(Parallelism<'_>) -> R + Send,
+    ) -> R {
         #[cfg(feature = "rayon")]
         if let Self::Rayon = self {
             return simdformer_kernels::Team::form(|team| work(Parallelism::Team(team)));

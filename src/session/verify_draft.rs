@@ -94,7 +94,7 @@ impl Session<'_> {
         // `choose` may fail, so the whole draft is removed first; the accepted length is restored below.
         self.kv_slots_mut()?.shrink(slot, 1 + draft.len());
         let vocabulary = self.model.config().target_vocab;
-        let logits = self.plan.buffers.logits.of_mut(self.buffer.floats_mut());
+        let logits = self.plan.buffers.logits.slice_of_mut(self.buffer.floats_mut());
         let verified =
             accept_prefix(draft, |i| choose(i, &mut logits[i * vocabulary..][..vocabulary]))?;
         self.kv_slots_mut()?.grow(slot, 1 + verified.accepted);

@@ -18,7 +18,7 @@ use std::path::Path;
 ///
 /// let directory = "cross-encoder";
 /// let model = Model::open(directory)?;
-/// let head = Classifier::read(&Checkpoint::open(directory)?)?.ok_or("no head")?;
+/// let head = Classifier::from_checkpoint(&Checkpoint::open(directory)?)?.ok_or("no head")?;
 /// let mut session = Session::new(&model, Limits::encoder(1, 64))?;
 /// // [CLS] question [SEP] answer [SEP]
 /// let (pair, types) = ([101, 2040, 102, 2033, 102], [0, 0, 0, 1, 1]);
@@ -40,10 +40,10 @@ impl Classifier {
     ///
     /// # Errors
     /// A tensor of the head is missing, shapes do not match each other or the model, or numbers cannot be read.
-    pub fn read(checkpoint: &Checkpoint<'_>) -> Result<Option<Self>, Error> {
+    pub fn from_checkpoint(checkpoint: &Checkpoint<'_>) -> Result<Option<Self>, Error> {
         let Some((first, activation, second)) = find(checkpoint) else { return Ok(None) };
-        let first = read(checkpoint, first, activation)?;
-        let second = read(checkpoint, second, OutputActivation::Identity)?;
+        let first = read_dense(checkpoint, first, activation)?;
+        let second = read_dense(checkpoint, second, OutputActivation::Identity)?;
         for (module, expected, found) in [
             ("the classifier", checkpoint.config().d_model, first.inputs()),
             ("the last map of the classifier", first.outputs(), second.inputs()),
@@ -77,7 +77,7 @@ impl Classifier {
     }
 
     /// Copies the head of `checkpoint` to a directory with [packed weights](Checkpoint::is_packed), which do not contain
-    /// it: its tensors in f32, in a file of their own. [`Classifier::read`] then finds it there. Returns whether there
+    /// it: its tensors in f32, in a file of their own. [`Classifier::from_checkpoint`] then finds it there. Returns whether there
     /// is a head.
     ///
     /// # Errors
@@ -139,7 +139,7 @@ fn find(checkpoint: &Checkpoint<'_>) -> Option<(&'static str, OutputActivation, 
     HEADS.into_iter().find(|(first, _, second)| has(first) && has(second))
 }
 
-fn read(
+fn read_dense(
     checkpoint: &Checkpoint<'_>,
     name: &str,
     activation: OutputActivation,

@@ -230,7 +230,7 @@ impl TransformerSettings {
             return Ok(Self::default());
         };
         if let [Module::Transformer(folder)] = &modules[..] {
-            return Self::read(folder, Task::Scores);
+            return Self::from_folder(folder, Task::Scores);
         }
         let found: Vec<&str> = modules.iter().map(Module::name).collect();
         let found = if found.is_empty() { "none".to_owned() } else { found.join(", ") };
@@ -239,7 +239,7 @@ impl TransformerSettings {
     }
 
     /// The settings in a transformer's folder.
-    pub(super) fn read(folder: &Path, task: Task) -> Result<Self, Error> {
+    pub(super) fn from_folder(folder: &Path, task: Task) -> Result<Self, Error> {
         for name in SETTINGS_FILES {
             let file = folder.join(name);
             let settings = read_settings(&file, |fields| {

@@ -54,7 +54,7 @@ impl SentenceHead {
         for module in modules {
             match module {
                 Module::Transformer(folder) => {
-                    head.transformer = TransformerSettings::read(&folder, Task::Vectors)?;
+                    head.transformer = TransformerSettings::from_folder(&folder, Task::Vectors)?;
                 }
                 Module::Pooling(folder) => {
                     let module = modules::pooling(&folder)?;

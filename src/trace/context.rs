@@ -29,7 +29,7 @@ struct TraceContext<'r> {
 
 impl<'r> TraceContext<'r> {
     /// A place outside all layers.
-    fn of(rows: Rows<'r>) -> Self {
+    fn outside_layers(rows: Rows<'r>) -> Self {
         let side = match rows {
             Rows::Source { .. } => Side::Encoder,
             Rows::Target { .. } => Side::Decoder,
@@ -39,7 +39,7 @@ impl<'r> TraceContext<'r> {
 
     /// A place in a block of a layer.
     fn block(at: At<'r>, block: Block) -> Self {
-        let Self { rows, place } = Self::of(at.rows);
+        let Self { rows, place } = Self::outside_layers(at.rows);
         Self { rows, place: Place { layer: Some(at.layer), block: Some(block), ..place } }
     }
 }
@@ -86,7 +86,7 @@ impl LayerObserver for TraceObserver<'_> {
         tokens: &Tokens<'_>,
         work: &Workspace<'_>,
     ) -> Result<(), KernelError> {
-        let context = TraceContext::of(rows);
+        let context = TraceContext::outside_layers(rows);
         self.emit_input_terms(run, &context, table.map(|table| run.weights.rows(table)), tokens)?;
         self.emit(Stage::Input, &context, 0, Strided::dense(work.x, run.config.d_model));
         Ok(())
@@ -201,7 +201,7 @@ impl LayerObserver for TraceObserver<'_> {
     }
 
     fn stack(&mut self, run: &ExecContext<'_>, rows: Rows<'_>, work: &Workspace<'_>) {
-        let context = TraceContext::of(rows);
+        let context = TraceContext::outside_layers(rows);
         let stage = match context.place.side {
             Side::Encoder => Stage::Memory,
             Side::Decoder => Stage::Output,
@@ -230,7 +230,7 @@ impl LayerObserver for TraceObserver<'_> {
         rows: Rows<'_>,
         logits: &[f32],
     ) -> Result<(), KernelError> {
-        let (context, vocabulary) = (TraceContext::of(rows), run.config.target_vocab);
+        let (context, vocabulary) = (TraceContext::outside_layers(rows), run.config.target_vocab);
         self.emit(Stage::Logits, &context, 0, Strided::dense(logits, vocabulary));
         self.probabilities(run.isa(), &context, logits, vocabulary)
     }

@@ -33,11 +33,11 @@ impl Trainer<'_> {
             let (now, later) = rest.split_at(self.pass_len(rest));
             self.batch.lay_out(self.model.config(), now);
             let Self { model, plan, batch, losses, work, state, threads, .. } = self;
-            let values = plan.state.values.of(state.floats());
+            let values = plan.state.values.slice_of(state.floats());
             let memory = work.floats_mut();
             let totals = &mut totals;
-            threads.run(|parallelism| {
-                let run = model.run(parallelism);
+            threads.with_parallelism(|parallelism| {
+                let run = model.exec_context(parallelism);
                 let write = WriteMode::Store;
                 let pass = Pass { run, plan, batch, pairs: now, values, write, step_dropout: None };
                 pass.evaluate(model, smoothing, memory, losses, totals)
@@ -146,8 +146,8 @@ impl Trainer<'_> {
             let totals = &mut self.accumulated;
             let learn = &mut learn;
             let step_dropout = Some(StepDropout { rates: *dropout, step: *steps });
-            threads.run(|parallelism| {
-                let run = model.run(parallelism);
+            threads.with_parallelism(|parallelism| {
+                let run = model.exec_context(parallelism);
                 let write = if first { WriteMode::Store } else { WriteMode::Add };
                 let pass = Pass { run, plan, batch, pairs: now, values, write, step_dropout };
                 let mut outcome = Outcome { gradients, lookups, losses, order, totals };

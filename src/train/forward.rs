@@ -183,7 +183,7 @@ impl ForwardMode for TrainForward<'_> {
 }
 
 impl<'b> BlockOps<'b> for TrainOps<'b> {
-    fn run(&self) -> &ExecContext<'_> {
+    fn exec_context(&self) -> &ExecContext<'_> {
         &self.pass.run
     }
 
@@ -215,7 +215,7 @@ impl<'b> BlockOps<'b> for TrainOps<'b> {
     ) -> Result<(), Error> {
         let Self { pass, side, block, .. } = *self;
         let run = &pass.run;
-        let relative = self.plan.relative.of(self.relative_tables);
+        let relative = self.plan.relative.with_tables(self.relative_tables);
         let (qkv, options) =
             pass.attention_operands(side, block, projected, self.key_value, relative)?;
         let shape @ [rows, heads, _] = run.heads(side, pass.rows(side));

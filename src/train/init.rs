@@ -50,7 +50,7 @@ impl Initial {
     ///
     /// # Errors
     /// `json` is no JSON object, or has a key twice; the value is not a number of at least 0.
-    pub fn of(config: &Config, json: &str) -> Result<Self, Error> {
+    pub fn from_hugging_face(config: &Config, json: &str) -> Result<Self, Error> {
         Ok(match config.family {
             Family::T5 | Family::Mt5 | Family::Umt5 => {
                 Self::T5 { factor: first_size(json, &["initializer_factor"])?.unwrap_or(1.0) }

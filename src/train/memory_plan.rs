@@ -206,10 +206,10 @@ impl TrainPlan {
     pub fn new(config: &Config, isa: Isa, limits: TrainLimits) -> Result<Self, Error> {
         config.validate()?;
         let placed = params::place(config)?;
-        Self::of(config, isa, limits, &placed)
+        Self::from_placed(config, isa, limits, &placed)
     }
 
-    pub(super) fn of(
+    pub(super) fn from_placed(
         config: &Config,
         isa: Isa,
         limits: TrainLimits,

@@ -93,7 +93,7 @@ impl Trainer<'_> {
             return Err(nothing_accumulated());
         }
         self.finish()?;
-        let all = self.plan.state.gradients.of(self.state.floats());
+        let all = self.plan.state.gradients.slice_of(self.state.floats());
         let tensors = self.tensors.iter().filter(|tensor| !tensor.shared && tensor.learned);
         Ok(tensors.map(|t| (t.role, &t.shape[..], &all[t.range.clone()])))
     }
@@ -122,7 +122,7 @@ impl Trainer<'_> {
         let Self { plan, learned, decays, state, partials, threads, interrupted, .. } = self;
         let StateBuffers { values, gradients, first, second, average, .. } =
             plan.state.split(state.floats_mut())?;
-        let made = threads.run(|parallelism| {
+        let made = threads.with_parallelism(|parallelism| {
             let exec = Exec::new(isa, parallelism);
             let mut squares = 0.0f64;
             for range in learned.iter() {
@@ -191,13 +191,13 @@ impl Trainer<'_> {
     pub(super) fn refresh_by(&mut self, threads: &Threads<'_>) -> Result<(), Error> {
         let Self { model, tensors, plan, state, work, .. } = self;
         let scratch = &mut work.floats_mut()[plan.conv.reorder_scratch.clone()];
-        let values = plan.state.values.of(state.floats());
+        let values = plan.state.values.slice_of(state.floats());
         let rows_of = |role| {
             let tensor = tensors.iter().find(|tensor| tensor.role == role);
             tensor.map_or(&[][..], |tensor| &values[tensor.range.clone()])
         };
         self.interrupted = true;
-        threads.run(|parallelism| model.refresh(&rows_of, scratch, parallelism))?;
+        threads.with_parallelism(|parallelism| model.refresh(&rows_of, scratch, parallelism))?;
         self.interrupted = false;
         let learned = matches!(model.config().positions, Positions::Learned { .. });
         if learned || model.config().token_types > 0 {

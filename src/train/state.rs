@@ -62,7 +62,7 @@ impl Trainer<'_> {
     /// `None` if the model has no such tensor, or the plan no such part.
     pub fn state(&self, part: StatePart, role: TensorId) -> Option<&[f32]> {
         let tensor = self.tensors.iter().find(|tensor| tensor.role == role)?;
-        part.span(&self.plan.state).of(self.state.floats()).get(tensor.range.clone())
+        part.span(&self.plan.state).slice_of(self.state.floats()).get(tensor.range.clone())
     }
 
     /// Replaces the state and the numbers of [`steps`](Trainer::steps) and [`skipped`](Trainer::skipped). `read` writes each
@@ -77,7 +77,7 @@ impl Trainer<'_> {
     ) {
         let interrupted = mem::replace(&mut self.interrupted, true);
         for part in StatePart::ALL {
-            let all = part.span(&self.plan.state).of_mut(self.state.floats_mut());
+            let all = part.span(&self.plan.state).slice_of_mut(self.state.floats_mut());
             for tensor in self.tensors.iter().filter(|tensor| !tensor.shared) {
                 if let Some(numbers) = all.get_mut(tensor.range.clone()) {
                     read(part, tensor.role, numbers);

@@ -153,8 +153,8 @@ impl<'a> Trainer<'a> {
             }
             Ok(())
         })?;
-        let mut trainer = Self::of(model, limits)?;
-        trainer.plan.state.values.of_mut(trainer.state.floats_mut()).copy_from_slice(&values);
+        let mut trainer = Self::for_model(model, limits)?;
+        trainer.plan.state.values.slice_of_mut(trainer.state.floats_mut()).copy_from_slice(&values);
         trainer.refresh()?;
         Ok(trainer)
     }
@@ -167,8 +167,8 @@ impl<'a> Trainer<'a> {
         // The trained weights are f32, whatever dtype the checkpoint has.
         let dtypes = WeightDtypes::all(Dtype::F32);
         let model = Model::load(checkpoint, LoadOptions { dtypes, ..isa.into() })?;
-        let mut trainer = Self::of(model, limits)?;
-        let values = trainer.plan.state.values.of_mut(trainer.state.floats_mut());
+        let mut trainer = Self::for_model(model, limits)?;
+        let values = trainer.plan.state.values.slice_of_mut(trainer.state.floats_mut());
         for tensor in trainer.tensors.iter().filter(|tensor| !tensor.shared) {
             let found = match tensor.role.may_be_absent() {
                 true => checkpoint.optional(tensor.role)?,
@@ -182,9 +182,9 @@ impl<'a> Trainer<'a> {
         Ok(trainer)
     }
 
-    fn of(model: Model, limits: TrainLimits) -> Result<Self, Error> {
+    fn for_model(model: Model, limits: TrainLimits) -> Result<Self, Error> {
         let placed = params::place(model.config())?;
-        let plan = TrainPlan::of(model.config(), model.isa(), limits, &placed)?;
+        let plan = TrainPlan::from_placed(model.config(), model.isa(), limits, &placed)?;
         let params::Placed { network, tensors, .. } = placed;
         let limits = plan.limits();
         let state = Buffer::owned(plan.state.len())?;
@@ -348,7 +348,7 @@ impl<'a> Trainer<'a> {
 
     /// Every tensor once, trained or not, in the order of [`TensorId::all`].
     pub fn parameters(&self) -> impl Iterator<Item = (TensorId, &[usize], &[f32])> {
-        let all = self.plan.state.values.of(self.state.floats());
+        let all = self.plan.state.values.slice_of(self.state.floats());
         let tensors = self.tensors.iter().filter(|tensor| !tensor.shared);
         tensors.map(|t| (t.role, &t.shape[..], &all[t.range.clone()]))
     }
@@ -369,7 +369,7 @@ impl Trainer<'_> {
     /// The values of a tensor in row order, also of a tied tensor; `None` if the model has no such tensor.
     pub fn parameter(&self, role: TensorId) -> Option<&[f32]> {
         let tensor = self.tensors.iter().find(|tensor| tensor.role == role)?;
-        self.plan.state.values.of(self.state.floats()).get(tensor.range.clone())
+        self.plan.state.values.slice_of(self.state.floats()).get(tensor.range.clone())
     }
 
     /// The tensor id under which [`Trainer::gradients`] and [`Trainer::parameters`] return this tensor; it differs

@@ -84,7 +84,7 @@ pub fn metadata() -> Value {
 /// The files of a package of the demo model.
 pub fn files(metadata: &Value) -> BTreeMap<String, Vec<u8>> {
     let checkpoint = Checkpoint::open(demo()).expect("the demo model");
-    let directory = Directory::of(&checkpoint, Stored::F32);
+    let directory = Directory::from_checkpoint(&checkpoint, Stored::F32);
     let text = fs::read_to_string(demo().join("vocab.json")).expect("the demo model");
     let ids: BTreeMap<String, usize> = serde_json::from_str(&text).expect("the demo model");
     let mut tokens: Vec<String> =

@@ -193,7 +193,7 @@ impl Directory {
     }
 
     /// A checkpoint as the converters write it, in version 6. Its table of positions, if it is a formula, is left out.
-    pub fn of(checkpoint: &Checkpoint<'_>, stored: Stored) -> Self {
+    pub fn from_checkpoint(checkpoint: &Checkpoint<'_>, stored: Stored) -> Self {
         let config = checkpoint.config();
         let (specification, revision) = match (config.bins, config.decoder) {
             (Some(_), _) => ("WhisperSpec", 3),

@@ -38,14 +38,14 @@ pub fn goldens() -> Vec<Golden> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/golden/gradients");
     let folders = fs::read_dir(&root).expect("the goldens");
     let mut goldens: Vec<_> =
-        folders.map(|folder| Golden::read(&folder.expect("a folder").path())).collect();
+        folders.map(|folder| Golden::from_folder(&folder.expect("a folder").path())).collect();
     goldens.sort_by(|a, b| a.name.cmp(&b.name));
     assert!(goldens.len() >= 9, "{} goldens", goldens.len());
     goldens
 }
 
 impl Golden {
-    fn read(folder: &Path) -> Self {
+    fn from_folder(folder: &Path) -> Self {
         let text = |file: &str| fs::read_to_string(folder.join(file)).expect("a text");
         let json = |text: &str| serde_json::from_str::<Value>(text).expect("JSON");
         let ids = |line: &Value, key: &str| {

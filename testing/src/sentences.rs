@@ -18,7 +18,7 @@ pub struct Words {
 impl Words {
     /// Reads the vocabularies in `folder`, as training reads them: `vocab.json`, a map from words to ids, and
     /// `source_vocab.json`, if the source has its own. BERT has `vocab.txt`, a word on each line.
-    pub fn read(folder: &Path) -> Result<Self, Box<dyn Error>> {
+    pub fn from_folder(folder: &Path) -> Result<Self, Box<dyn Error>> {
         let map = |name: &str| -> Result<Option<BTreeMap<String, u32>>, Box<dyn Error>> {
             let Ok(text) = std::fs::read_to_string(folder.join(name)) else { return Ok(None) };
             let pieces: BTreeMap<String, u32> =

@@ -209,7 +209,7 @@ impl Soak {
 
     /// Runs sentences `numbers` through `session`, admits them in order, and calls `done(number,
     /// digest)` for each in the order in which they end.
-    pub fn run(
+    pub fn decode_sentences(
         &mut self,
         session: &mut Session,
         numbers: core::ops::Range<u64>,

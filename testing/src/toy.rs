@@ -98,7 +98,7 @@ pub fn limits(
 
 /// Runs all sentences together, each with its own model and request. The histories for the models are
 /// rebuilt from `parent` and `token` alone.
-pub fn run(
+pub fn run_search(
     options: &SearchOptions,
     sentences: &[(Toy, Request<'_>)],
     target: usize,
@@ -106,7 +106,7 @@ pub fn run(
     run_until(options, sentences, target, usize::MAX)
 }
 
-/// As [`run`], but stops each sentence at its n-th streamed token.
+/// As [`run_search`], but stops each sentence at its n-th streamed token.
 pub fn run_until(
     options: &SearchOptions,
     sentences: &[(Toy, Request<'_>)],

@@ -34,7 +34,7 @@ pub(crate) fn options(given: &Map<String, Value>, start: u32, eos: &[u32]) -> Se
                 let setting = found.unwrap_or_else(|| panic!("option {name}"));
                 // The cases have no do_sample.
                 settings.do_sample |= setting.needs == Some("sample");
-                setting.read(&mut settings, value).expect("an option");
+                setting.set_value(&mut settings, value).expect("an option");
             }
         }
     }

@@ -142,7 +142,8 @@ fn digests_of_training() {
             };
             learn(golden.trainer(isa, limits()));
             let checkpoint = golden.checkpoint();
-            let initial = Initial::of(checkpoint.config(), "{}").expect("the defaults");
+            let initial =
+                Initial::from_hugging_face(checkpoint.config(), "{}").expect("the defaults");
             let fill = initial.weights(checkpoint.config(), 5);
             let config = checkpoint.config().clone();
             let mut trainer = Trainer::new_on(isa, config, limits(), fill).expect("a trainer");

@@ -58,7 +58,7 @@ fn initial_weights_of_whisper_have_the_sinusoids() {
         "num_mel_bins": 5, "max_source_positions": 24, "max_target_positions": 24, "vocab_size": 31,
         "pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2, "decoder_start_token_id": 30}"#;
     let config = Config::from_hugging_face(config).expect("a configuration");
-    let initial = Initial::of(&config, "{\"init_std\": 0.5}").expect("a deviation");
+    let initial = Initial::from_hugging_face(&config, "{\"init_std\": 0.5}").expect("a deviation");
     let trainer = Trainer::new(config.clone(), limits(), initial.weights(&config, 1));
     let trainer = trainer.expect("a trainer");
     let positions = trainer.parameter(TensorId::Positions(Side::Encoder)).expect("a table");
@@ -90,7 +90,7 @@ fn initial_weights_follow_the_configuration() {
     let file = "models/fr-en/config.json";
     let config = read_config(file).expect("a configuration");
     let text = std::fs::read_to_string(file).expect("a configuration");
-    let initial = Initial::of(&config, &text).expect("a deviation");
+    let initial = Initial::from_hugging_face(&config, &text).expect("a deviation");
     assert_eq!(initial, Initial::Normal { deviation: 0.06 });
     let make = |initial: Initial, seed| {
         Trainer::new(config.clone(), limits(), initial.weights(&config, seed)).expect("a trainer")
@@ -153,17 +153,22 @@ fn unreadable_deviations_are_errors() {
             for value in ["\"0.5\"", "true", "[0.5]", "{}", "-1", "1e300", "1e999", "0.5.5", "NaN"]
             {
                 let json = format!("{{\"{key}\": {value}}}");
-                let error = Initial::of(config, &json).expect_err(&json).to_string();
+                let error = Initial::from_hugging_face(config, &json).expect_err(&json).to_string();
                 assert!(error.contains(key) || error.contains("line 1"), "{json}: {error}");
                 cases += 1;
             }
             let twice = format!("{{\"{key}\": 0.5, \"{key}\": 0.25}}");
-            assert!(Initial::of(config, &twice).expect_err("twice").to_string().contains(key));
-            assert!(Initial::of(config, &format!("{{\"{key}\": null}}")).is_ok());
-            assert!(Initial::of(config, &format!("{{\"{key}\": 0.5}}")).is_ok());
+            assert!(
+                Initial::from_hugging_face(config, &twice)
+                    .expect_err("twice")
+                    .to_string()
+                    .contains(key)
+            );
+            assert!(Initial::from_hugging_face(config, &format!("{{\"{key}\": null}}")).is_ok());
+            assert!(Initial::from_hugging_face(config, &format!("{{\"{key}\": 0.5}}")).is_ok());
         }
         for json in ["", "[]", "1", "{\"init_std\": 0.5", "{} x"] {
-            assert!(Initial::of(config, json).is_err(), "{json:?}");
+            assert!(Initial::from_hugging_face(config, json).is_err(), "{json:?}");
         }
     }
     assert_eq!(cases, 27);

@@ -28,7 +28,7 @@ fn convert(folder: &Path, stored: Stored, names: &[&'static str]) {
 
 fn converted(stored: Stored, names: &[&'static str]) -> Directory {
     let checkpoint = Checkpoint::open(demo()).unwrap();
-    let mut directory = Directory::of(&checkpoint, stored);
+    let mut directory = Directory::from_checkpoint(&checkpoint, stored);
     let text = fs::read_to_string(demo().join("vocab.json")).unwrap();
     let ids: BTreeMap<String, usize> = serde_json::from_str(&text).unwrap();
     let mut tokens: Vec<String> =

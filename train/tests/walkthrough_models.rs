@@ -21,7 +21,8 @@ fn reproduce(folder: &Path) {
     let reading = Reading::of(&config, None, 16);
     let corpus = Corpus::read(&folder.join("sentences.jsonl"), &reading).expect("sentences");
     for isa in Isa::available() {
-        let initial = Initial::of(&config, layout.config_text()).expect("a deviation");
+        let initial =
+            Initial::from_hugging_face(&config, layout.config_text()).expect("a deviation");
         let initial = initial.weights(&config, 2017);
         let trainer = Trainer::new_on(isa, config.clone(), TrainLimits::new(16, 8), initial)
             .expect("a trainer");

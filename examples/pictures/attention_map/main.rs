@@ -236,7 +236,7 @@ fn run(options: &Options) -> Result<String, Box<dyn Error>> {
     if config.bins.is_some() {
         return Err("the encoder of this model reads features, not tokens".into());
     }
-    let words = Words::read(&options.model)?;
+    let words = Words::from_folder(&options.model)?;
     // Typed text is for models whose source words are among those of `vocab.json`.
     let typed = Tokenizer::from_dir(&options.model).ok();
     let of = |text: &String| Sentence::new(text, &model, (&words, typed.as_ref()));

@@ -363,7 +363,7 @@ impl Product for Transcriber {
         TranscribeOptions::new(config)
     }
 
-    fn read(
+    fn read_setup(
         directory: &Path,
         checkpoint: &Checkpoint<'_>,
         options: TranscribeOptions,

@@ -29,7 +29,7 @@ impl Specification {
     ];
 
     /// That of `file`, in a revision that is read.
-    pub(super) fn of(file: &ModelFile) -> Result<Self, Error> {
+    pub(super) fn from_file(file: &ModelFile) -> Result<Self, Error> {
         let (found, revision) = (&*file.specification, file.revision);
         let known = Self::KNOWN.into_iter().find(|(name, ..)| *name == found);
         let Some((_, latest, specification)) = known else {

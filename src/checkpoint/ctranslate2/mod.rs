@@ -84,11 +84,10 @@ fn open_files(
     config: Option<&str>,
 ) -> Result<Opened, Error> {
     let mut file = ModelFile::open(source)?;
-    let specification = Specification::of(&file)?;
+    let specification = Specification::from_file(&file)?;
     let mut settings = match config {
-        Some(text) => {
-            CTranslate2Settings::read(text).map_err(|error| error.in_file(&files.name(CONFIG)))?
-        }
+        Some(text) => CTranslate2Settings::from_json(text)
+            .map_err(|error| error.in_file(&files.name(CONFIG)))?,
         None => CTranslate2Settings::default(),
     };
     if file.version < 6 && specification == Specification::Transformer {

@@ -380,7 +380,7 @@ impl Header<'_> {
         let Some(&dtype) = TYPES.get(usize::from(dtype)) else {
             return wrong(format!("a dtype below {}", TYPES.len()), dtype.to_string());
         };
-        let dtype = Stored::of(dtype);
+        let dtype = Stored::from_name(dtype);
         let bytes = self.u32("the number of bytes")?;
         // A dimension of zero counts as one, so that the others are still checked for overflow.
         let fits = shape.iter().try_fold(8usize, |n, &dim| n.checked_mul(dim.max(1)));

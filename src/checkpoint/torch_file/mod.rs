@@ -333,7 +333,7 @@ fn entry(
     }
     Ok(Entry {
         name: name.to_owned(),
-        dtype: Stored::of(tensor.of.stored()),
+        dtype: Stored::from_name(tensor.of.stored()),
         #[cfg(feature = "train")]
         bytes: (shape.iter().product::<usize>() * tensor.of.size()) as u64,
         shape,

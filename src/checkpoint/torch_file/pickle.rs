@@ -98,7 +98,7 @@ impl<'s, 'c> Unpickler<'s, 'c> {
 
     /// Reads one pickle, and forgets its stack and its memo.
     pub(super) fn load(&mut self) -> Result<Value, Error> {
-        let loaded = self.run();
+        let loaded = self.run_opcodes();
         self.stack = Vec::new();
         self.marks = Vec::new();
         self.memo = Vec::new();
@@ -116,7 +116,7 @@ impl<'s, 'c> Unpickler<'s, 'c> {
         take(value).ok_or_else(found)
     }
 
-    fn run(&mut self) -> Result<Value, Error> {
+    fn run_opcodes(&mut self) -> Result<Value, Error> {
         loop {
             self.instructions += 1;
             let most = MAX_INSTRUCTIONS + self.source.len() / BYTES_PER_INSTRUCTION;
@@ -416,7 +416,7 @@ impl<'s, 'c> Unpickler<'s, 'c> {
 
     fn global(&mut self, module: Range<usize>, name: Range<usize>) -> Result<(), Error> {
         let [module, name] = [module, name].map(|range| String::from_utf8_lossy(&self.text[range]));
-        match Global::of(&module, &name) {
+        match Global::named(&module, &name) {
             Some(global) => self.push(Value::Global(global)),
             None => Err(self.wrong(format_args!(
                 "expected a class or a function of a state dict, found {}.{}, which is not imported",

@@ -293,7 +293,7 @@ pub(super) enum Global {
 }
 
 impl Global {
-    pub(super) fn of(module: &str, name: &str) -> Option<Self> {
+    pub(super) fn named(module: &str, name: &str) -> Option<Self> {
         match (module, name) {
             ("collections", "OrderedDict") => Some(Self::OrderedDict),
             ("torch", "Size") => Some(Self::Size),

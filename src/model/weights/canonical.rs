@@ -37,7 +37,7 @@ impl Weights {
                 Place::Rows { range, .. } => {
                     each(Part::Words(memory.get(range.clone()).unwrap_or(&[])))
                 }
-                Place::Columns { matrix, first: 0 } => match matrix.read(self.isa, memory)? {
+                Place::Columns { matrix, first: 0 } => match matrix.weight_in(self.isa, memory)? {
                     Weight::Bytes(..) => {
                         each(Part::Words(memory.get(matrix.range.clone()).unwrap_or(&[])));
                     }

@@ -64,7 +64,10 @@ pub(crate) struct ResolvedDtypes {
 
 impl ResolvedDtypes {
     /// The requested dtypes, and those of `checkpoint`.
-    pub(crate) fn of(checkpoint: &Checkpoint<'_>, requested: &WeightDtypes) -> Result<Self, Error> {
+    pub(crate) fn for_checkpoint(
+        checkpoint: &Checkpoint<'_>,
+        requested: &WeightDtypes,
+    ) -> Result<Self, Error> {
         let mut stored = HashMap::new();
         for role in TensorId::all(checkpoint.config()) {
             let Some(tensor) = checkpoint.optional(role)? else { continue };
@@ -84,7 +87,7 @@ impl ResolvedDtypes {
     }
 
     fn dtype(&self, role: TensorId) -> WeightDtype {
-        self.requested.of(role).unwrap_or_else(|| self.stored(role))
+        self.requested.dtype_of(role).unwrap_or_else(|| self.stored(role))
     }
 
     /// The common dtype of several maps that share a matrix.
@@ -94,7 +97,9 @@ impl ResolvedDtypes {
         match dtypes.into_iter().find(|&(_, dtype)| dtype != first.1) {
             None => Ok(first.1),
             // The dtypes differ only in the checkpoint, not by request: use f32, which holds all of them exactly.
-            Some(_) if maps.iter().all(|map| self.requested.of(map.weight.role).is_none()) => {
+            Some(_)
+                if maps.iter().all(|map| self.requested.dtype_of(map.weight.role).is_none()) =>
+            {
                 Ok(Dtype::F32.into())
             }
             Some(second) => {

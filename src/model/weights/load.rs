@@ -102,7 +102,7 @@ impl Weights {
         isa: Isa,
         options: &mut LoadOptions<'_>,
     ) -> Result<(Self, Network), Error> {
-        let dtypes = ResolvedDtypes::of(checkpoint, &options.dtypes)?;
+        let dtypes = ResolvedDtypes::for_checkpoint(checkpoint, &options.dtypes)?;
         // The memory holds zeros.
         let (mut weights, network) =
             Placement::new(checkpoint.config(), isa, dtypes)?.allocate()?;
@@ -238,7 +238,7 @@ impl Weights {
                 Ok(())
             }
             Place::Columns { matrix, first } => {
-                let Weight::Floats(packed) = matrix.read(isa, memory)? else {
+                let Weight::Floats(packed) = matrix.weight_in(isa, memory)? else {
                     let (operand, found) =
                         (format!("the weights of {role}"), matrix.dtype.to_string());
                     return Err(Error::unsupported(

@@ -136,7 +136,7 @@ impl Weights {
     }
 
     pub(crate) fn matrix(&self, linear: &Linear) -> Result<Weight<'_>, KernelError> {
-        linear.matrix.read(self.isa, self.memory.floats())
+        linear.matrix.weight_in(self.isa, self.memory.floats())
     }
 
     pub(crate) fn bias(&self, linear: &Linear) -> Option<&[f32]> {
@@ -151,7 +151,7 @@ impl Weights {
         output
             .pruning_table
             .as_ref()
-            .map(|pruning_table| pruning_table.read(self.memory.floats()))
+            .map(|pruning_table| pruning_table.table_in(self.memory.floats()))
             .transpose()
     }
 }

@@ -63,7 +63,11 @@ impl PackedWeight {
         }
     }
 
-    pub(crate) fn read<'m>(&self, isa: Isa, memory: &'m [f32]) -> Result<Weight<'m>, KernelError> {
+    pub(crate) fn weight_in<'m>(
+        &self,
+        isa: Isa,
+        memory: &'m [f32],
+    ) -> Result<Weight<'m>, KernelError> {
         // The kernels check the length.
         let memory = memory.get(self.range.clone()).unwrap_or(&[]);
         let &Self { depth, columns, dtype, .. } = self;
@@ -167,7 +171,7 @@ impl PruningTableRange {
         let parts = memory.get_disjoint_mut([self.of.range.clone(), self.range.clone()]);
         let [panels, bytes] = parts.map_err(|_| Error::too_large(WEIGHTS))?;
         let whole = PackedWeight { range: 0..panels.len(), ..self.of.clone() };
-        match whole.read(isa, panels)? {
+        match whole.weight_in(isa, panels)? {
             Weight::Floats(panels) => {
                 PruningTable::build(&panels, bytes).map_err(|_| Error::too_large(WEIGHTS))?;
                 Ok(())
@@ -176,7 +180,7 @@ impl PruningTableRange {
         }
     }
 
-    pub(crate) fn read<'m>(&self, memory: &'m [f32]) -> Result<PruningTable<'m>, KernelError> {
+    pub(crate) fn table_in<'m>(&self, memory: &'m [f32]) -> Result<PruningTable<'m>, KernelError> {
         let memory = memory.get(self.range.clone()).unwrap_or(&[]);
         PruningTable::from_built(self.of.depth, self.of.columns, memory)
     }

@@ -151,7 +151,7 @@ impl Pass<'_> {
         let output = self.packed(block.output, packed)?;
         self.linear_input(&output, d_output, PostOp::None, d_context)?;
 
-        let relative = plan.relative.of(tables);
+        let relative = plan.relative.with_tables(tables);
         let (qkv, options) =
             self.attention_operands(side, block.id, projected, key_value, relative)?;
         let dropout = self.dropped_weights(side, Site::Weights(block.id))?;

@@ -10,7 +10,7 @@ const VOCABULARY: &str = "shared_vocabulary.json";
 
 pub(super) fn converted(directories: &mut Vec<MaliciousDirectory>) {
     let checkpoint = Dims::small(Family::Bart).checkpoint(5);
-    let good = Directory::of(&checkpoint, Stored::Int8);
+    let good = Directory::from_checkpoint(&checkpoint, Stored::Int8);
     let bytes = good.model.bytes();
     let settings = good.config.as_ref().map_or(String::new(), ToString::to_string);
     let tokens = serde_json::json!(good.vocabularies[0].1).to_string();

@@ -73,7 +73,7 @@ impl MaliciousDirectory {
     }
 
     /// The error; `None` if the directory is accepted.
-    pub fn run(&self, folder: &Path) -> Option<String> {
+    pub fn find_error(&self, folder: &Path) -> Option<String> {
         match self.reader {
             Reader::Model => Model::open(folder).err().map(|error| error.to_string()),
             Reader::SentenceHead => {

@@ -312,7 +312,7 @@ impl Product for Embedder {
         EmbedOptions::default()
     }
 
-    fn read(
+    fn read_setup(
         directory: &Path,
         checkpoint: &Checkpoint<'_>,
         options: EmbedOptions,

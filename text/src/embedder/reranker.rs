@@ -119,7 +119,7 @@ impl RerankerSetup {
         options: &RerankOptions,
     ) -> Result<Self, Error> {
         let directory = directory.as_ref();
-        let head = Classifier::read(checkpoint)?.ok_or_else(|| {
+        let head = Classifier::from_checkpoint(checkpoint)?.ok_or_else(|| {
             let expected = "a model with a classifier, as cross-encoders have";
             Error::unsupported("", expected, "none")
         })?;
@@ -302,7 +302,7 @@ impl Product for Reranker {
         RerankOptions::default()
     }
 
-    fn read(
+    fn read_setup(
         directory: &Path,
         checkpoint: &Checkpoint<'_>,
         options: RerankOptions,

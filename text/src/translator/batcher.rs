@@ -255,12 +255,12 @@ impl Product for Batcher {
         TranslateOptions::new(config)
     }
 
-    fn read(
+    fn read_setup(
         directory: &Path,
         checkpoint: &Checkpoint<'_>,
         options: TranslateOptions,
     ) -> Result<Self::Setup, Error> {
-        Translator::read(directory, checkpoint, options)
+        Translator::read_setup(directory, checkpoint, options)
     }
 
     fn build(engine: Engine, setup: Self::Setup) -> Result<Self, Error> {

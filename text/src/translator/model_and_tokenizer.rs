@@ -332,7 +332,7 @@ impl Product for Translator {
         TranslateOptions::new(config)
     }
 
-    fn read(
+    fn read_setup(
         directory: &Path,
         checkpoint: &Checkpoint<'_>,
         options: TranslateOptions,

@@ -184,7 +184,7 @@ pub(crate) fn trainer<'t>(
             let config = layout.config().clone();
             let initial = match arguments.init {
                 Some(First::Glorot) => Initial::Glorot,
-                _ => Initial::of(&config, layout.config_text())?,
+                _ => Initial::from_hugging_face(&config, layout.config_text())?,
             };
             let weights = initial.weights(&config, arguments.seed);
             Trainer::new_on(isa, config, limits, weights)?
