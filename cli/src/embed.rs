@@ -29,7 +29,7 @@ pub(crate) fn run(arguments: &Embed, streams: &mut Streams<'_>) -> Result<u8, Fa
         truncate: arguments.texts.truncate.then_some(true),
         max_tokens: None,
     };
-    let setup = EmbedderSetup::read(directory, tokenizer, &checkpoint, &options)?;
+    let setup = EmbedderSetup::from_directory(directory, tokenizer, &checkpoint, &options)?;
     let written = arguments.npy.iter().chain(&arguments.save_ranges).map(PathBuf::as_path);
     let read = arguments.texts.files.iter().chain(&arguments.ranges).map(PathBuf::as_path);
     let (written, read): (Vec<_>, Vec<_>) = (written.collect(), read.collect());

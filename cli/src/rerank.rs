@@ -27,7 +27,7 @@ pub(crate) fn run(arguments: &Rerank, streams: &mut Streams<'_>) -> Result<u8, F
         raw: arguments.raw,
         truncate: arguments.texts.truncate,
     };
-    let setup = RerankerSetup::read(directory, tokenizer, &checkpoint, &options)?;
+    let setup = RerankerSetup::from_directory(directory, tokenizer, &checkpoint, &options)?;
     let queries = match &arguments.queries {
         Some(path) => match inputs::lines(path)? {
             lines if lines.is_empty() => {

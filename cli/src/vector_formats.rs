@@ -89,7 +89,7 @@ impl Vectors {
             self.count += 1;
             match &mut self.found {
                 Some(ranges) => ranges.include(vector)?,
-                None => self.found = Ranges::of([&vector[..]])?,
+                None => self.found = Ranges::from_vectors([&vector[..]])?,
             }
         }
         if self.holds() {

@@ -35,7 +35,8 @@ fn every_line_is_copied() {
     let documents = Path::new(env!("CARGO_MANIFEST_DIR")).join("../text/documents/tests/documents");
     for entry in fs::read_dir(documents).unwrap() {
         let path = entry.unwrap().path();
-        let (format, text) = (Format::of(&path).unwrap(), fs::read_to_string(&path).unwrap());
+        let (format, text) =
+            (Format::from_path(&path).unwrap(), fs::read_to_string(&path).unwrap());
         for segment in Document::parse(&text, format).unwrap().segments() {
             input.push_str(&segment.text);
             input.push('\n');

@@ -116,7 +116,7 @@ fn codes_are_written_as_lines_and_for_numpy() {
     let path = |name: &str| place.0.join(name).to_str().unwrap().to_owned();
     let (file, ranges) = (path("codes.npy"), path("ranges.npy"));
     let vectors: Vec<Vec<f32>> = lines(&embed(&place, &texts, "")).iter().map(floats).collect();
-    let expected = Ranges::of(vectors.iter().map(|vector| &vector[..])).unwrap().unwrap();
+    let expected = Ranges::from_vectors(vectors.iter().map(|vector| &vector[..])).unwrap().unwrap();
     let long = "the old house ".repeat(30);
     for precision in &Precision::ALL[1..] {
         let to = ["--to", precision.name()];

@@ -60,7 +60,7 @@ fn rare_errors_have_their_texts() {
     let broken = MarkedText { marks: vec![Mark { range: 2..9, kind, id: 0 }], ..one.clone() };
     let format = TableFormat::Csv { delimiter: b',' };
     let table = Table { format, header: true, source: "a".to_owned(), output: None };
-    let no_answers = Job::new(table).run(
+    let no_answers = Job::new(table).fill_column(
         &mut "a\nx\ny\n".as_bytes(),
         Output::Stream(&mut Vec::new()),
         &mut |_: &[&str]| Ok(Vec::new()),

@@ -206,7 +206,7 @@ impl Embedder {
         let (tokenizer, checkpoint) = parts(&self.path)?;
         // A model that needs languages does not encode single texts.
         tokenizer.encode("", &Direction::default())?;
-        let setup = EmbedderSetup::read(&self.path, tokenizer, &checkpoint, &options)?;
+        let setup = EmbedderSetup::from_directory(&self.path, tokenizer, &checkpoint, &options)?;
         let new = TextEmbedder::new(Arc::clone(&self.loaded.model), setup);
         if prompts.len() == MOST_PROMPTS {
             prompts.remove(0);
@@ -275,7 +275,7 @@ impl Codes {
         }
         let rows = || vectors.chunks_exact(width.max(1));
         let ranges = match ranges {
-            None if precision.needs_ranges() => Ranges::of(rows())?,
+            None if precision.needs_ranges() => Ranges::from_vectors(rows())?,
             ranges => ranges,
         };
         let (mut signed, mut unsigned) = (Vec::new(), Vec::new());

@@ -111,6 +111,6 @@ fn open(
     // Does the model encode pairs?
     tokenizer.encode_pair("", "")?;
     let options = RerankOptions { prompt: prompt(&key), raw: false, truncate };
-    let setup = RerankerSetup::read(path, tokenizer, &checkpoint, &options)?;
+    let setup = RerankerSetup::from_directory(path, tokenizer, &checkpoint, &options)?;
     Ok(TextReranker::new(&loaded.model, setup))
 }

@@ -74,9 +74,9 @@ impl PyDocument {
         let Some(name) = name else {
             return match self {
                 Self::Text(_) => Ok(DocumentFormat::Text(Format::Plain)),
-                Self::Path(path) => Ok(match ArchiveFormat::of(path) {
+                Self::Path(path) => Ok(match ArchiveFormat::from_path(path) {
                     Some(format) => DocumentFormat::Archive(format),
-                    None => DocumentFormat::Text(Format::of(path).unwrap_or(Format::Plain)),
+                    None => DocumentFormat::Text(Format::from_path(path).unwrap_or(Format::Plain)),
                 }),
                 Self::Bytes(_) => Err(Failure::option("format", "that of the bytes", "None")),
             };

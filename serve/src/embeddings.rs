@@ -35,7 +35,7 @@ pub(crate) async fn embed(shared: Arc<Shared>, request: Request) -> Result<Respo
         EmbedInput::Ids(ids) => ids.len(),
     });
     place.set_tokens(tokens.sum())?;
-    let found = deadline.limit(worker.run(inputs)).await??;
+    let found = deadline.limit(worker.compute_results(inputs)).await??;
     let name = shared.config.name.clone();
     let written = run_blocking(deadline, place, move |_, _place| write(found, &name, dims, base64));
     let (tokens, text) = written.await?;

@@ -122,7 +122,7 @@ async fn rank(
     // All pairs share the query.
     let query: Arc<str> = query.into();
     let pairs = texts.iter().map(|text| (Arc::clone(&query), text.clone())).collect();
-    let found: Vec<TextResult<Score>> = deadline.limit(worker.run(pairs)).await??;
+    let found: Vec<TextResult<Score>> = deadline.limit(worker.compute_results(pairs)).await??;
     drop(place);
     let tokens: usize = found.iter().map(|one| one.tokens).sum();
     shared.metrics.source_tokens.fetch_add(tokens as u64, Ordering::Relaxed);

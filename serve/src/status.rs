@@ -75,12 +75,12 @@ async fn check(shared: &Arc<Shared>, first: bool) -> Result<(), Refusal> {
         }
     }
     if let Some((_, worker)) = &shared.embedder {
-        for one in worker.run(vec![EmbedInput::Text("a".to_owned())]).await? {
+        for one in worker.compute_results(vec![EmbedInput::Text("a".to_owned())]).await? {
             one.result.map_err(|error| not_ready(&error))?;
         }
     }
     if let Some((_, worker)) = &shared.reranker {
-        for one in worker.run(vec![("a".into(), "a".to_owned())]).await? {
+        for one in worker.compute_results(vec![("a".into(), "a".to_owned())]).await? {
             one.result.map_err(|error| not_ready(&error))?;
         }
     }

@@ -27,7 +27,7 @@ const WAITING: usize = 64;
 /// with what is known of one, and at the end `done` with the `translatedText`, or `error`.
 pub(crate) async fn translate(shared: Arc<Shared>, request: Request) -> Result<Response, Refusal> {
     let (fields, place, deadline) = read_fields(&shared, request, &FIELDS).await?;
-    let request = TranslateRequest::read(&fields, &shared)?;
+    let request = TranslateRequest::from_fields(&fields, &shared)?;
     if request.is_more_than_a_text() {
         let text = "expected one text without alternatives, found more or HTML";
         return Err(Refusal::invalid(text));

@@ -71,8 +71,9 @@ pub(crate) async fn transcribe(shared: Arc<Shared>, request: Request) -> Result<
     let form = Request::from_parts(parts, Body::from(body));
     // The body is there, so reading waits for nothing.
     let runtime = Handle::current();
-    let asked =
-        run_blocking(deadline, place, move |_, place| Ok((runtime.block_on(read(form))?, place)));
+    let asked = run_blocking(deadline, place, move |_, place| {
+        Ok((runtime.block_on(read_form(form))?, place))
+    });
     let (asked, mut place) = asked.await?;
     let transcriber =
         shared.transcriber.as_ref().ok_or_else(|| Refusal::no_model("transcribes recordings"))?;
@@ -85,7 +86,8 @@ pub(crate) async fn transcribe(shared: Arc<Shared>, request: Request) -> Result<
     }
     options.words |= asked.words;
     place.set_tokens((1 + asked.file.len() / BYTES_PER_SECOND) * TOKENS_PER_SECOND)?;
-    let found = run(&shared, deadline, (place, recording), options, asked.file).await?;
+    let found =
+        transcribe_in_turn(&shared, deadline, (place, recording), options, asked.file).await?;
     let subtitles = |format: SubtitleFormat, media| -> Result<Response, Refusal> {
         let mut file = Vec::new();
         let written = format.write(&cues(&found.segments, &SubtitleOptions::default()), &mut file);
@@ -126,7 +128,7 @@ fn cut(found: &Transcription) -> Option<String> {
 
 /// Reads the parts of a form. One that the dialect does not know, that this server cannot do, or that has no effect, is an
 /// error.
-async fn read(request: Request) -> Result<Asked, Refusal> {
+async fn read_form(request: Request) -> Result<Asked, Refusal> {
     let wrong = |error: &dyn core::fmt::Display| {
         Refusal::invalid(format_args!("body: expected the parts of a form, found: {error}"))
     };
@@ -195,7 +197,7 @@ async fn read(request: Request) -> Result<Asked, Refusal> {
 }
 
 /// Transcribes a file, after those before it.
-async fn run(
+async fn transcribe_in_turn(
     shared: &Shared,
     deadline: Deadline,
     (place, recording): (Place, OwnedSemaphorePermit),

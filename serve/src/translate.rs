@@ -80,7 +80,7 @@ pub(crate) struct TranslateRequest {
 }
 
 impl TranslateRequest {
-    pub(crate) fn read(fields: &Fields, shared: &Shared) -> Result<Self, Refusal> {
+    pub(crate) fn from_fields(fields: &Fields, shared: &Shared) -> Result<Self, Refusal> {
         let batched = shared.translator.as_ref().ok_or_else(|| Refusal::no_model("translates"))?;
         let (texts, list) = fields.texts("q", shared.config.items)?;
         let html = fields.one_of("format", &["text", "html"])? == "html";
@@ -177,7 +177,7 @@ struct Translated {
 /// `POST /translate`.
 pub(crate) async fn translate(shared: Arc<Shared>, request: Request) -> Result<Response, Refusal> {
     let (fields, place, deadline) = read_fields(&shared, request, &FIELDS).await?;
-    let request = TranslateRequest::read(&fields, &shared)?;
+    let request = TranslateRequest::from_fields(&fields, &shared)?;
     drop(fields);
     if request.alignment {
         let expected = "none, which /translate/stream gives";

@@ -60,7 +60,7 @@ impl<I: Send + 'static, R: Send + 'static> Worker<I, R> {
     }
 
     /// The result of each item. If the caller no longer waits, what has not begun is not run.
-    pub(crate) async fn run(&self, items: Vec<I>) -> Result<Vec<R>, Refusal> {
+    pub(crate) async fn compute_results(&self, items: Vec<I>) -> Result<Vec<R>, Refusal> {
         let mut results = Vec::with_capacity(items.len());
         let mut items = items.into_iter().peekable();
         while items.peek().is_some() {

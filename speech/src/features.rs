@@ -59,10 +59,10 @@ impl FeatureExtractor {
     pub fn from_dir(path: impl AsRef<Path>) -> Result<Self, Error> {
         const FILES: [&str; 2] = ["preprocessor_config.json", "processor_config.json"];
         let path = path.as_ref();
-        if let Some(settings) = Settings::read(path, FILES[0], LONGEST)? {
+        if let Some(settings) = Settings::from_file(path, FILES[0], LONGEST)? {
             return Ok(Self::from_settings(&settings)?);
         }
-        if let Some(settings) = Settings::read(path, FILES[1], LONGEST)? {
+        if let Some(settings) = Settings::from_file(path, FILES[1], LONGEST)? {
             return Ok(Self::from_settings(&settings.inside("feature_extractor")?)?);
         }
         Err(Error::not_found(path, FILES.join(" or "), "none"))

@@ -6,8 +6,8 @@
 /// ```
 /// use simdformer_text::Repetition;
 /// let looping = [5, 8, 9, 8, 9, 8, 9, 8, 9, 8, 9, 8, 9];
-/// assert_eq!(Repetition::of(10, &looping), Some(Repetition::Loop { start: 1, period: 2, times: 6 }));
-/// assert_eq!(Repetition::of(10, &[5, 8, 9, 8, 9, 3]), None);
+/// assert_eq!(Repetition::find_in(10, &looping), Some(Repetition::Loop { start: 1, period: 2, times: 6 }));
+/// assert_eq!(Repetition::find_in(10, &[5, 8, 9, 8, 9, 3]), None);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Repetition {
@@ -54,7 +54,7 @@ impl Repetition {
     ///
     /// The time is linear in the number of tokens, but for sorting their n-grams.
     #[must_use]
-    pub fn of(source_len: usize, ids: &[u32]) -> Option<Self> {
+    pub fn find_in(source_len: usize, ids: &[u32]) -> Option<Self> {
         let most = ids.len().min(2 * MAX_PERIOD) / 2;
         (1..=most)
             .find_map(|period| find_loop(source_len, ids, period))

@@ -32,7 +32,7 @@ fn codes_are_those_of_sentence_transformers() {
     for case in cases().iter().filter(|case| case.get("codes").is_some()) {
         let vectors: Vec<Vec<f32>> =
             case["vectors"].as_array().unwrap().iter().map(floats).collect();
-        let all = Ranges::of(vectors.iter().map(|vector| &vector[..])).unwrap().unwrap();
+        let all = Ranges::from_vectors(vectors.iter().map(|vector| &vector[..])).unwrap().unwrap();
         let [least, most] = [0, 1].map(|row| floats(&case["ranges"][row]));
         let some = Ranges::new(least, most).unwrap();
         for (key, ranges) in [("codes", all), ("codes_within_ranges", some)] {
@@ -71,7 +71,8 @@ fn a_text_that_may_not_be_cut_is_not_run() {
     let embedder = |truncate, max_tokens| {
         let options = EmbedOptions { truncate, max_tokens, ..EmbedOptions::default() };
         let tokenizer = Tokenizer::from_dir(&place.0).unwrap();
-        let setup = EmbedderSetup::read(&place.0, tokenizer, &checkpoint, &options).unwrap();
+        let setup =
+            EmbedderSetup::from_directory(&place.0, tokenizer, &checkpoint, &options).unwrap();
         Embedder::new(&model, setup)
     };
     let texts: Vec<String> = (0..60).map(|words| "a ".repeat(words)).collect();

@@ -14,12 +14,12 @@ fn loops_of_every_period_are_found_wherever_they_begin() {
             let times = 8;
             let mut ids: Vec<u32> = (0..).take(start).collect();
             ids.extend(phrase(period).repeat(times));
-            let found = Repetition::of(20, &ids);
+            let found = Repetition::find_in(20, &ids);
             assert_eq!(found, Some(Repetition::Loop { start, period, times }), "{period} {start}");
             // A loop that the last token has just begun again.
             ids.push(100);
             assert_eq!(
-                Repetition::of(20, &ids),
+                Repetition::find_in(20, &ids),
                 found
                     .filter(|_| period > 1)
                     .or(Some(Repetition::Loop { start, period, times: 9 },))
@@ -33,21 +33,24 @@ fn few_repetitions_are_no_loop() {
     // `ha ha ha ha`, `very, very, very, very`, `000 000 000`
     for (period, times) in [(1, 7), (2, 5), (3, 4), (4, 3), (7, 3), (8, 2), (20, 2)] {
         let ids = phrase(period).repeat(times);
-        assert_eq!(Repetition::of(ids.len(), &ids), None, "{period} {times}");
+        assert_eq!(Repetition::find_in(ids.len(), &ids), None, "{period} {times}");
     }
 }
 
 #[test]
 fn a_sentence_twice_is_a_loop_if_the_source_has_it_once() {
     let ids = phrase(12).repeat(2);
-    assert_eq!(Repetition::of(11, &ids), Some(Repetition::Loop { start: 0, period: 12, times: 2 }));
-    assert_eq!(Repetition::of(22, &ids), None);
+    assert_eq!(
+        Repetition::find_in(11, &ids),
+        Some(Repetition::Loop { start: 0, period: 12, times: 2 })
+    );
+    assert_eq!(Repetition::find_in(22, &ids), None);
 }
 
 #[test]
 fn phrases_that_return_with_something_between_them_are_found() {
     let ids: Vec<u32> = (0..12).flat_map(|i| (1..15).chain([50 + i])).collect();
-    let found = Repetition::of(60, &ids);
+    let found = Repetition::find_in(60, &ids);
     assert!(
         matches!(found, Some(Repetition::Ngrams { distinct, total: 177 }) if distinct < 71),
         "{found:?}"
@@ -57,11 +60,11 @@ fn phrases_that_return_with_something_between_them_are_found() {
 #[test]
 fn an_output_that_is_far_too_long_is_found() {
     let ids = phrase(90);
-    assert_eq!(Repetition::of(10, &ids), Some(Repetition::Length { source: 10, target: 90 }));
-    assert_eq!(Repetition::of(12, &ids), None);
-    assert_eq!(Repetition::of(0, &phrase(32)), None);
-    assert_eq!(Repetition::of(usize::MAX, &ids), None);
-    assert_eq!(Repetition::of(0, &[]), None);
+    assert_eq!(Repetition::find_in(10, &ids), Some(Repetition::Length { source: 10, target: 90 }));
+    assert_eq!(Repetition::find_in(12, &ids), None);
+    assert_eq!(Repetition::find_in(0, &phrase(32)), None);
+    assert_eq!(Repetition::find_in(usize::MAX, &ids), None);
+    assert_eq!(Repetition::find_in(0, &[]), None);
 }
 
 /// With one token for each word, for each character and for each byte.
@@ -85,8 +88,8 @@ fn no_sentence_of_any_language_is_repetition() {
             let of_characters: Vec<u32> = text.chars().map(u32::from).collect();
             let of_bytes: Vec<u32> = text.bytes().map(u32::from).collect();
             for ids in [of_words, of_characters, of_bytes] {
-                assert_eq!(Repetition::of(ids.len(), &ids), None, "{text}");
-                assert_eq!(Repetition::of(ids.len() / 3, &ids), None, "{text}");
+                assert_eq!(Repetition::find_in(ids.len(), &ids), None, "{text}");
+                assert_eq!(Repetition::find_in(ids.len() / 3, &ids), None, "{text}");
             }
             sentences += 1;
         }

@@ -30,7 +30,7 @@ pub fn files() -> Vec<(String, Format, String)> {
     let mut files: Vec<_> = paths
         .map(|path| {
             let name = path.file_name().unwrap().to_str().unwrap().to_owned();
-            (name, Format::of(&path).unwrap(), fs::read_to_string(&path).unwrap())
+            (name, Format::from_path(&path).unwrap(), fs::read_to_string(&path).unwrap())
         })
         .collect();
     files.sort_by(|a, b| a.0.cmp(&b.0));

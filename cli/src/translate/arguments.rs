@@ -83,7 +83,7 @@ impl Translate {
     /// The format of the table, if the texts are a column of one.
     pub(crate) fn table(&self) -> Result<Option<tables::Format>, UsageError> {
         let (texts, options) = (&self.common.texts, &self.tables);
-        let by_name = || texts.files.first().and_then(|path| tables::Format::of(path));
+        let by_name = || texts.files.first().and_then(|path| tables::Format::from_path(path));
         let wrong = |reason: &str| Err(UsageError(reason.to_owned()));
         let format = match (self.documents.format, &options.column) {
             (FormatChoice::Table(_), None) => {
@@ -142,8 +142,8 @@ impl FormatChoice {
     /// The format of a document in a file, or of a text.
     pub(crate) fn of(self, path: Option<&Path>) -> DocumentFormat {
         let by_name = || {
-            let archive = path.and_then(ArchiveFormat::of).map(DocumentFormat::Archive);
-            archive.or_else(|| path.and_then(Format::of).map(DocumentFormat::Text))
+            let archive = path.and_then(ArchiveFormat::from_path).map(DocumentFormat::Archive);
+            archive.or_else(|| path.and_then(Format::from_path).map(DocumentFormat::Text))
         };
         match self {
             Self::Document(format) => DocumentFormat::Text(format),

@@ -116,7 +116,7 @@ pub(crate) fn run(
             _ => (),
         };
         let is_file = matches!(output, Output::File { .. });
-        let done = job.run(input, output, &mut compute, &mut report);
+        let done = job.fill_column(input, output, &mut compute, &mut report);
         bar.finish_and_clear();
         let Summary { rows, failed, .. } = done.map_err(|error| failure(error, is_file))?;
         if let Some(file) = direct {

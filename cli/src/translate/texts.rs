@@ -41,7 +41,8 @@ pub(crate) fn translate(arguments: &Translate, streams: &mut Streams<'_>) -> Res
             let texts = "--lines, --whole, --stream or --explain";
             return Err(UsageError(format!("{option} is for documents, not for {texts}")).into());
         }
-        let archive = common.texts.files.iter().find(|path| ArchiveFormat::of(path).is_some());
+        let archive =
+            common.texts.files.iter().find(|path| ArchiveFormat::from_path(path).is_some());
         if let Some(path) = archive {
             let found = path.display();
             return Err(UsageError(format!("{found} is a document, without lines")).into());

@@ -59,7 +59,7 @@ struct Head {
 
 impl Head {
     /// Reads a head; `None` at the end.
-    fn read(reader: &mut impl Read) -> io::Result<Option<Self>> {
+    fn read_from(reader: &mut impl Read) -> io::Result<Option<Self>> {
         let mut bytes = Vec::new();
         for most in [NAME, LENGTH] {
             let mut first = [0];
@@ -194,7 +194,7 @@ impl Parts for EbmlHeaders {
             head.truncate(count);
             return self.another(reader, head);
         }
-        let Some(head) = Head::read(reader)? else { return Ok(Part::End) };
+        let Some(head) = Head::read_from(reader)? else { return Ok(Part::End) };
         while self.parents.last().is_some_and(|&(_, end)| end <= self.at) {
             self.parents.pop();
         }
@@ -349,7 +349,7 @@ fn each_element(
 ) -> io::Result<()> {
     let mut at = 0;
     while at < content.len() {
-        let Some(head) = Head::read(&mut &content[at..])? else { return Ok(()) };
+        let Some(head) = Head::read_from(&mut &content[at..])? else { return Ok(()) };
         let (length, begin) = (head.length()?, at + head.bytes.len());
         let end = usize::try_from(length).ok().and_then(|length| begin.checked_add(length));
         let Some(part) = end.and_then(|end| content.get_mut(begin..end)) else {

@@ -283,7 +283,7 @@ fn movie(
     // One that may be decoded, else one that a decoder names.
     let mut chosen: Option<(Track, bool)> = None;
     for track in tracks {
-        if let Some(track) = Track::read(source, track)? {
+        if let Some(track) = Track::read_from(source, track)? {
             let known = SOUND.contains(&&track.kind);
             if known || track.is_sound && chosen.is_none() {
                 chosen = Some((track, known));
@@ -347,7 +347,7 @@ struct Track {
 
 impl Track {
     /// `None` if it has no description.
-    fn read(source: &mut (impl Read + Seek), track: Atom) -> io::Result<Option<Self>> {
+    fn read_from(source: &mut (impl Read + Seek), track: Atom) -> io::Result<Option<Self>> {
         let [head, edits, media] = find(source, track.range(), [b"tkhd", b"edts", b"mdia"])?;
         let (Some(head), Some(media)) = (head, media) else { return Ok(None) };
         let media = find(source, media.range(), [b"mdhd", b"hdlr", b"minf"])?;

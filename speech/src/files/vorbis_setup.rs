@@ -25,7 +25,7 @@ struct Bits<'b> {
 }
 
 impl Bits<'_> {
-    fn read(&mut self, count: u32) -> Result<u32, String> {
+    fn read_bits(&mut self, count: u32) -> Result<u32, String> {
         let end = self.at + count as usize;
         if end > 8 * self.bytes.len() {
             return Err("the setup header ends too early".to_owned());
@@ -58,17 +58,17 @@ fn ilog(number: u32) -> u32 {
 pub(super) fn check(header: &[u8]) -> Result<(), String> {
     let mut bits = Bits { bytes: header.strip_prefix(b"\x05vorbis").unwrap_or(header), at: 0 };
     let mut most = MOST_BYTES;
-    for _ in 0..bits.read(8)? + 1 {
+    for _ in 0..bits.read_bits(8)? + 1 {
         let bytes = check_codebook(&mut bits)?;
         most = most.checked_sub(bytes).ok_or_else(|| {
             format!("the codebooks: expected at most {MOST_BYTES} bytes of memory, found more")
         })?;
     }
-    for _ in 0..bits.read(6)? + 1 {
-        bits.read(16)?;
+    for _ in 0..bits.read_bits(6)? + 1 {
+        bits.read_bits(16)?;
     }
-    for _ in 0..bits.read(6)? + 1 {
-        match bits.read(16)? {
+    for _ in 0..bits.read_bits(6)? + 1 {
+        match bits.read_bits(16)? {
             0 => check_floor_of_type_0(&mut bits)?,
             1 => check_floor_of_type_1(&mut bits)?,
             other => return Err(format!("a floor: expected type 0 or 1, found {other}")),
@@ -79,11 +79,11 @@ pub(super) fn check(header: &[u8]) -> Result<(), String> {
 
 /// Checks that the codes are a complete code, and returns the bytes that a decoder takes for them.
 fn check_codebook(bits: &mut Bits<'_>) -> Result<u64, String> {
-    let sync = bits.read(24)?;
+    let sync = bits.read_bits(24)?;
     if sync != SYNC {
         return Err(format!("a codebook: expected {SYNC:#x} at its beginning, found {sync:#x}"));
     }
-    let (dimensions, entries) = (bits.read(16)?, bits.read(24)?);
+    let (dimensions, entries) = (bits.read_bits(16)?, bits.read_bits(24)?);
     // Of 2^32: how many codes of the longest length the codes take up.
     let (mut space, mut used, mut longest) = (0_u64, 0_u64, 0);
     let mut take = |length: u32, count: u32| -> Result<(), String> {
@@ -96,20 +96,20 @@ fn check_codebook(bits: &mut Bits<'_>) -> Result<u64, String> {
         Ok(())
     };
     let mut single = false;
-    if bits.read(1)? == 0 {
-        let sparse = bits.read(1)? == 1;
+    if bits.read_bits(1)? == 0 {
+        let sparse = bits.read_bits(1)? == 1;
         for _ in 0..entries {
-            if !sparse || bits.read(1)? == 1 {
-                let length = bits.read(5)? + 1;
+            if !sparse || bits.read_bits(1)? == 1 {
+                let length = bits.read_bits(5)? + 1;
                 single = length == 1;
                 take(length, 1)?;
             }
         }
     } else {
-        let (mut at, mut length) = (0, bits.read(5)? + 1);
+        let (mut at, mut length) = (0, bits.read_bits(5)? + 1);
         single = length == 1;
         while at < entries {
-            let count = bits.read(ilog(entries - at))?;
+            let count = bits.read_bits(ilog(entries - at))?;
             if count > entries - at {
                 return Err(format!("a codebook: expected {entries} codes, found more"));
             }
@@ -127,12 +127,12 @@ fn check_codebook(bits: &mut Bits<'_>) -> Result<u64, String> {
     let code = if longest > SHORT { LONG_CODE } else { SHORT_CODE };
     let mut bytes = code * used + 8 * u64::from(entries);
     let values = u64::from(dimensions) * u64::from(entries);
-    match bits.read(4)? {
+    match bits.read_bits(4)? {
         0 => (),
         kind @ (1 | 2) => {
             bits.skip(64)?;
-            let width = bits.read(4)? + 1;
-            bits.read(1)?;
+            let width = bits.read_bits(4)? + 1;
+            bits.read_bits(1)?;
             let count = if kind == 2 { values } else { root(entries, dimensions) };
             bits.skip(u64::from(width) * count)?;
             bytes += 4 * values + 4 * count;
@@ -165,11 +165,11 @@ fn root(entries: u32, dimensions: u32) -> u64 {
 
 fn check_floor_of_type_0(bits: &mut Bits<'_>) -> Result<(), String> {
     bits.skip(8 + 16)?;
-    if bits.read(16)? == 0 {
+    if bits.read_bits(16)? == 0 {
         return Err("a floor of type 0: expected a map, found one of no size".to_owned());
     }
     bits.skip(6 + 8)?;
-    let books = bits.read(4)? + 1;
+    let books = bits.read_bits(4)? + 1;
     if books > BOOKS {
         return Err(format!("a floor of type 0: expected at most {BOOKS} books, found {books}"));
     }
@@ -180,22 +180,22 @@ fn check_floor_of_type_0(bits: &mut Bits<'_>) -> Result<(), String> {
 /// first point, 0.
 fn check_floor_of_type_1(bits: &mut Bits<'_>) -> Result<(), String> {
     let mut partitions = Vec::new();
-    for _ in 0..bits.read(5)? {
-        partitions.push(bits.read(4)? as usize);
+    for _ in 0..bits.read_bits(5)? {
+        partitions.push(bits.read_bits(4)? as usize);
     }
     let classes = partitions.iter().max().map_or(0, |&most| most + 1);
     let mut dimensions = Vec::new();
     for _ in 0..classes {
-        dimensions.push(bits.read(3)? + 1);
-        let subclasses = bits.read(2)?;
+        dimensions.push(bits.read_bits(3)? + 1);
+        let subclasses = bits.read_bits(2)?;
         bits.skip(if subclasses > 0 { 8 } else { 0 })?;
         bits.skip(8 << subclasses)?;
     }
     bits.skip(2)?;
-    let range = bits.read(4)?;
+    let range = bits.read_bits(4)?;
     let mut points = HashSet::from([0, 1 << range]);
     for _ in 0..partitions.iter().map(|&class| dimensions[class]).sum() {
-        let point = bits.read(range)?;
+        let point = bits.read_bits(range)?;
         if !points.insert(point) {
             return Err(format!(
                 "a floor of type 1: expected points that differ, found {point} twice"

@@ -158,13 +158,13 @@ impl AutoVectorize for ReadLoop<'_> {
 
     #[inline(always)]
     fn do_work(self) -> usize {
-        self.read()
+        self.write_samples()
     }
 }
 
 impl ReadLoop<'_> {
     #[inline(always)]
-    fn read(self) -> usize {
+    fn write_samples(self) -> usize {
         let Self(resampler, out) = self;
         let Resampler { step, phases, rows, taps, .. } = *resampler;
         for (written, out) in out.iter_mut().enumerate() {

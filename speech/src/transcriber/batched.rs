@@ -48,7 +48,7 @@ impl Cutter<'_> {
                 }
             }
         }
-        let known = frames.read(extractor, source, end.min(limit))?;
+        let known = frames.read_until(extractor, source, end.min(limit))?;
         if known <= first {
             // The recording ends before this span, and so before all later ones.
             return Ok(None);
@@ -108,7 +108,7 @@ impl Transcriber {
             ControlFlow::Continue(())
         };
         let task = Task { options, prompt, tokenizer, earlier: None };
-        let language = decoder.run(&task, prompt.language, &mut next, &mut done)?;
+        let language = decoder.decode_windows(&task, prompt.language, &mut next, &mut done)?;
         let name = language.and_then(|id| prompt.name(id));
         if !stopped {
             frames.skip_to(extractor, source, usize::MAX)?;

@@ -91,7 +91,7 @@ impl Frames {
     }
 
     /// Reads until there are `until` frames, or the source ends. Returns the number of frames, at most `until`.
-    pub(super) fn read(
+    pub(super) fn read_until(
         &mut self,
         extractor: &FeatureExtractor,
         source: &mut dyn SampleSource,
@@ -192,7 +192,7 @@ impl Frames {
     ) -> Result<bool, Error> {
         loop {
             let until = first.min(self.end() + BLOCK / HOP);
-            let end = self.read(extractor, source, until)?;
+            let end = self.read_until(extractor, source, until)?;
             self.forget_before(end);
             if end < until || end == first {
                 return Ok(end == first);

@@ -208,7 +208,7 @@ impl Transcriber {
             frames.window(first, count, features);
             Ok(one.take())
         };
-        let language = decoder.run(&task, language, &mut next, &mut |_, decoded| {
+        let language = decoder.decode_windows(&task, language, &mut next, &mut |_, decoded| {
             window = decoded;
             ControlFlow::Continue(())
         })?;

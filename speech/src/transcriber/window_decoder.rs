@@ -133,7 +133,7 @@ impl WindowDecoder {
 
     /// Decodes windows until `next` has no more, or `done` ends the call. Returns the language of the first one; `language` is
     /// that of all windows, unless it is detected.
-    pub(super) fn run(
+    pub(super) fn decode_windows(
         &self,
         task: &Task<'_>,
         language: Option<u32>,

@@ -61,7 +61,7 @@ impl Loudness {
     }
 
     /// Of the first `count` frames.
-    fn of(&self, source: SourceId, count: usize) -> &[f32] {
+    fn first_frames(&self, source: SourceId, count: usize) -> &[f32] {
         let at = source.slot() as usize * self.frames;
         self.values.get(at..at + count.min(self.frames)).unwrap_or(&[])
     }
@@ -149,7 +149,7 @@ impl WordTimer {
             }
             from = to;
         }
-        snap_to_sound(&mut spans, self.loudness.of(source, window.frames));
+        snap_to_sound(&mut spans, self.loudness.first_frames(source, window.frames));
         let second = |frame: i32| {
             seconds_of(window.first_frame + usize::try_from(frame).unwrap_or(0).min(limit))
         };

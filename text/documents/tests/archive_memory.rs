@@ -107,7 +107,7 @@ fn damaged_files_are_errors_soon() {
     let mut random = Random(54);
     let mut errors = 0;
     for path in files {
-        let Some(format) = ArchiveFormat::of(&path) else { continue };
+        let Some(format) = ArchiveFormat::from_path(&path) else { continue };
         let whole = fs::read(&path).unwrap();
         for number in 0..60 {
             let mut bytes = whole.clone();

@@ -445,7 +445,7 @@ fn files_of(folder: &Path) -> Vec<(String, ArchiveFormat, Vec<u8>)> {
     let mut files = Vec::new();
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
-        if let Some(format) = ArchiveFormat::of(&path) {
+        if let Some(format) = ArchiveFormat::from_path(&path) {
             let name = path.file_name().unwrap().to_str().unwrap().to_owned();
             files.push((name, format, fs::read(&path).unwrap()));
         }

@@ -15,7 +15,7 @@ pub fn files() -> Vec<(String, Format, String)> {
         .map(|entry| {
             let path = entry.unwrap().path();
             let name = path.file_name().unwrap().to_str().unwrap().to_string();
-            (name, Format::of(&path).unwrap(), fs::read_to_string(&path).unwrap())
+            (name, Format::from_path(&path).unwrap(), fs::read_to_string(&path).unwrap())
         })
         .collect();
     files.sort_by(|a, b| a.0.cmp(&b.0));
@@ -562,9 +562,9 @@ fn formats_are_guessed() {
         let expected = others.iter().find(|other| other.0 == name).map_or(format, |other| other.1);
         assert_eq!(Format::guess(&text), expected, "{name}");
     }
-    assert_eq!(Format::of("a/b.MD"), Some(Format::Markdown));
-    assert_eq!(Format::of("a/b.docx"), None);
-    assert_eq!(Format::of("README"), None);
+    assert_eq!(Format::from_path("a/b.MD"), Some(Format::Markdown));
+    assert_eq!(Format::from_path("a/b.docx"), None);
+    assert_eq!(Format::from_path("README"), None);
 }
 
 /// A document of pairs whose segments are written in capitals, for a language.

@@ -42,7 +42,7 @@ fn run(job: &Job, input: &mut (dyn Read + Send)) -> Result<Done, Error> {
             notes.push(format!("{number}: {note}"));
         }
     };
-    let done = job.run(input, Output::Stream(&mut bytes), &mut shout, &mut report)?;
+    let done = job.fill_column(input, Output::Stream(&mut bytes), &mut shout, &mut report)?;
     Ok(Done { bytes, notes, rows: (done.rows, done.failed) })
 }
 
@@ -204,7 +204,8 @@ fn rows_that_fail_do_not_stop_the_others() {
     };
     let job = Job { window: 2, ..Job::new(table(Format::Tsv, "a", None)) };
     let mut input = "a\nbad\nlong\nbad\nbad\nlong\n".as_bytes();
-    let done = job.run(&mut input, Output::Stream(&mut bytes), &mut compute, &mut report).unwrap();
+    let done =
+        job.fill_column(&mut input, Output::Stream(&mut bytes), &mut compute, &mut report).unwrap();
     assert_eq!(bytes, b"a\ttranslation\nbad\t\nlong\tok\nbad\t\nbad\t\nlong\tok\n");
     assert_eq!((done.rows, done.failed), (6, 3));
     assert_eq!(notes, ["2 is bad", "3 was cut", "4 is bad", "5 is bad", "6 was cut"]);
@@ -420,7 +421,7 @@ fn equal_sources_are_computed_once() {
     let mut bytes = Vec::new();
     let job = Job { window: 100, ..Job::new(table(Format::Tsv, "a", None)) };
     let (output, report) = (Output::Stream(&mut bytes), &mut |_: Progress<'_>| ());
-    job.run(&mut input.as_bytes(), output, &mut compute, report).unwrap();
+    job.fill_column(&mut input.as_bytes(), output, &mut compute, report).unwrap();
     assert_eq!(seen.len(), 4);
     let expected = input.lines().skip(1).filter(|line| !line.is_empty()).count() + 1;
     let found = String::from_utf8(bytes).unwrap();

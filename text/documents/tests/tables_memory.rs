@@ -69,7 +69,7 @@ fn most(format: Format, rows: usize, different: usize) -> usize {
     };
     let mut count = Count(0);
     let output = Output::Stream(&mut count);
-    let run = || Job::new(table).run(&mut input, output, &mut compute, &mut |_| ());
+    let run = || Job::new(table).fill_column(&mut input, output, &mut compute, &mut |_| ());
     let (done, most) = most_bytes(run);
     let done = done.unwrap();
     assert_eq!((done.rows, done.failed), (rows as u64 + 1, 0));

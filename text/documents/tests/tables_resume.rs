@@ -43,14 +43,14 @@ fn run(
     resume: bool,
     compute: Fake<'_>,
 ) -> Result<Summary, Error> {
-    job.run(&mut input.as_bytes(), Output::File { path, resume }, compute, &mut |_| ())
+    job.fill_column(&mut input.as_bytes(), Output::File { path, resume }, compute, &mut |_| ())
 }
 
 /// The bytes of a run that is not interrupted.
 fn undisturbed() -> Vec<u8> {
     let mut bytes = Vec::new();
     let output = Output::Stream(&mut bytes);
-    job().run(&mut input().as_bytes(), output, &mut shout, &mut |_| ()).unwrap();
+    job().fill_column(&mut input().as_bytes(), output, &mut shout, &mut |_| ()).unwrap();
     bytes
 }
 
@@ -141,7 +141,8 @@ fn an_interrupted_run_continues() {
         };
         let input = input();
         let output = Output::File { path: &files.output, resume: true };
-        let done = job().run(&mut input.as_bytes(), output, &mut shout, &mut report).unwrap();
+        let done =
+            job().fill_column(&mut input.as_bytes(), output, &mut shout, &mut report).unwrap();
         files.check();
         assert_eq!((done.rows, done.bytes), (41, input.len() as u64));
         assert!(call == 0 || resumed > 1, "{call}");
@@ -426,7 +427,7 @@ fn a_cancelled_run_is_resumed() {
             Ok(sources.iter().map(text).collect())
         };
         let output = Output::File { path: &path, resume };
-        let done = job.run(&mut input.as_bytes(), output, &mut compute, &mut |_| ());
+        let done = job.fill_column(&mut input.as_bytes(), output, &mut compute, &mut |_| ());
         assert!(matches!(done, Err(Error::Cancelled)), "{done:?}");
         (resume, cancelled) = (true, cancelled + 1);
     }
@@ -436,7 +437,7 @@ fn a_cancelled_run_is_resumed() {
         Ok(sources.iter().map(text).collect())
     };
     let output = Output::File { path: &path, resume: true };
-    let done = job.run(&mut input.as_bytes(), output, &mut compute, &mut |_| ()).unwrap();
+    let done = job.fill_column(&mut input.as_bytes(), output, &mut compute, &mut |_| ()).unwrap();
     assert_eq!((done.rows, done.failed, cancelled), (21, 0, 4));
     let rows: String = (0..20).map(|i| format!("{i},text {i},TEXT {i}\n")).collect();
     assert_eq!(fs::read_to_string(&path).unwrap(), format!("id,fr,translation\n{rows}"));

@@ -256,7 +256,7 @@ impl Package {
                 let entry = &zip.entries()[index];
                 self.check_length(name, entry.size())?;
                 self.check_ratio(name, entry.size(), entry.data().end - entry.data().start)?;
-                zip.read(index).map(Some).map_err(|error| inside(&self.path, error.into()))
+                zip.read_entry(index).map(Some).map_err(|error| inside(&self.path, error.into()))
             }
         }
     }

@@ -73,7 +73,7 @@ pub struct TextResult<R> {
 }
 
 /// Computes a result for each text on the threads of the engine. `texts` encodes the next one and says why it is not run.
-pub(super) fn run<R: Send>(
+pub(super) fn compute_results<R: Send>(
     engine: &Engine,
     on_done: &OnDone,
     texts: impl Iterator<Item = Result<(Encoded, Option<NotRun>), Error>>,

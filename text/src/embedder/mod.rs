@@ -32,7 +32,7 @@ pub use reranker::{RerankOptions, Reranker, RerankerSetup, Score, ScoreActivatio
 
 use crate::error::Error;
 use core::fmt;
-use encoder_batches::{rejected, run};
+use encoder_batches::{compute_results, rejected};
 use prompts::SentenceTransformersConfig;
 use simdformer::checkpoint::Checkpoint;
 use simdformer::config::{Config, Side};
@@ -80,7 +80,7 @@ impl EmbedderSetup {
     /// # Errors
     /// The tokenizer needs languages; a file of settings is invalid, or asks for something that is not supported; the
     /// directory does not have the prompt; the vectors have fewer dimensions than asked for.
-    pub fn read(
+    pub fn from_directory(
         directory: impl AsRef<Path>,
         tokenizer: Tokenizer,
         checkpoint: &Checkpoint<'_>,
@@ -88,7 +88,7 @@ impl EmbedderSetup {
     ) -> Result<Self, Error> {
         let directory = directory.as_ref();
         let head = SentenceHead::open(directory, checkpoint.config().d_model)?;
-        let config = SentenceTransformersConfig::read(directory)?;
+        let config = SentenceTransformersConfig::from_directory(directory)?;
         let dims = match (options.dims, config.truncate_dim) {
             (Some(found), _) | (None, Some(found @ 0)) if !(1..=head.width()).contains(&found) => {
                 let expected =
@@ -205,7 +205,7 @@ impl Embedder {
     /// Reads a published directory, with default options.
     ///
     /// # Errors
-    /// As [`EmbedderSetup::read`]; the tokenizer or the weights cannot be read.
+    /// As [`EmbedderSetup::from_directory`]; the tokenizer or the weights cannot be read.
     pub fn open(directory: impl AsRef<Path>) -> Result<Self, Error> {
         Self::builder(directory).open()
     }
@@ -289,7 +289,7 @@ impl Embedder {
             let rejected = setup.rejected(&encoded);
             Ok((encoded, rejected))
         });
-        run(&self.engine, &self.on_done, texts, &|hidden| {
+        compute_results(&self.engine, &self.on_done, texts, &|hidden| {
             let vector = setup.vector(hidden, &mut vec![0.0; setup.head.scratch_floats()])?;
             let finite = vector.iter().all(|x| x.is_finite());
             Ok(if finite { Ok(vector) } else { Err(NotRun::NotFinite) })
@@ -320,7 +320,7 @@ impl Product for Embedder {
         let tokenizer = Tokenizer::from_dir(directory)?;
         // Does the model encode single texts?
         tokenizer.encode("", &Direction::default())?;
-        EmbedderSetup::read(directory, tokenizer, checkpoint, &options)
+        EmbedderSetup::from_directory(directory, tokenizer, checkpoint, &options)
     }
 
     fn build(engine: Engine, setup: EmbedderSetup) -> Result<Self, Error> {

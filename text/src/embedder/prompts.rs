@@ -33,8 +33,8 @@ pub(super) struct SentenceTransformersConfig {
 }
 
 impl SentenceTransformersConfig {
-    pub(super) fn read(directory: &Path) -> Result<Self, Error> {
-        let Some(settings) = Settings::read(directory, FILE, FileLimit::CONFIG)? else {
+    pub(super) fn from_directory(directory: &Path) -> Result<Self, Error> {
+        let Some(settings) = Settings::from_file(directory, FILE, FileLimit::CONFIG)? else {
             return Ok(Self::default());
         };
         let wrong = |found| settings.wrong("prompts", "an object of names to texts", found);

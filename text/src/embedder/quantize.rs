@@ -73,7 +73,7 @@ impl Precision {
     /// use simdformer_text::embedder::{Precision, Quantized, Ranges};
     ///
     /// let vectors = [[0.0, -1.0], [0.5, 0.25], [1.0, 3.0]];
-    /// let ranges = Ranges::of(vectors.iter().map(|vector| &vector[..]))?;
+    /// let ranges = Ranges::from_vectors(vectors.iter().map(|vector| &vector[..]))?;
     /// let int8 = Precision::Int8.apply(vectors[1].to_vec(), ranges.as_ref())?;
     /// assert_eq!(int8, Quantized::I8(vec![-1, -49]));
     /// let bits = Precision::Ubinary.apply(vectors[1].to_vec(), None)?;
@@ -139,7 +139,9 @@ impl Ranges {
     ///
     /// # Errors
     /// As [`Ranges::include`].
-    pub fn of<'v>(vectors: impl IntoIterator<Item = &'v [f32]>) -> Result<Option<Self>, Error> {
+    pub fn from_vectors<'v>(
+        vectors: impl IntoIterator<Item = &'v [f32]>,
+    ) -> Result<Option<Self>, Error> {
         let mut ranges: Option<Self> = None;
         for vector in vectors {
             match &mut ranges {

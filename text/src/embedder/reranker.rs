@@ -1,6 +1,6 @@
 //! Scores of texts together with a query: cross-encoders.
 
-use super::encoder_batches::{NotRun, TextResult, rejected, run};
+use super::encoder_batches::{NotRun, TextResult, compute_results, rejected};
 use super::prompts::{Prompt, SentenceTransformersConfig};
 use crate::error::Error;
 use core::cmp::Ordering;
@@ -62,14 +62,14 @@ impl ScoreActivation {
 
     /// The activation of a directory: that of `config_sentence_transformers.json`, or of `config.json` as
     /// sentence-transformers 4 and 5 or older versions write it, or a sigmoid.
-    fn of(directory: &Path, settings: Option<&Settings>) -> Result<Self, Error> {
+    fn from_directory(directory: &Path, settings: Option<&Settings>) -> Result<Self, Error> {
         if let Some(settings) = settings
             && let Some(found) = settings.get("activation_fn")
         {
             return Self::parse(settings, "activation_fn", found);
         }
         let folder = tokenizer_folder(directory)?;
-        let Some(config) = Settings::read(&folder, "config.json", FileLimit::CONFIG)? else {
+        let Some(config) = Settings::from_file(&folder, "config.json", FileLimit::CONFIG)? else {
             return Ok(Self::Sigmoid);
         };
         let inner =
@@ -112,7 +112,7 @@ impl RerankerSetup {
     /// # Errors
     /// The model has no classifier, or one of several scores; a file of settings is invalid, or asks for something that
     /// is not supported, for example another activation; the directory does not have the prompt.
-    pub fn read(
+    pub fn from_directory(
         directory: impl AsRef<Path>,
         tokenizer: Tokenizer,
         checkpoint: &Checkpoint<'_>,
@@ -128,11 +128,11 @@ impl RerankerSetup {
             return Err(Error::unsupported("", expected, head.labels()));
         }
         let head = head.with_settings(directory)?;
-        let config = SentenceTransformersConfig::read(directory)?;
+        let config = SentenceTransformersConfig::from_directory(directory)?;
         let activation = if options.raw {
             ScoreActivation::Identity
         } else {
-            ScoreActivation::of(directory, config.settings.as_ref())?
+            ScoreActivation::from_directory(directory, config.settings.as_ref())?
         };
         let positions = checkpoint.config().max_positions(Side::Encoder);
         let limits = [tokenizer.max_tokens(), head.max_tokens(), positions];
@@ -205,7 +205,7 @@ impl Reranker {
     /// Reads a published directory, with default options.
     ///
     /// # Errors
-    /// As [`RerankerSetup::read`]; the tokenizer encodes single texts only; the tokenizer or the weights cannot be read.
+    /// As [`RerankerSetup::from_directory`]; the tokenizer encodes single texts only; the tokenizer or the weights cannot be read.
     pub fn open(directory: impl AsRef<Path>) -> Result<Self, Error> {
         Self::builder(directory).open()
     }
@@ -278,7 +278,7 @@ impl Reranker {
             let rejected = rejected(&encoded, setup.positions, setup.truncate);
             Ok((encoded, rejected))
         };
-        run(&self.engine, &self.on_done, pairs.iter().map(encode), &|hidden| {
+        compute_results(&self.engine, &self.on_done, pairs.iter().map(encode), &|hidden| {
             let raw = setup.head.scores(hidden)?.first().copied().unwrap_or(f32::NAN);
             let value = setup.activation.apply(raw);
             let finite = raw.is_finite() && value.is_finite();
@@ -310,7 +310,7 @@ impl Product for Reranker {
         let tokenizer = Tokenizer::from_dir(directory)?;
         // Does the model encode pairs?
         tokenizer.encode_pair("", "")?;
-        RerankerSetup::read(directory, tokenizer, checkpoint, &options)
+        RerankerSetup::from_directory(directory, tokenizer, checkpoint, &options)
     }
 
     fn build(engine: Engine, setup: RerankerSetup) -> Result<Self, Error> {

@@ -109,7 +109,7 @@ impl Batcher {
         let shared = Arc::new(shared);
         let decoding = DecodingThread { shared: Arc::clone(&shared) };
         let thread = std::thread::Builder::new().name("simdformer-batcher".to_owned());
-        let thread = thread.spawn(move || decoding.run(&translator, others));
+        let thread = thread.spawn(move || decoding.decode_requests(&translator, others));
         let thread = thread.map_err(Error::of_stream("started", "the decoding thread"))?;
         Ok(Self { shared, thread: Some(thread) })
     }
@@ -310,7 +310,7 @@ struct DecodingThread {
 
 impl DecodingThread {
     /// `others` is for what takes more than the search of the batch.
-    fn run(&self, translator: &Translator, others: Translator) {
+    fn decode_requests(&self, translator: &Translator, others: Translator) {
         let slots = translator.engine.slots();
         let (search, most) = (translator.search_options().clone(), translator.longest_source());
         let tokenizer = Arc::clone(&self.shared.tokenizer);

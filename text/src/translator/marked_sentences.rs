@@ -398,7 +398,7 @@ impl Translator {
         let givens = sentence.givens;
         let given = sentence.marked.for_model_each(|mark| givens.stand_in(mark, way));
         let reader = self.reader(sentence.language);
-        let given = reader.read(given, sentence.small)?.marked;
+        let given = reader.read_sentence(given, sentence.small)?.marked;
         if !sentence.small {
             return Ok(given);
         }

@@ -53,7 +53,7 @@ impl Reader<'_> {
     /// Reads a sentence of a text: white space is one space, and soft hyphens and the like are left out; if the vocabulary
     /// does not have a part of it, it is spelled otherwise where that helps, in small letters, too, if it is in capitals and
     /// `capitals` says so.
-    pub(super) fn read(&self, given: Rewritten, capitals: bool) -> Result<Reading, Error> {
+    pub(super) fn read_sentence(&self, given: Rewritten, capitals: bool) -> Result<Reading, Error> {
         let step = given.marked.replace(plain(&given.marked));
         self.spell(vec![given, step], capitals)
     }

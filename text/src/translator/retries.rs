@@ -89,12 +89,12 @@ impl Translator {
             tokens.iter().copied().filter(|id| !ends.contains(id)).collect()
         };
         let (target, source_tokens) = (ids(&translation.tokens), translation.source_tokens);
-        if translation.failure.is_some() || Repetition::of(source_tokens, &target).is_none() {
+        if translation.failure.is_some() || Repetition::find_in(source_tokens, &target).is_none() {
             return Ok(false);
         }
         let direction = self.options.direction_from(unit.source);
         let source = ids(&self.tokenizer.encode_text(unit.text, &direction)?.ids);
-        Ok(Repetition::of(source_tokens, &source).is_none())
+        Ok(Repetition::find_in(source_tokens, &source).is_none())
     }
 
     /// Translates again what lacks terms of the glossary; what still lacks one has a [`Note::MissingTerm`].

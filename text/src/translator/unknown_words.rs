@@ -108,7 +108,7 @@ impl Translator {
         }
         let read = |marked: &MarkedText, givens: &Givens| {
             let given = marked.for_model_each(|mark| givens.stand_in(mark, StandIn::Piece));
-            reader.read(given, self.options.capitals)
+            reader.read_sentence(given, self.options.capitals)
         };
         let mut reading = read(&marked, &givens)?;
         let mut copied = Vec::new();
@@ -171,7 +171,7 @@ impl Reader<'_> {
     /// Whether the vocabulary has all of a word, as it would be read.
     fn knows(&self, word: &str, capitals: bool) -> Result<bool, Error> {
         let word = MarkedText { text: word.to_owned(), marks: Vec::new() };
-        Ok(self.read(word.replace([]), capitals)?.unknown.is_empty())
+        Ok(self.read_sentence(word.replace([]), capitals)?.unknown.is_empty())
     }
 
     /// The words of a sentence that the vocabulary does not have.

@@ -43,7 +43,7 @@ impl ArchiveFormat {
     }
 
     /// The format that the extension of a file stands for. `None` without a known extension.
-    pub fn of(path: impl AsRef<Path>) -> Option<Self> {
+    pub fn from_path(path: impl AsRef<Path>) -> Option<Self> {
         let extension = path.as_ref().extension()?.to_str()?;
         Self::ALL.into_iter().find(|format| extension.eq_ignore_ascii_case(format.name()))
     }

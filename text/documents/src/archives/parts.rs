@@ -107,10 +107,10 @@ pub(super) fn text_parts<R: Read + Seek>(
 fn column_names<R: Read + Seek>(zip: &mut Zip<R>) -> Result<HashSet<String>, Error> {
     let mut names = HashSet::new();
     let Some(index) = zip.find(TYPES) else { return Ok(names) };
-    let content_types = ContentTypes::read(&text_of(zip, index)?)?;
+    let content_types = ContentTypes::from_xml(&text_of(zip, index)?)?;
     let mut bytes = 0usize;
     for index in 0..zip.entries.len() {
-        let found = content_types.of(&zip.entries[index].name).unwrap_or_default();
+        let found = content_types.type_of(&zip.entries[index].name).unwrap_or_default();
         let short = found.strip_prefix(OFFICE).unwrap_or(found);
         let Some((_, element)) = XLSX_NAMES.iter().find(|(one, _)| *one == short) else { continue };
         let text = text_of(zip, index)?;
@@ -154,11 +154,11 @@ fn office_parts<R: Read + Seek>(
     let Some(index) = zip.find(TYPES) else {
         return no_document(&format!("no {TYPES}"));
     };
-    let content_types = ContentTypes::read(&text_of(zip, index)?)?;
+    let content_types = ContentTypes::from_xml(&text_of(zip, index)?)?;
     let mut parts = Vec::with_capacity(zip.entries.len());
     let mut is_document = false;
     for entry in &zip.entries {
-        let found = content_types.of(&entry.name).unwrap_or_default();
+        let found = content_types.type_of(&entry.name).unwrap_or_default();
         let short = found.strip_prefix(OFFICE).unwrap_or(found);
         is_document |= main.contains(&short);
         let part = types.iter().find(|(one, _)| *one == short);
@@ -178,7 +178,7 @@ struct ContentTypes {
 }
 
 impl ContentTypes {
-    fn read(source: &str) -> Result<Self, Error> {
+    fn from_xml(source: &str) -> Result<Self, Error> {
         let mut types = Self { parts: HashMap::new(), extensions: HashMap::new() };
         each_tag(TYPES, source, |tag| {
             let value = |name| attribute(tag, name);
@@ -195,7 +195,7 @@ impl ContentTypes {
         Ok(types)
     }
 
-    fn of(&self, name: &str) -> Option<&str> {
+    fn type_of(&self, name: &str) -> Option<&str> {
         let name = format!("/{}", name.to_ascii_lowercase());
         let by_extension = || self.extensions.get(name.rsplit_once('.')?.1);
         self.parts.get(&name).or_else(by_extension).map(String::as_str)
@@ -347,9 +347,9 @@ fn media_type<R: Read + Seek>(zip: &mut Zip<R>) -> Result<String, Error> {
 /// An entry as text.
 ///
 /// # Errors
-/// As [`Zip::read`]; it is not UTF-8.
+/// As [`Zip::read_entry`]; it is not UTF-8.
 pub(super) fn text_of<R: Read + Seek>(zip: &mut Zip<R>, index: usize) -> Result<String, Error> {
-    let bytes = zip.read(index)?;
+    let bytes = zip.read_entry(index)?;
     String::from_utf8(bytes).map_err(|error| {
         let name = zip.entries.get(index).map_or("", |entry| &entry.name);
         let at = error.utf8_error().valid_up_to();

@@ -173,7 +173,7 @@ impl<R: Read + Seek> Zip<R> {
     ///
     /// # Errors
     /// It is damaged, longer than 256 MiB, or its compression is not DEFLATE.
-    pub fn read(&mut self, index: usize) -> Result<Vec<u8>, Error> {
+    pub fn read_entry(&mut self, index: usize) -> Result<Vec<u8>, Error> {
         let Some(entry) = self.entries.get(index) else { return Ok(Vec::new()) };
         let name = entry.name.as_str();
         if entry.size > LONGEST_PART {

@@ -44,7 +44,7 @@ impl<R: BufRead> Blocks<R> {
         Self { reader, format, size, longest: inline::LONGEST, offset: 0, ended: false }
     }
 
-    fn read(&mut self) -> io::Result<Option<String>> {
+    fn read_part(&mut self) -> io::Result<Option<String>> {
         let mut part = Vec::new();
         // A document of as many bytes is refused: no more of a file or a stream without an end is read.
         let mut reader = (&mut self.reader).take(self.longest as u64);
@@ -100,7 +100,7 @@ impl<R: BufRead> Iterator for Blocks<R> {
         if self.ended {
             return None;
         }
-        let part = self.read().transpose();
+        let part = self.read_part().transpose();
         self.ended = !matches!(part, Some(Ok(_)));
         part
     }

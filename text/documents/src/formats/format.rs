@@ -58,7 +58,7 @@ impl Format {
     }
 
     /// The format that the extension of a file stands for. `None` without a known extension.
-    pub fn of(path: impl AsRef<Path>) -> Option<Self> {
+    pub fn from_path(path: impl AsRef<Path>) -> Option<Self> {
         let extension = path.as_ref().extension()?.to_str()?.to_ascii_lowercase();
         Some(match extension.as_str() {
             "txt" | "text" => Self::Plain,

@@ -142,7 +142,7 @@ fn segments(source: &str, message: &Message, inline: &mut Inline, places: &mut P
         }
         let plural = index > 0 && !message.plural.is_empty();
         let id = if plural { &message.plural } else { &message.id };
-        let (before, after) = read(source, id, inline);
+        let (before, after) = read_strings(source, id, inline);
         if let Some(found) = inline.finish(false) {
             let found = Found { range: range.clone(), ..found };
             places.push(found, Writing::Gettext(Box::new([before, after])));
@@ -151,7 +151,7 @@ fn segments(source: &str, message: &Message, inline: &mut Inline, places: &mut P
 }
 
 /// Reads the strings of a message; returns the white space at both ends, as it is escaped.
-fn read(source: &str, strings: &[Range<usize>], inline: &mut Inline) -> (String, String) {
+fn read_strings(source: &str, strings: &[Range<usize>], inline: &mut Inline) -> (String, String) {
     let (mut before, mut after) = (String::new(), String::new());
     let mut text = false;
     let mut white = |raw: &str, is_white: bool| {

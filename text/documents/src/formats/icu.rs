@@ -13,7 +13,7 @@ const DEEPEST: usize = 64;
 
 /// Adds the segments of the message in `range`, which is the inside of a string of JSON. Returns whether it is one: a text
 /// without an argument with cases, or whose braces do not match, is not.
-pub(super) fn read(
+pub(super) fn read_message(
     source: &str,
     range: Range<usize>,
     ascii: bool,

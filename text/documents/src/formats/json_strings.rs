@@ -56,7 +56,7 @@ fn string(
     inline: &mut Inline,
     places: &mut Places,
 ) {
-    if icu::read(source, range.clone(), ascii, inline, places) {
+    if icu::read_message(source, range.clone(), ascii, inline, places) {
         return;
     }
     let mut end_segment = |inline: &mut Inline| {

@@ -89,7 +89,7 @@ fn read_lines(source: &str, start: usize) -> Vec<Line> {
     // The indentations of the items since the last empty line.
     let mut items: Vec<usize> = Vec::new();
     for range in lines(source, start) {
-        let line = read(source, range, all.last(), &items);
+        let line = read_line(source, range, all.last(), &items);
         if line.text.is_empty() {
             items.clear();
         } else if line.item {
@@ -101,7 +101,7 @@ fn read_lines(source: &str, start: usize) -> Vec<Line> {
 }
 
 /// Reads the line after `before`; `items` are the indentations of the list items that it may stand beside.
-fn read(source: &str, range: Range<usize>, before: Option<&Line>, items: &[usize]) -> Line {
+fn read_line(source: &str, range: Range<usize>, before: Option<&Line>, items: &[usize]) -> Line {
     let line = source[range.clone()].trim_end();
     let end = range.start + line.len();
     let (mut indentation, mut quotations) = (0, 0);

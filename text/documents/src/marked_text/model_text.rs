@@ -53,7 +53,7 @@ impl MarkedText {
             let piece = self.text.get(start..end).filter(|_| start >= at);
             let Some(piece) = piece else { continue };
             last = self.text.get(at..start).and_then(|copied| copied.chars().next_back()).or(last);
-            let tag = Tag::of(piece).is_some();
+            let tag = Tag::from_piece(piece).is_some();
             let given = match stand_in(keep) {
                 StandIn::Piece if !tag => piece,
                 StandIn::Word(word) if !tag => word,

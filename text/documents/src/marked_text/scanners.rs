@@ -70,7 +70,7 @@ pub(super) fn between(place: &Place<'_>, open: &str, close: &str) -> Option<Rang
 
 /// A name, `user.name`, `first-name`, from `from` on: the end of it, without a point or a hyphen at its end.
 fn name(bytes: &[u8], from: usize) -> usize {
-    let len = run(bytes, from, |byte| is_word(byte) || b".-".contains(&byte));
+    let len = run_length(bytes, from, |byte| is_word(byte) || b".-".contains(&byte));
     let found = &bytes[from..from + len];
     from + len - found.iter().rev().take_while(|byte| b".-".contains(byte)).count()
 }
@@ -121,7 +121,7 @@ pub(super) fn sigil(place: &Place<'_>) -> Option<Range<usize>> {
     }
     let word = |from: usize| {
         let first = bytes.get(from).is_some_and(|byte| byte.is_ascii_alphabetic() || *byte == b'_');
-        first.then(|| from + run(bytes, from, is_word))
+        first.then(|| from + run_length(bytes, from, is_word))
     };
     let mut end = match sign {
         // The arguments of MediaWiki and of browser extensions are digits.
@@ -170,7 +170,7 @@ pub(super) fn sigil(place: &Place<'_>) -> Option<Range<usize>> {
 
 /// `@:key`, `@.lower:key`, `@:(key)`; `from` is after the sign.
 fn linked_key(bytes: &[u8], from: usize) -> Option<usize> {
-    let modifier = if bytes[from] == b'.' { 1 + run(bytes, from + 1, is_word) } else { 0 };
+    let modifier = if bytes[from] == b'.' { 1 + run_length(bytes, from + 1, is_word) } else { 0 };
     let key = from + modifier + 1;
     if bytes.get(key - 1) != Some(&b':') || modifier == 1 {
         return None;
@@ -184,7 +184,7 @@ fn linked_key(bytes: &[u8], from: usize) -> Option<usize> {
 /// `$t(key)`, `$(name)`: balanced parentheses on one line, after a sign and at most a name.
 pub(super) fn nested_call(place: &Place<'_>) -> Option<Range<usize>> {
     let (bytes, at) = (place.bytes(), place.at);
-    let open = at + 1 + run(bytes, at + 1, is_word);
+    let open = at + 1 + run_length(bytes, at + 1, is_word);
     if bytes.get(open) != Some(&b'(') {
         return None;
     }
@@ -206,7 +206,7 @@ pub(super) fn nested_call(place: &Place<'_>) -> Option<Range<usize>> {
 pub(super) fn numbered(place: &Place<'_>) -> Option<Range<usize>> {
     let (bytes, at) = (place.bytes(), place.at);
     let from = at + 1 + usize::from(bytes.get(at + 1) == Some(&b'L'));
-    let digits = run(bytes, from, |byte| byte.is_ascii_digit());
+    let digits = run_length(bytes, from, |byte| byte.is_ascii_digit());
     let end = from + digits;
     // `100%`, and `a%20b` of an address.
     let before = if at > place.last { bytes[at - 1] } else { b' ' };
@@ -220,7 +220,7 @@ pub(super) fn shortcode(place: &Place<'_>) -> Option<Range<usize>> {
     let (bytes, at) = (place.bytes(), place.at);
     let closing = bytes.get(at + 1) == Some(&b'/');
     let from = at + 1 + usize::from(closing);
-    let end = from + run(bytes, from, |byte| is_word(byte) || byte == b'-');
+    let end = from + run_length(bytes, from, |byte| is_word(byte) || byte == b'-');
     if !bytes.get(from).is_some_and(u8::is_ascii_alphabetic) {
         return None;
     }
@@ -239,7 +239,8 @@ pub(super) fn shortcode(place: &Place<'_>) -> Option<Range<usize>> {
 pub(super) fn signed_word(place: &Place<'_>) -> Option<Range<usize>> {
     let (bytes, at) = (place.bytes(), place.at);
     let start = at.checked_sub(1).filter(|&start| bytes[start].is_ascii_uppercase())?;
-    let end = if bytes[at] == b'#' { at + 1 } else { at + run(bytes, at, |byte| byte == b'+') };
+    let end =
+        if bytes[at] == b'#' { at + 1 } else { at + run_length(bytes, at, |byte| byte == b'+') };
     let fits = bytes[at] == b'#' || end == at + 2;
     (fits && place.begins(start) && place.ends(end)).then_some(start..end)
 }
@@ -252,12 +253,12 @@ pub(super) fn interval(place: &Place<'_>) -> Option<Range<usize>> {
         match bytes.get(sign..)? {
             rest if rest.starts_with(b"Inf") => Some(sign + 3),
             rest if rest.starts_with(b"*") => Some(sign + 1),
-            _ => Some(sign + run(bytes, sign, |byte| byte.is_ascii_digit()))
+            _ => Some(sign + run_length(bytes, sign, |byte| byte.is_ascii_digit()))
                 .filter(|&end| end > sign),
         }
     };
     let comma = bound(at + 1).filter(|&end| bytes.get(end) == Some(&b','))?;
-    let end = bound(comma + 1 + run(bytes, comma + 1, |byte| byte == b' '))?;
+    let end = bound(comma + 1 + run_length(bytes, comma + 1, |byte| byte == b' '))?;
     matches!(bytes.get(end), Some(b']' | b'[')).then_some(at..end + 1)
 }
 
@@ -288,7 +289,8 @@ pub(super) fn backslash(place: &Place<'_>) -> Option<Range<usize>> {
         b'x' => 2,
         _ => return None,
     };
-    (run(bytes, at + 2, |byte| byte.is_ascii_hexdigit()) >= digits).then_some(at..at + 2 + digits)
+    (run_length(bytes, at + 2, |byte| byte.is_ascii_hexdigit()) >= digits)
+        .then_some(at..at + 2 + digits)
 }
 
 /// The end of the first `end` in the [`LONGEST`] bytes from `from`, on one line and before a byte `stop`.
@@ -302,7 +304,7 @@ fn closed(bytes: &[u8], from: usize, end: &[u8], stop: u8) -> Option<usize> {
 }
 
 /// The number of bytes from `from` that are `like`, at most [`LONGEST`].
-fn run(bytes: &[u8], from: usize, like: impl Fn(u8) -> bool) -> usize {
+fn run_length(bytes: &[u8], from: usize, like: impl Fn(u8) -> bool) -> usize {
     let rest = bytes.get(from..).unwrap_or_default();
     rest.iter().take(LONGEST).take_while(|&&byte| like(byte)).count()
 }
@@ -345,7 +347,7 @@ pub(super) fn signed_braces(place: &Place<'_>) -> Option<Range<usize>> {
 
 /// `0:dd MMM yyyy`, `n, number`, `count | plural`: a name, and a sign that text does not have there.
 fn is_expression(inside: &[u8]) -> bool {
-    let name = run(inside, 0, |byte| is_word(byte) || b".$'@".contains(&byte));
+    let name = run_length(inside, 0, |byte| is_word(byte) || b".$'@".contains(&byte));
     let rest = inside[name..].trim_ascii_start();
     name > 0 && rest.first().is_some_and(|sign| b",:?|([=+".contains(sign))
 }
@@ -364,14 +366,14 @@ pub(super) fn message(place: &Place<'_>) -> Option<Range<usize>> {
         b"ordinal",
         b"duration",
     ];
-    let space = |from: usize| from + run(bytes, from, |byte| byte == b' ');
+    let space = |from: usize| from + run_length(bytes, from, |byte| byte == b' ');
     let name = space(at + 1);
-    let comma = space(name + run(bytes, name, |byte| is_word(byte) || byte == b'.'));
+    let comma = space(name + run_length(bytes, name, |byte| is_word(byte) || byte == b'.'));
     if comma == name || bytes.get(comma) != Some(&b',') {
         return None;
     }
     let kind = space(comma + 1);
-    let kind = &bytes[kind..kind + run(bytes, kind, |byte| byte.is_ascii_lowercase())];
+    let kind = &bytes[kind..kind + run_length(bytes, kind, |byte| byte.is_ascii_lowercase())];
     if !TYPES.contains(&kind) {
         return None;
     }
@@ -395,7 +397,8 @@ pub(super) fn format(bytes: &[u8], at: usize, last: usize) -> Option<Range<usize
         b'%' => return Some(at..at + 2),
         b'(' | b'<' => {
             let close = if bytes[end] == b'(' { b')' } else { b'>' };
-            let name = run(bytes, end + 1, |byte| is_word(byte) || byte == b'.' || byte == b'-');
+            let name =
+                run_length(bytes, end + 1, |byte| is_word(byte) || byte == b'.' || byte == b'-');
             if name == 0 || bytes.get(end + 1 + name) != Some(&close) {
                 return None;
             }
@@ -404,7 +407,7 @@ pub(super) fn format(bytes: &[u8], at: usize, last: usize) -> Option<Range<usize
         }
         _ => (),
     }
-    let digits = run(bytes, end, |byte| byte.is_ascii_digit());
+    let digits = run_length(bytes, end, |byte| byte.is_ascii_digit());
     if digits > 0 && bytes.get(end + digits) == Some(&b'$') {
         return conversion(bytes, end + digits + 1).map(|end| at..end);
     }
@@ -425,12 +428,12 @@ pub(super) fn format(bytes: &[u8], at: usize, last: usize) -> Option<Range<usize
 /// `100 % des` is more frequent.
 fn conversion(bytes: &[u8], from: usize) -> Option<usize> {
     let digit = |byte: u8| byte.is_ascii_digit() || byte == b'*';
-    let mut at = from + run(bytes, from, |byte| b"-+#0'".contains(&byte));
-    at += run(bytes, at, digit);
+    let mut at = from + run_length(bytes, from, |byte| b"-+#0'".contains(&byte));
+    at += run_length(bytes, at, digit);
     if bytes.get(at) == Some(&b'.') {
-        at += 1 + run(bytes, at + 1, digit);
+        at += 1 + run_length(bytes, at + 1, digit);
     }
-    at += run(bytes, at, |byte| b"hlLqjzt".contains(&byte)).min(2);
+    at += run_length(bytes, at, |byte| b"hlLqjzt".contains(&byte)).min(2);
     bytes.get(at).filter(|byte| b"diufFeEgGxXoscpaAn@b".contains(byte)).map(|_| at + 1)
 }
 
@@ -439,9 +442,9 @@ pub(super) fn tag(bytes: &[u8], at: usize) -> Option<Range<usize>> {
     let name = at + 1 + usize::from(bytes.get(at + 1) == Some(&b'/'));
     let first = *bytes.get(name)?;
     let len = match first {
-        b'0'..=b'9' => run(bytes, name, |byte| byte.is_ascii_digit()),
+        b'0'..=b'9' => run_length(bytes, name, |byte| byte.is_ascii_digit()),
         _ if first.is_ascii_alphabetic() => {
-            run(bytes, name, |byte| is_word(byte) || b":.-".contains(&byte))
+            run_length(bytes, name, |byte| is_word(byte) || b":.-".contains(&byte))
         }
         _ => return None,
     };
@@ -458,7 +461,7 @@ pub(super) fn tag(bytes: &[u8], at: usize) -> Option<Range<usize>> {
 /// `&nbsp;`, `&#160;`, `&#xA0;`.
 pub(super) fn entity(bytes: &[u8], at: usize) -> Option<Range<usize>> {
     let hash = usize::from(bytes.get(at + 1) == Some(&b'#'));
-    let len = run(bytes, at + 1 + hash, |byte| byte.is_ascii_alphanumeric());
+    let len = run_length(bytes, at + 1 + hash, |byte| byte.is_ascii_alphanumeric());
     let end = at + 1 + hash + len;
     ((2..=32).contains(&(len + hash)) && bytes.get(end) == Some(&b';')).then_some(at..end + 1)
 }
@@ -468,7 +471,7 @@ pub(super) fn quoted(bytes: &[u8], at: usize) -> Option<Range<usize>> {
     if at > 0 && bytes[at - 1] == b'`' {
         return None;
     }
-    let count = run(bytes, at, |byte| byte == b'`');
+    let count = run_length(bytes, at, |byte| byte == b'`');
     let end = closed(bytes, at + count, &bytes[at..at + count], b'\n')?;
     (end > at + 2 * count).then_some(at..end)
 }
@@ -531,13 +534,13 @@ pub(super) fn mail(bytes: &[u8], at: usize) -> Option<Range<usize>> {
     let local = run_before(bytes, at, |byte| is_word(byte) || b".%+-'".contains(&byte)).min(64);
     let start = (at - local..at).find(|&start| is_word(bytes[start]))?;
     let part = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
-    let mut end = at + 1 + run(bytes, at + 1, part);
+    let mut end = at + 1 + run_length(bytes, at + 1, part);
     let mut parts = 1;
     while parts < 16
         && bytes.get(end) == Some(&b'.')
         && bytes.get(end + 1).is_some_and(|&byte| part(byte))
     {
-        end += 1 + run(bytes, end + 1, part);
+        end += 1 + run_length(bytes, end + 1, part);
         parts += 1;
     }
     let last = bytes[at + 1..end].rsplit(|&byte| byte == b'.').next().unwrap_or_default();
@@ -553,7 +556,7 @@ pub(super) fn identifier(place: &Place<'_>) -> Option<Range<usize>> {
         return None;
     }
     let start = at - run_before(bytes, at, is_word);
-    let end = at + run(bytes, at, is_word);
+    let end = at + run_length(bytes, at, is_word);
     let other =
         |letter: Option<char>| letter.is_some_and(|letter| !letter.is_ascii() && joins(letter));
     let call = if bytes[end..].starts_with(b"()") { 2 } else { 0 };

@@ -18,7 +18,7 @@ pub(super) struct Tag<'t> {
 
 impl<'t> Tag<'t> {
     /// The tag, if the piece is one.
-    pub(super) fn of(piece: &'t str) -> Option<Self> {
+    pub(super) fn from_piece(piece: &'t str) -> Option<Self> {
         let inside = piece.strip_prefix('<')?.strip_suffix('>')?;
         let (inside, closes) =
             inside.strip_prefix('/').map_or((inside, false), |rest| (rest, true));
@@ -151,7 +151,7 @@ fn tag_pairs(source: &MarkedText) -> Vec<Option<Pair>> {
         }
         let text = source.text.get(mark.range.clone()).unwrap_or_default();
         let kept = matches!(mark.kind, MarkKind::Keep { .. });
-        match (Tag::of(text).filter(|_| kept), open.last_mut()) {
+        match (Tag::from_piece(text).filter(|_| kept), open.last_mut()) {
             (Some(tag), Some((_, tags))) if tag.closes => {
                 let mut last = tags.iter().enumerate().rev().take(DEEPEST_TAG);
                 if let Some((place, &(_, opener))) = last.find(|(_, open)| open.0 == tag.name) {

@@ -36,7 +36,7 @@ pub(super) fn sentences(text: &str, lexicon: &Lexicon) -> Vec<Range<usize>> {
         quotes: 0,
         found: Vec::new(),
     };
-    scan.run();
+    scan.find_sentences();
     scan.found
 }
 
@@ -80,7 +80,7 @@ struct Scan<'t> {
 }
 
 impl Scan<'_> {
-    fn run(&mut self) {
+    fn find_sentences(&mut self) {
         let mut at = self.start;
         while let Some(c) = self.char_at(at) {
             let len = c.len_utf8();

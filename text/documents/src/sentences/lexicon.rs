@@ -36,7 +36,7 @@ static TABLES: LazyLock<Vec<(&Rules, OnceLock<Lexicon>)>> = LazyLock::new(|| {
 
 impl Lexicon {
     /// The rules of the language with this ISO 639 code, or those for texts of an unknown language.
-    pub(super) fn of(code: Option<&str>) -> &'static Self {
+    pub(super) fn for_language(code: Option<&str>) -> &'static Self {
         let named = |rules: &Rules| code.is_some_and(|code| words(rules.codes).any(|c| c == code));
         let at = TABLES.iter().position(|(rules, _)| named(rules)).unwrap_or(TABLES.len() - 1);
         let (rules, sorted) = &TABLES[at];
@@ -128,7 +128,7 @@ impl Lexicon {
 /// ```
 #[must_use]
 pub fn nonbreaking_prefixes(language: Option<&str>) -> String {
-    let lexicon = Lexicon::of(language);
+    let lexicon = Lexicon::for_language(language);
     let mut list = String::new();
     for (word, kind) in &lexicon.abbreviations {
         list.push_str(word);

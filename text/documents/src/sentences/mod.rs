@@ -47,7 +47,7 @@ impl SentenceSplitter {
     /// `fra`, `fra_Latn`, `fr_XX`. A code without rules is as `None`.
     #[must_use]
     pub fn new(language: Option<&str>) -> Self {
-        Self { lexicon: Lexicon::of(language.map(language_code)) }
+        Self { lexicon: Lexicon::for_language(language.map(language_code)) }
     }
 
     /// The sentences of a text, in order: disjoint ranges of bytes, without the white space at their ends. Every other

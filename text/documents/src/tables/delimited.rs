@@ -157,7 +157,12 @@ impl Delimited {
         out.extend_from_slice(&raw[end..]);
     }
 
-    pub(super) fn read(&mut self, bytes: &[u8], ended: bool, texts: &mut String) -> Option<Row> {
+    pub(super) fn read_row(
+        &mut self,
+        bytes: &[u8],
+        ended: bool,
+        texts: &mut String,
+    ) -> Option<Row> {
         if self.quoting {
             self.read_quoted(bytes, ended, texts)
         } else {

@@ -124,7 +124,7 @@ impl Files<'_> {
             let (before, now) = (found.to_string(), expected.to_string());
             return Err(other_run(&self.journal, "the version of the journal", &before, &now));
         }
-        let found = Journal::read(&mut self.file, rows.unwrap_or(u64::MAX));
+        let found = Journal::read_up_to(&mut self.file, rows.unwrap_or(u64::MAX));
         let Some(found) = found.map_err(about(&self.journal))? else {
             // The journal is written before the part is created.
             return match rows {
@@ -189,7 +189,7 @@ impl Files<'_> {
         let journal = begun.map_err(about(&self.journal))?;
         let part = self.part(0)?;
         sync(self.path).map_err(about(self.path))?;
-        Ok(Opened::Run(self.run(part, journal), None))
+        Ok(Opened::Run(self.into_output(part, journal), None))
     }
 
     fn resume(mut self, journal: Journal, record: Record) -> Result<Opened, Error> {
@@ -197,7 +197,7 @@ impl Files<'_> {
         let cut = self.file.set_len(journal.len);
         let cut = cut.and_then(|()| self.file.seek(SeekFrom::Start(journal.len)));
         cut.map_err(about(&self.journal))?;
-        Ok(Opened::Run(self.run(part, journal), Some(record)))
+        Ok(Opened::Run(self.into_output(part, journal), Some(record)))
     }
 
     /// The part, cut to its first `len` bytes, at its end.
@@ -220,7 +220,7 @@ impl Files<'_> {
         }
     }
 
-    fn run(self, part: File, journal: Journal) -> DurableOutput {
+    fn into_output(self, part: File, journal: Journal) -> DurableOutput {
         DurableOutput {
             path: self.path.to_owned(),
             part: (self.part, part),

@@ -97,7 +97,7 @@ impl Journal {
 
     /// Reads a journal, up to the last record whose output has at most `output` bytes; `None` if it has no valid
     /// begin.
-    pub(super) fn read(file: &mut impl Read, output: u64) -> io::Result<Option<Found>> {
+    pub(super) fn read_up_to(file: &mut impl Read, output: u64) -> io::Result<Option<Found>> {
         let mut head = [0; MAGIC.len() + 8];
         if !fill(file, &mut head)? || !head.starts_with(MAGIC) {
             return Ok(None);

@@ -36,7 +36,7 @@ impl JsonLines {
         }
     }
 
-    pub(super) fn read(&self, bytes: &[u8], ended: bool, texts: &mut String) -> Option<Row> {
+    pub(super) fn read_row(&self, bytes: &[u8], ended: bool, texts: &mut String) -> Option<Row> {
         let (content, len) = line(bytes, ended)?;
         let content = &bytes[..content];
         if content.trim_ascii().is_empty() {

@@ -1,6 +1,6 @@
 //! Tables of any length: a column of CSV, TSV or JSON lines is read, and another one is written.
 //!
-//! [`Job::run`] turns a table into a table with a function from sources to texts, for example translation. It keeps
+//! [`Job::fill_column`] turns a table into a table with a function from sources to texts, for example translation. It keeps
 //! every byte that it does not replace, computes equal sources once, and takes the memory of a few thousand rows.
 //! Interrupted at any moment, it continues where it was.
 

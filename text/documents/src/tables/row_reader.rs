@@ -162,7 +162,7 @@ impl<'i> RowReader<'i> {
             let mark = if at == 0 { self.mark() } else { 0 };
             let rest = &self.buffer[at + mark..];
             let known = self.texts.len();
-            let row = match self.columns.read(rest, self.ended, &mut self.texts) {
+            let row = match self.columns.read_row(rest, self.ended, &mut self.texts) {
                 Some(row) => row,
                 None if self.ended => Row { len: rest.len(), source: Source::Absent, place: None },
                 None => {

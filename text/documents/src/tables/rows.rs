@@ -46,10 +46,15 @@ impl Rows {
 
     /// The first row of `bytes`, which are not empty, or `None` if it continues after them. Its source is appended to
     /// `texts`.
-    pub(super) fn read(&mut self, bytes: &[u8], ended: bool, texts: &mut String) -> Option<Row> {
+    pub(super) fn read_row(
+        &mut self,
+        bytes: &[u8],
+        ended: bool,
+        texts: &mut String,
+    ) -> Option<Row> {
         match self {
-            Self::Delimited(rows) => rows.read(bytes, ended, texts),
-            Self::Json(rows) => rows.read(bytes, ended, texts),
+            Self::Delimited(rows) => rows.read_row(bytes, ended, texts),
+            Self::Json(rows) => rows.read_row(bytes, ended, texts),
         }
     }
 

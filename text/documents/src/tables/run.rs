@@ -129,7 +129,7 @@ impl From<Record> for Summary {
 ///     Ok(sources.iter().map(text).collect())
 /// };
 /// let output = Output::Stream(&mut written);
-/// let summary = job.run(&mut input.as_bytes(), output, &mut shout, &mut |_| ())?;
+/// let summary = job.fill_column(&mut input.as_bytes(), output, &mut shout, &mut |_| ())?;
 /// let expected = "id,fr,translation\r\n1,\"oui, non\",\"OUI, NON\"\r\n2,,\r\n";
 /// assert_eq!(written, expected.as_bytes());
 /// assert_eq!((summary.rows, summary.failed), (3, 0));
@@ -180,7 +180,7 @@ impl Job {
     /// The input cannot be read, has no such column or has a row that is too long; the output cannot be written, or
     /// another process writes it; there is an interrupted run of this output that must be resumed, or that is another
     /// one; `compute` failed; the run was [cancelled](Self::cancel).
-    pub fn run(
+    pub fn fill_column(
         &self,
         input: &mut (dyn Read + Send),
         output: Output<'_>,

@@ -24,7 +24,7 @@ pub enum Format {
 impl Format {
     /// The format of a file by its extension: `csv`, `tsv`, `jsonl` or `ndjson`.
     #[must_use]
-    pub fn of(path: &Path) -> Option<Self> {
+    pub fn from_path(path: &Path) -> Option<Self> {
         let extension = path.extension()?.to_str()?.to_ascii_lowercase();
         match &*extension {
             "csv" => Some(Self::Csv { delimiter: b',' }),

@@ -74,7 +74,7 @@ impl Directory {
             };
             return list.into_iter().map(token).collect();
         }
-        let bytes = self.read(name, limits::VOCABULARY.bytes)?;
+        let bytes = self.read_file(name, limits::VOCABULARY.bytes)?;
         let text = String::from_utf8(bytes)
             .map_err(|error| self.wrong(name, "UTF-8", error.utf8_error()))?;
         let lines: Vec<&str> = text.strip_suffix('\n').unwrap_or(&text).split('\n').collect();

@@ -64,7 +64,7 @@ impl Family {
         Error::unsupported("", expected, format_args!("{found:?}"))
     }
 
-    pub(crate) fn of(directory: &Directory) -> Result<Self, Error> {
+    pub(crate) fn from_directory(directory: &Directory) -> Result<Self, Error> {
         let class = directory.tokenizer.text("tokenizer_class")?;
         let model_type = directory.config.text("model_type")?;
         let by_class = KNOWN.iter().find(|(_, _, classes)| {

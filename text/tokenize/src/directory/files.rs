@@ -59,7 +59,7 @@ impl Directory {
         }
     }
 
-    /// As [`read`](Self::read); `None` if there is no such file.
+    /// As [`read_file`](Self::read_file); `None` if there is no such file.
     fn find(&self, name: &str, most: u64) -> Result<Option<Vec<u8>>, Error> {
         let path = self.path(name);
         let Some(files) = &self.files else { return read_file(&path, most) };
@@ -78,14 +78,14 @@ impl Directory {
     }
 
     /// Reads a whole file of at most `most` bytes.
-    pub(crate) fn read(&self, name: &str, most: u64) -> Result<Vec<u8>, Error> {
+    pub(crate) fn read_file(&self, name: &str, most: u64) -> Result<Vec<u8>, Error> {
         let found = self.find(name, most)?;
         found.ok_or_else(|| Error::not_found(&self.path(name), "a file", "none"))
     }
 
     /// Reads a JSON file.
     pub(crate) fn json(&self, name: &str, most: FileLimit) -> Result<Value, Error> {
-        let bytes = self.read(name, most.bytes)?;
+        let bytes = self.read_file(name, most.bytes)?;
         parse(&bytes, most).map_err(|error| error.inside(self.path(name).display()))
     }
 

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let directory = std::path::Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/golden/doc"));
-/// let config = Settings::read(directory, "config.json", FileLimit::CONFIG)?.expect("a config");
+/// let config = Settings::from_file(directory, "config.json", FileLimit::CONFIG)?.expect("a config");
 /// assert_eq!(config.text("model_type")?, Some("marian"));
 /// assert!(config.number("model_type", 7).is_err());
 /// # Ok(()) }
@@ -34,7 +34,7 @@ impl Settings {
     ///
     /// # Errors
     /// The file cannot be read, is no JSON object, or is larger than `most`.
-    pub fn read(folder: &Path, name: &str, most: FileLimit) -> Result<Option<Self>, Error> {
+    pub fn from_file(folder: &Path, name: &str, most: FileLimit) -> Result<Option<Self>, Error> {
         let path = folder.join(name);
         let Some(bytes) = read_file(&path, most.bytes)? else { return Ok(None) };
         Self::parse(path, &bytes, most).map(Some)

@@ -59,7 +59,7 @@ const CONTROLS: [(&str, &str); 6] = [
 ];
 
 impl Json {
-    pub(crate) fn read(directory: &Directory, family: Family) -> Result<Self, Error> {
+    pub(crate) fn from_directory(directory: &Directory, family: Family) -> Result<Self, Error> {
         let (name, value) = if directory.has(FILE) {
             (FILE, directory.json(FILE, limits::TOKENIZER)?)
         } else {

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 /// Reads a file of lines.
 fn lines(directory: &Directory, name: &str) -> Result<String, Error> {
-    let bytes = directory.read(name, limits::VOCABULARY.bytes)?;
+    let bytes = directory.read_file(name, limits::VOCABULARY.bytes)?;
     let found = bytes.iter().filter(|&&byte| byte == b'\n').count();
     if found > limits::LINES {
         let expected = format!("at most {} lines", limits::LINES);

@@ -70,7 +70,7 @@ impl Normalizers {
         }
         few("normalizers", normalizers.len())?;
         let stage = |normalizer| {
-            let growth = Growth::of(&normalizer, rules)?;
+            let growth = Growth::from_normalizer(&normalizer, rules)?;
             Ok(Stage { normalizer, growth })
         };
         let stages = normalizers.into_iter().map(stage).collect::<Result<_, Error>>()?;
@@ -85,7 +85,7 @@ impl Normalizers {
 }
 
 impl Growth {
-    fn of(normalizer: &NormalizerWrapper, rules: RuleGrowth) -> Result<Self, Error> {
+    fn from_normalizer(normalizer: &NormalizerWrapper, rules: RuleGrowth) -> Result<Self, Error> {
         use NormalizerWrapper as N;
         Ok(match normalizer {
             N::StripNormalizer(_) | N::StripAccents(_) | N::Nmt(_) => Self::Times(1),
@@ -98,7 +98,9 @@ impl Growth {
             N::BertNormalizer(_) => Self::Times(12),
             N::Precompiled(_) => Self::Times(rules),
             N::Prepend(before) => Self::Plus(before.prepend.len()),
-            N::Replace(replace) => Self::Matches(Pattern::of(replace)?, replace.content.len()),
+            N::Replace(replace) => {
+                Self::Matches(Pattern::from_replace(replace)?, replace.content.len())
+            }
             // `Normalizers::new` has replaced sequences by their stages.
             N::Sequence(_) => return Err(Error::corrupt("", "stages of a sequence", "another")),
         })
@@ -114,7 +116,7 @@ enum Pattern {
 
 impl Pattern {
     /// The pattern of a stage. The field is private, but serialization writes it.
-    fn of(replace: &Replace) -> Result<Self, Error> {
+    fn from_replace(replace: &Replace) -> Result<Self, Error> {
         let value = serde_json::to_value(replace).map_err(|error| no_tokenizer(&error))?;
         match (value["pattern"]["String"].as_str(), value["pattern"]["Regex"].as_str()) {
             (Some(text), _) => Ok(Self::Text(text.to_owned())),
@@ -375,7 +377,7 @@ fn decoded(decoder: &DecoderWrapper) -> usize {
         D::CTC(_) => 3,
         D::Replace(replace) => {
             let content = replace.content.len();
-            match Pattern::of(replace) {
+            match Pattern::from_replace(replace) {
                 Ok(Pattern::Text(text)) if !text.is_empty() => content.div_ceil(text.len()).max(1),
                 // The pattern may match between all characters, and at the end.
                 _ => content.saturating_mul(2).saturating_add(1),

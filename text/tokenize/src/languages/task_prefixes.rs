@@ -35,7 +35,7 @@ impl Task {
 pub(crate) type SameLanguage = fn(&str, &str) -> bool;
 
 impl TaskPrefixes {
-    pub(crate) fn read(config: &Settings) -> Result<Self, Error> {
+    pub(crate) fn from_config(config: &Settings) -> Result<Self, Error> {
         const KEY: &str = "task_specific_params";
         let Some(tasks) = config.get(KEY) else { return Ok(Self::default()) };
         let wrong =
@@ -64,7 +64,7 @@ impl TaskPrefixes {
     }
 
     /// The prefix of a task.
-    pub(crate) fn of(&self, task: &str) -> Option<&str> {
+    pub(crate) fn prefix_of(&self, task: &str) -> Option<&str> {
         self.tasks.iter().find(|one| one.name == task).map(|one| &*one.prefix)
     }
 

@@ -16,11 +16,11 @@ pub(super) struct Abbreviations(HashMap<String, bool>);
 
 impl Abbreviations {
     /// Those of a directory; none if it has no list.
-    pub(super) fn read(directory: &Directory) -> Result<Self, Error> {
+    pub(super) fn from_directory(directory: &Directory) -> Result<Self, Error> {
         if !directory.has(FILE) {
             return Ok(Self::default());
         }
-        let bytes = directory.read(FILE, limits::ABBREVIATIONS)?;
+        let bytes = directory.read_file(FILE, limits::ABBREVIATIONS)?;
         let text = String::from_utf8(bytes)
             .map_err(|error| directory.wrong(FILE, "UTF-8", error.utf8_error()))?;
         let mut all = HashMap::new();

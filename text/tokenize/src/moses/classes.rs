@@ -18,7 +18,7 @@ pub(super) enum Alphabet {
 }
 
 impl Alphabet {
-    pub(super) fn of(code: &str) -> Self {
+    pub(super) fn for_language(code: &str) -> Self {
         match code {
             "zh" => Self::Chinese,
             "ja" => Self::Japanese,

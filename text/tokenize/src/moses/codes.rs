@@ -31,7 +31,7 @@ struct Symbol {
 
 impl Codes {
     /// Reads a file.
-    pub(super) fn read(text: &str) -> Result<Self, Error> {
+    pub(super) fn from_text(text: &str) -> Result<Self, Error> {
         let mut lines = text.strip_suffix('\n').unwrap_or(text).split('\n').enumerate();
         let mut codes = Self { end_alone: true, symbols: HashMap::new(), merges: HashMap::new() };
         if let Some(version) = text.strip_prefix("#version:") {

@@ -16,7 +16,7 @@ pub(super) fn divide(
     abbreviations: &Abbreviations,
     each: &mut dyn FnMut(&[Letter]),
 ) {
-    let alphabet = Alphabet::of(code);
+    let alphabet = Alphabet::for_language(code);
     text.join(is_space);
     text.text.retain(|letter| letter.char >= ' ');
     text.trim();

@@ -68,17 +68,17 @@ pub(crate) struct Side {
 
 impl Words {
     /// Reads the codes and the abbreviations of a directory. `sides` are the source and the target.
-    pub(crate) fn read(
+    pub(crate) fn from_directory(
         directory: &Directory,
         sides: [Side; 2],
         specials: Vec<Special>,
     ) -> Result<Self, Error> {
-        let bytes = directory.read(CODES, limits::VOCABULARY.bytes)?;
+        let bytes = directory.read_file(CODES, limits::VOCABULARY.bytes)?;
         let text = String::from_utf8(bytes)
             .map_err(|error| directory.wrong(CODES, "UTF-8", error.utf8_error()))?;
-        let codes =
-            Codes::read(&text).map_err(|error| error.inside(directory.path(CODES).display()))?;
-        let abbreviations = Abbreviations::read(directory)?;
+        let codes = Codes::from_text(&text)
+            .map_err(|error| error.inside(directory.path(CODES).display()))?;
+        let abbreviations = Abbreviations::from_directory(directory)?;
         let specials = Specials::new(specials);
         let [_, target] = &sides;
         let len = target.ids.values().max().map_or(0, |&last| last as usize + 1);

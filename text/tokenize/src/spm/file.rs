@@ -81,7 +81,7 @@ pub(super) struct File {
 }
 
 impl File {
-    pub(super) fn read(bytes: &[u8]) -> Result<Self, Error> {
+    pub(super) fn from_bytes(bytes: &[u8]) -> Result<Self, Error> {
         let mut file = Self {
             pieces: Pieces::default(),
             algorithm: Algorithm::Unigram,

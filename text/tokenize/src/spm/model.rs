@@ -70,7 +70,7 @@ impl SentencePiece {
         if bytes.len() > LARGEST_FILE {
             return Err(Error::corrupt("", format!("at most {LARGEST_FILE} bytes"), bytes.len()));
         }
-        let file = File::read(bytes)?;
+        let file = File::from_bytes(bytes)?;
         let mut unknown = None;
         let mut reserved = HashMap::new();
         let mut byte_ids = [u32::MAX; 256];

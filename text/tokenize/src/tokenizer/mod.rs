@@ -83,7 +83,7 @@ impl Tokenizer {
     }
 
     fn of_directory(directory: &Directory) -> Result<Self, Error> {
-        let family = Family::of(directory)?;
+        let family = Family::from_directory(directory)?;
         let parts = match family {
             Family::Marian => vocabulary::marian(directory)?,
             Family::M2m100 => vocabulary::m2m100(directory)?,
@@ -116,7 +116,7 @@ impl Tokenizer {
         let target = language("tgt_lang", "target_lang")?;
         let legacy = tokenizer.flag("legacy_behaviour", false)? || parts.family == Family::Mbart25;
         let tasks = match parts.family {
-            Family::T5 => TaskPrefixes::read(config)?,
+            Family::T5 => TaskPrefixes::from_config(config)?,
             _ => TaskPrefixes::default(),
         };
         let start = config.number("decoder_start_token_id", u32::MAX)?;
@@ -206,7 +206,7 @@ impl Tokenizer {
     /// `translation_en_to_de`.
     #[must_use]
     pub fn task_prefix(&self, task: &str) -> Option<&str> {
-        self.tasks.of(task)
+        self.tasks.prefix_of(task)
     }
 
     /// The family of the directory.

@@ -207,7 +207,7 @@ pub(crate) fn opennmt(directory: &Directory) -> Result<Parts, Error> {
     {
         let side = |code: &str, ids, unknown| moses::Side { code: code.to_owned(), ids, unknown };
         let sides = [side(from, vocabulary, unknown_id), side(to, of_target, target_unknown)];
-        let words = Words::read(directory, sides, specials)?;
+        let words = Words::from_directory(directory, sides, specials)?;
         let mut parts = Parts::new(Family::OpenNmt, Engine::Moses(Box::new(words)));
         (parts.begin, parts.end, parts.forced) = (before, after, forced);
         return Ok(parts);
@@ -399,7 +399,7 @@ pub(crate) fn json(directory: &Directory, family: Family) -> Result<Parts, Error
 
 #[cfg(feature = "json")]
 pub(crate) fn json(directory: &Directory, family: Family) -> Result<Parts, Error> {
-    let json = crate::json::Json::read(directory, family)?;
+    let json = crate::json::Json::from_directory(directory, family)?;
     let id = |text: &str| json.id(text);
     let end = id(&directory.tokenizer.token("eos_token", "</s>")?);
     let start = match family {

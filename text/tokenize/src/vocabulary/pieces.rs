@@ -54,7 +54,7 @@ enum Out {
 }
 
 pub(crate) fn read_model(directory: &Directory, name: &str) -> Result<SentencePiece, Error> {
-    let bytes = directory.read(name, limits::MODEL_BYTES)?;
+    let bytes = directory.read_file(name, limits::MODEL_BYTES)?;
     SentencePiece::from_bytes(&bytes).map_err(|error| error.inside(directory.path(name).display()))
 }
 

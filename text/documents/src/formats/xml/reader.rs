@@ -32,7 +32,7 @@ pub(crate) fn parse(
 ) -> Result<(), Error> {
     let mut reader = Reader::new(source, vocabulary, places);
     reader.descriptions = descriptions;
-    reader.read(start..source.len(), name)
+    reader.read_part(start..source.len(), name)
 }
 
 /// The text of a part of an XML file that is one paragraph; `None` without a letter.
@@ -49,7 +49,7 @@ pub(super) fn paragraph(
     let mut reader = Reader::new(source, vocabulary, &mut places);
     let frame = reader.begin_paragraph(true);
     reader.frames.push(frame);
-    reader.read(range.clone(), name)?;
+    reader.read_part(range.clone(), name)?;
     let (segments, _) = reader.paragraphs.pop().map(|one| one.finish(false)).unwrap_or_default();
     Ok(segments.into_iter().next().map(|(found, runs)| (found.segment, runs)))
 }
@@ -70,7 +70,7 @@ impl<'s, 'v, 'p, 'q> Reader<'s, 'v, 'p, 'q> {
     }
 
     /// Reads a part of the source in which every element ends.
-    fn read(&mut self, range: Range<usize>, name: &str) -> Result<(), Error> {
+    fn read_part(&mut self, range: Range<usize>, name: &str) -> Result<(), Error> {
         let source = self.source;
         let start = range.start;
         let reader = self;
