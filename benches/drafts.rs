@@ -71,7 +71,10 @@ struct Work<'m> {
 
 impl Work<'_> {
     /// The tokens of each source, the seconds, and the counts of steps and drafts.
-    fn run(&mut self, drafter: Option<&mut dyn Drafter>) -> (Vec<Vec<u32>>, f64, DecodeStats) {
+    fn decode_with(
+        &mut self,
+        drafter: Option<&mut dyn Drafter>,
+    ) -> (Vec<Vec<u32>>, f64, DecodeStats) {
         let sources: Vec<Source<'_>> = self.sources.iter().map(|ids| Source::new(ids)).collect();
         let mut found = vec![Vec::with_capacity(TARGET); sources.len()];
         let mut on_event = |event: Event<'_>| {
@@ -111,7 +114,7 @@ fn decodes(model: &Model, batch: usize) {
         options,
         sources: (0..batch).map(|_| random.ids(SOURCE, 31_000)).collect(),
     };
-    let expected = work.run(None).0;
+    let expected = work.decode_with(None).0;
     let known: Vec<&[u32]> = expected.iter().map(|ids| &ids[..]).collect();
     let noise: Vec<Vec<u32>> = (0..batch).map(|_| random.ids(TARGET, 31_000)).collect();
     let noise: Vec<&[u32]> = noise.iter().map(|ids| &ids[..]).collect();
@@ -134,7 +137,7 @@ fn decodes(model: &Model, batch: usize) {
     for _ in 0..ROUNDS {
         for ((name, drafter), best) in drafters.iter_mut().zip(&mut best) {
             let drafter = drafter.as_mut().map(|drafter| &mut **drafter as &mut dyn Drafter);
-            let (found, seconds, counts) = work.run(drafter);
+            let (found, seconds, counts) = work.decode_with(drafter);
             assert_eq!(found, expected, "{name}");
             *best = (best.0.min(seconds), counts);
         }
@@ -183,7 +186,7 @@ fn trained(folder: &str, sources: &str) {
             sources: sources.clone(),
         };
         let (mut plain, mut small) = (work(&model), work(&bytes));
-        let expected = plain.run(None).0;
+        let expected = plain.decode_with(None).0;
         let tokens: usize = expected.iter().map(Vec::len).sum();
         let copies = [2, 3, 4, 6, 8].map(|most| {
             let session = Session::new(&bytes, limits).expect("a session");
@@ -199,11 +202,11 @@ fn trained(folder: &str, sources: &str) {
                 let best = place.next().expect("a place");
                 *best = (best.0.min(seconds), counts);
             };
-            keep(plain.run(None), true);
-            keep(small.run(None), false);
-            keep(plain.run(Some(&mut PromptLookup { shortest: 1 })), true);
+            keep(plain.decode_with(None), true);
+            keep(small.decode_with(None), false);
+            keep(plain.decode_with(Some(&mut PromptLookup { shortest: 1 })), true);
             for (_, drafter) in &mut copies {
-                keep(plain.run(Some(drafter)), true);
+                keep(plain.decode_with(Some(drafter)), true);
             }
         }
         let names = ["plain", "all in bytes", "n-grams"].map(str::to_owned);

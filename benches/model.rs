@@ -134,7 +134,7 @@ fn decode(criterion: &mut Criterion, model: &Model, cache: Option<Dtype>) {
         group.throughput(Throughput::Elements((batch * TARGET) as u64));
         let name = format!("batch {batch}, {}", strategy_name(beams, scores));
         let name = BenchmarkId::from_parameter(name);
-        group.bench_function(name, |bencher| bencher.iter(|| work.run()));
+        group.bench_function(name, |bencher| bencher.iter(|| work.decode_batch()));
     }
     group.finish();
 }
@@ -192,7 +192,7 @@ impl<'m> Decode<'m> {
         Self { session, options, sources: sources(batch, SOURCE) }
     }
 
-    fn run(&mut self) {
+    fn decode_batch(&mut self) {
         let sources: Vec<Source<'_>> = self.sources.iter().map(|ids| Source::new(ids)).collect();
         self.session
             .generate(&sources, &self.options, &mut Hooks::default(), &mut |_| {})
@@ -220,7 +220,7 @@ fn mixed(model: &Model, forms: &str) {
                 .expect("generated");
         };
         let works: [&mut dyn FnMut(); 3] =
-            [&mut || greedy.run(), &mut || beams.run(), &mut { run_both }];
+            [&mut || greedy.decode_batch(), &mut || beams.decode_batch(), &mut { run_both }];
         for (work, seconds) in works.into_iter().zip(&mut seconds) {
             let start = Instant::now();
             work();
@@ -299,7 +299,7 @@ fn lines(model: &Model, forms: &str, cache: Option<Dtype>, threads: usize) {
         let mut work = Decode::new(model, batch, (beams, scores), cache, kind.clone());
         let bytes = work.session.plan().bytes();
         // The only allocation is the vector of sources that `run` makes.
-        let (seconds, allocations) = pool.install(|| measure(|| work.run()));
+        let (seconds, allocations) = pool.install(|| measure(|| work.decode_batch()));
         let kept = match cache {
             None => "",
             Some(Dtype::F16) => " with keys and values in f16",

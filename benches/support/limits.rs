@@ -113,7 +113,7 @@ pub(crate) fn read_bandwidth(isa: Isa, bytes: usize) -> Work {
                 |x| x86::read_avx2::<4, true>(x),
             ]
         },
-        _ => &[portable::read],
+        _ => &[portable::read_floats],
     };
     let best = fastest(candidates, &data);
     Work::new(0.0, 4.0 * floats as f64, move |_| {
@@ -183,7 +183,7 @@ mod portable {
         acc.iter().flatten().sum()
     }
 
-    pub(super) fn read(data: &[f32]) -> u32 {
+    pub(super) fn read_floats(data: &[f32]) -> u32 {
         let mut acc = [0u32; 64];
         for chunk in data.chunks_exact(64) {
             for (x, y) in acc.iter_mut().zip(chunk) {

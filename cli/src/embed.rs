@@ -16,7 +16,7 @@ use std::path::PathBuf;
 const BLOCK: usize = 512;
 
 /// Processes all texts; returns the exit code.
-pub(crate) fn run(arguments: &Embed, streams: &mut Streams<'_>) -> Result<u8, Failure> {
+pub(crate) fn embed_texts(arguments: &Embed, streams: &mut Streams<'_>) -> Result<u8, Failure> {
     let directory = &arguments.model.directory.model;
     let tokenizer = Tokenizer::from_dir(directory)?;
     // Check before gigabytes are read: does the model encode single texts, and does the directory define a vector?

@@ -65,16 +65,16 @@ fn main() -> ExitCode {
         Command::Get(arguments) => hub::get(&arguments, &mut streams),
         Command::Translate(arguments) => translate::translate(&arguments, &mut streams),
         Command::Summarize(arguments) => translate::summarize(&arguments, &mut streams),
-        Command::Generate(arguments) => generate::run(&arguments, &mut streams),
-        Command::Embed(arguments) => embed::run(&arguments, &mut streams),
-        Command::Rerank(arguments) => rerank::run(&arguments, &mut streams),
+        Command::Generate(arguments) => generate::answer_requests(&arguments, &mut streams),
+        Command::Embed(arguments) => embed::embed_texts(&arguments, &mut streams),
+        Command::Rerank(arguments) => rerank::rerank_texts(&arguments, &mut streams),
         #[cfg(feature = "transcribe")]
-        Command::Transcribe(arguments) => transcribe::run(&arguments, &mut streams),
+        Command::Transcribe(arguments) => transcribe::transcribe_files(&arguments, &mut streams),
         #[cfg(feature = "serve")]
-        Command::Serve(arguments) => serve::run(&arguments, &mut streams),
+        Command::Serve(arguments) => serve::serve_requests(&arguments, &mut streams),
         Command::Languages(directory) => show::languages(&directory.model, streams.out),
         Command::Show(directory) => show::model(&directory.model, &mut streams),
-        Command::Pack(arguments) => pack::run(&arguments, &mut streams),
+        Command::Pack(arguments) => pack::pack_model(&arguments, &mut streams),
         Command::Completions { shell } => man_pages::completions(shell, streams.out),
         Command::Man { command } => man_pages::manual(command.as_deref(), streams.out),
     };

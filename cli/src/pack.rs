@@ -5,7 +5,7 @@ use crate::streams::{Failure, Streams};
 use simdformer_text::packed::{self, PackOptions, PackedPart};
 
 /// Packs the model; returns the exit code.
-pub(crate) fn run(arguments: &Pack, streams: &mut Streams<'_>) -> Result<u8, Failure> {
+pub(crate) fn pack_model(arguments: &Pack, streams: &mut Streams<'_>) -> Result<u8, Failure> {
     let Pack { directory, out, weights, isa, .. } = arguments;
     let options = PackOptions { dtypes: weights.clone(), isas: isa.clone() };
     let written = packed::pack(&directory.model, out, &options)?;

@@ -16,7 +16,7 @@ use std::io::Write;
 const BLOCK: usize = 512;
 
 /// Processes all texts; returns the exit code.
-pub(crate) fn run(arguments: &Rerank, streams: &mut Streams<'_>) -> Result<u8, Failure> {
+pub(crate) fn rerank_texts(arguments: &Rerank, streams: &mut Streams<'_>) -> Result<u8, Failure> {
     let directory = &arguments.model.directory.model;
     let tokenizer = Tokenizer::from_dir(directory)?;
     // Check before gigabytes are read: does the model encode pairs, and does it compute a score?

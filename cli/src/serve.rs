@@ -65,7 +65,7 @@ fn seconds(text: &str) -> Result<Duration, String> {
 }
 
 /// Answers requests until a signal ends it.
-pub(crate) fn run(arguments: &Serve, streams: &mut Streams<'_>) -> Result<u8, Failure> {
+pub(crate) fn serve_requests(arguments: &Serve, streams: &mut Streams<'_>) -> Result<u8, Failure> {
     let mut config = Config::default();
     config.address = arguments.address;
     config.key = arguments.key_file.as_deref().map(key).transpose()?;

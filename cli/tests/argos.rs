@@ -1,6 +1,6 @@
 //! Packages of Argos Translate on the command line: as a model, and as the second model of a pivot.
 
-use crate::command::{err, out, run};
+use crate::command::{err, out, run_command};
 use serde_json::json;
 use simdformer_testing::argos::{archive, extract, files, metadata};
 use simdformer_testing::temporary_folder::TemporaryFolder;
@@ -17,30 +17,33 @@ fn packages_are_models() {
     extract(&files(&metadata()), &folder);
     for model in [&file, &folder] {
         let model = model.to_str().unwrap();
-        let output = run(&["languages", "--model", model], "");
+        let output = run_command(&["languages", "--model", model], "");
         assert_eq!(out(&output), "fr\nen\n", "{}", err(&output));
         let languages = ["--from", "fr", "--to", "en"];
         for more in [&[][..], &languages] {
             let command = [&["translate", "--model", model], more, &["je suis étudiant"]].concat();
-            let output = run(&command, "");
+            let output = run_command(&command, "");
             assert_eq!(out(&output), "i am a student\n", "{}", err(&output));
         }
-        let output =
-            run(&["translate", "--model", model, "--lines"], "quel mois\nje suis étudiant\n");
+        let output = run_command(
+            &["translate", "--model", model, "--lines"],
+            "quel mois\nje suis étudiant\n",
+        );
         assert_eq!(out(&output), "what month\ni am a student\n", "{}", err(&output));
-        let output = run(&["translate", "--model", model, "--to", "de", "quel mois"], "");
+        let output = run_command(&["translate", "--model", model, "--to", "de", "quel mois"], "");
         assert!(err(&output).contains("\"de\"") && !output.status.success(), "{}", err(&output));
-        let output = run(&["show", "--model", model], "");
+        let output = run_command(&["show", "--model", model], "");
         assert!(out(&output).contains("4 beams, length penalty 0.2"), "{}", out(&output));
     }
     // A table, whose journal names the model by its bytes.
     let table = place.0.join("a.csv");
     fs::write(&table, "text\nquel mois\n").unwrap();
     let (model, table) = (file.to_str().unwrap(), table.to_str().unwrap());
-    let output = run(&["translate", "--model", model, "--file", table, "--column", "text"], "");
+    let output =
+        run_command(&["translate", "--model", model, "--file", table, "--column", "text"], "");
     assert_eq!(out(&output), "text,translation\nquel mois,what month\n", "{}", err(&output));
     // The package is not replaced.
-    let output = run(&["translate", "--model", model, "--output", model, "quel mois"], "");
+    let output = run_command(&["translate", "--model", model, "--output", model, "quel mois"], "");
     assert!(err(&output).contains("is read and would be replaced"), "{}", err(&output));
 }
 
@@ -64,7 +67,7 @@ fn a_pivot_translates_twice() {
     let expected = open(&second).translate(&between).unwrap();
     assert_ne!(between, expected);
     let translate = |more: &[&str]| {
-        run(&[&["translate", "--model", &first, "--pivot", &second], more].concat(), "")
+        run_command(&[&["translate", "--model", &first, "--pivot", &second], more].concat(), "")
     };
     for more in [&[][..], &["--from", "fr", "--to", "es"]] {
         let output = translate(&[more, &[text]].concat());
@@ -76,7 +79,7 @@ fn a_pivot_translates_twice() {
     assert_eq!(out(&output), format!("# {expected}\n\n`x`\n"), "{}", err(&output));
     // The languages must meet.
     let command = ["translate", "--model", &second, "--pivot", &second, text];
-    let output = run(&command, "");
+    let output = run_command(&command, "");
     assert_eq!(output.status.code(), Some(2));
     assert!(err(&output).contains("reads es"), "{}", err(&output));
     let output = translate(&["--lines", text]);

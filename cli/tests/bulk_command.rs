@@ -1,6 +1,6 @@
 //! Tables through the command: columns, failures, kills and a full disk.
 
-use crate::command::{err, out, run};
+use crate::command::{err, out, run_command};
 use serde_json::Value;
 use simdformer_testing::effort::cases;
 use simdformer_testing::published::french;
@@ -13,7 +13,7 @@ use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 fn translate(place: &TemporaryFolder, more: &[&str], input: &str) -> Output {
-    run(&[&["translate", "--model", place.0.to_str().unwrap()], more].concat(), input)
+    run_command(&[&["translate", "--model", place.0.to_str().unwrap()], more].concat(), input)
 }
 
 #[test]

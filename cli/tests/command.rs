@@ -7,7 +7,7 @@ use std::fs;
 use std::io::Write;
 use std::process::{Command, Output, Stdio};
 
-pub fn run(arguments: &[&str], input: &str) -> Output {
+pub fn run_command(arguments: &[&str], input: &str) -> Output {
     let mut child = Command::new(env!("CARGO_BIN_EXE_simdformer"))
         .args(arguments)
         .stdin(Stdio::piped())
@@ -30,7 +30,7 @@ pub fn err(output: &Output) -> &str {
 
 fn translate(place: &TemporaryFolder, more: &[&str], input: &str) -> Output {
     let model = place.0.to_str().unwrap();
-    run(&[&["translate", "--lines", "--model", model], more].concat(), input)
+    run_command(&[&["translate", "--lines", "--model", model], more].concat(), input)
 }
 
 #[test]
@@ -104,16 +104,16 @@ fn what_is_too_long_is_reported() {
 fn summarize_reads_a_file_as_one_text() {
     let place = french();
     let model = place.0.to_str().unwrap();
-    let output = run(&["summarize", "--model", model], "je suis étudiant\n");
+    let output = run_command(&["summarize", "--model", model], "je suis étudiant\n");
     assert_eq!(out(&output), "i am a student\n", "{}", err(&output));
-    let output = run(&["summarize", "--lines", "--model", model], "quel mois\nquel mois\n");
+    let output = run_command(&["summarize", "--lines", "--model", model], "quel mois\nquel mois\n");
     assert_eq!(out(&output), "what month\nwhat month\n");
 }
 
 #[test]
 fn the_loaded_model_is_printed() {
     let place = french();
-    let output = run(&["show", "--model", place.0.to_str().unwrap()], "");
+    let output = run_command(&["show", "--model", place.0.to_str().unwrap()], "");
     let text = out(&output);
     for part in [
         "marian, d_model 128, ",
@@ -141,7 +141,7 @@ fn memory_is_printed_before_weights_are_read() {
     let end = bytes.len();
     bytes[end - 4..].copy_from_slice(&f32::NAN.to_le_bytes());
     fs::write(&file, bytes).unwrap();
-    let output = run(&["show", "--model", place.0.to_str().unwrap()], "");
+    let output = run_command(&["show", "--model", place.0.to_str().unwrap()], "");
     assert_eq!(output.status.code(), Some(1));
     assert!(out(&output).starts_with("needs "), "{}", out(&output));
     assert!(err(&output).contains("expected a finite number, found NaN"), "{}", err(&output));
@@ -152,7 +152,7 @@ fn languages_are_listed_and_checked_before_weights_are_read() {
     // This directory has no weights.
     let place = full("nllb");
     let model = place.0.to_str().unwrap();
-    let output = run(&["languages", "--model", model], "");
+    let output = run_command(&["languages", "--model", model], "");
     assert_eq!(out(&output).lines().count(), 202);
     assert_eq!(out(&output).lines().next(), Some("ace_Arab"));
     let output = translate(&place, &["--from", "eng_Latn", "--to", "french", "x"], "");
@@ -178,7 +178,7 @@ fn wrong_command_lines_are_rejected() {
             "simdformer: --seed has no effect without --sample\n",
         ),
     ] {
-        let output = run(arguments, "");
+        let output = run_command(arguments, "");
         assert_eq!(output.status.code(), Some(2), "{}", err(&output));
         assert!(err(&output).starts_with(message), "{}", err(&output));
     }

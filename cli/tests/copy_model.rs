@@ -1,6 +1,6 @@
 //! The model that copies its input, in `models/copy`.
 
-use crate::command::{err, out, run};
+use crate::command::{err, out, run_command};
 use simdformer_text::documents::{Document, Format};
 use std::fs;
 use std::path::Path;
@@ -43,7 +43,7 @@ fn every_line_is_copied() {
         }
     }
     for more in [&[] as &[&str], &["--weights", "int8"], &["--beams", "3"]] {
-        let output = run(&[&["translate", "--model", model], more].concat(), &input);
+        let output = run_command(&[&["translate", "--model", model], more].concat(), &input);
         assert_eq!(out(&output), input, "{more:?}: {}", err(&output));
     }
 }

@@ -1,6 +1,6 @@
 //! Prompts, lowercase, dimensions, codes of few bits and activations, compared with those of sentence-transformers.
 
-use crate::command::{err, out, run};
+use crate::command::{err, out, run_command};
 use crate::encoders::embed;
 use serde_json::{Value, json};
 use simdformer_testing::directories::golden;
@@ -47,7 +47,7 @@ fn lines(output: &Output) -> Vec<Value> {
 }
 
 fn rerank(place: &TemporaryFolder, more: &[&str], input: &str) -> Output {
-    run(&[&["rerank", "--model", place.0.to_str().unwrap()], more].concat(), input)
+    run_command(&[&["rerank", "--model", place.0.to_str().unwrap()], more].concat(), input)
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Vectors compared with those of transformers. They do not depend on the other texts of a batch.
 
-use crate::command::{err, out, run};
+use crate::command::{err, out, run_command};
 use serde_json::Value;
 use simdformer_testing::effort::cases;
 use simdformer_testing::published::french;
@@ -14,7 +14,7 @@ fn numbers(value: &Value) -> Vec<f64> {
 }
 
 pub fn embed(place: &TemporaryFolder, more: &[&str], input: &str) -> std::process::Output {
-    run(&[&["embed", "--model", place.0.to_str().unwrap()], more].concat(), input)
+    run_command(&[&["embed", "--model", place.0.to_str().unwrap()], more].concat(), input)
 }
 
 fn input(rows: &[Value]) -> String {
@@ -186,7 +186,7 @@ fn a_transformer_in_a_folder_is_run() {
     let folder = embed(&place, &["a house"], "");
     assert_eq!(out(&flat), out(&folder), "{}", err(&folder));
     assert!(out(&flat).starts_with('['));
-    let shown = run(&["show", "--model", place.0.to_str().unwrap()], "");
+    let shown = run_command(&["show", "--model", place.0.to_str().unwrap()], "");
     assert!(out(&shown).contains("text: ByteLevel"), "{}", err(&shown));
 }
 
@@ -196,7 +196,7 @@ fn a_list_of_modules_is_a_small_regular_file() {
     let place = TemporaryFolder::new("modules");
     let path = place.0.join("modules.json");
     let show = || {
-        let output = run(&["show", "--model", place.0.to_str().unwrap()], "");
+        let output = run_command(&["show", "--model", place.0.to_str().unwrap()], "");
         assert_eq!(output.status.code(), Some(1));
         err(&output).to_owned()
     };

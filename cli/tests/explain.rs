@@ -1,6 +1,6 @@
 //! `translate --explain`: the words of the steps, and whether what they say about each rule is true.
 
-use crate::command::{err, out, run};
+use crate::command::{err, out, run_command};
 use serde_json::Value;
 use simdformer_testing::published::french;
 use simdformer_testing::temporary_folder::TemporaryFolder;
@@ -8,7 +8,7 @@ use simdformer_testing::temporary_folder::TemporaryFolder;
 fn explain(place: &TemporaryFolder, listed: usize, options: &[&str], text: &str) -> String {
     let listed = format!("--explain={listed}");
     let model = ["translate", "--model", place.0.to_str().unwrap(), &listed];
-    let output = run(&[&model, options, &[text]].concat(), "");
+    let output = run_command(&[&model, options, &[text]].concat(), "");
     let reached = "simdformer: text 1: the translation reached the maximum length";
     let known = |note: &str| {
         let unknown = note.starts_with("simdformer: text 1: the model does not know ");
@@ -246,8 +246,10 @@ fn several_sequences_are_lines_and_fields() {
     let options = ["--strategy", "sample", "--temperature", "3", "--num-return-sequences", "3"];
     let model = ["translate", "--lines", "--model", place.0.to_str().unwrap()];
     let with = |more: &[&str]| {
-        let output =
-            run(&[&model, &options[..], more, &["quel mois", "", "je suis étudiant"]].concat(), "");
+        let output = run_command(
+            &[&model, &options[..], more, &["quel mois", "", "je suis étudiant"]].concat(),
+            "",
+        );
         assert_eq!(output.status.code(), Some(0), "{}", err(&output));
         out(&output).to_owned()
     };
@@ -262,7 +264,7 @@ fn several_sequences_are_lines_and_fields() {
         let expected = lines.iter().filter(|line| !line.is_empty());
         assert!(texts.eq(expected.map(|line| Some(*line))), "{object} {lines:?}");
     }
-    let refused = run(&[&model[..], &["--num-return-sequences", "2", "x"]].concat(), "");
+    let refused = run_command(&[&model[..], &["--num-return-sequences", "2", "x"]].concat(), "");
     assert_eq!(refused.status.code(), Some(2));
     let message = "simdformer: num_return_sequences: expected at most 1, found 2\n";
     assert_eq!(err(&refused), message);
@@ -358,7 +360,7 @@ fn what_is_said_about_each_filter_is_true() {
     // Every filter had something to do, and the explanation changes no token.
     assert!(removed_by.len() == 3 && removed_by.values().all(|&count| count > 0), "{removed_by:?}");
     let plain = ["translate", "--model", place.0.to_str().unwrap(), text];
-    let output = run(&[&plain[..], &options].concat(), "");
+    let output = run_command(&[&plain[..], &options].concat(), "");
     assert_eq!(out(&output).trim_end(), answer["text"].as_str().unwrap());
 }
 

@@ -1,6 +1,6 @@
 //! Requests and texts without a result: the exit code, and what is noted.
 
-use crate::command::{err, out, run};
+use crate::command::{err, out, run_command};
 use simdformer_testing::published::french;
 
 /// The commands on ids have no text to copy: a request without finite scores is their error.
@@ -28,7 +28,7 @@ fn ids_without_finite_scores_are_an_error() {
             std::fs::write(&path, bytes).unwrap();
         }
         let command = ["generate", "--model", place.0.to_str().unwrap()];
-        let output = run(&[&command, more].concat(), input);
+        let output = run_command(&[&command, more].concat(), input);
         let (code, notes) = (output.status.code(), err(&output));
         if !overflows {
             assert_eq!(code, Some(0), "{more:?}: {notes}");
@@ -44,7 +44,7 @@ fn what_reached_the_maximum_length_is_noted() {
     let place = french();
     let translate = |lines: &[&str]| {
         let model = ["translate", "--model", place.0.to_str().unwrap(), "--max-new-tokens", "3"];
-        run(&[&model, lines, &["je suis étudiant."]].concat(), "")
+        run_command(&[&model, lines, &["je suis étudiant."]].concat(), "")
     };
     for lines in [&["--lines"][..], &["--lines", "--stream"], &[]] {
         let output = translate(lines);

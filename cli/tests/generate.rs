@@ -25,7 +25,7 @@ fn try_run(model: &str, options: &str, input: &str) -> Result<(Vec<Value>, Value
     let model = folder(model);
     let mut arguments = vec!["generate", "--model", model.to_str().expect("a path")];
     arguments.extend(options.split_whitespace());
-    let output = crate::command::run(&arguments, input);
+    let output = crate::command::run_command(&arguments, input);
     match output.status.code() {
         Some(0) => {
             let statistics = serde_json::from_str(err(&output)).expect("one object");
@@ -379,7 +379,7 @@ fn wrong_command_lines_are_rejected() {
         assert!(message.starts_with("error: ") && message.contains(&expected), "{line}: {message}");
         assert_eq!(code, 2, "{line}");
     }
-    let output = crate::command::run(&["generate", "--beams", "2"], "");
+    let output = crate::command::run_command(&["generate", "--beams", "2"], "");
     assert!(err(&output).contains("--model <DIR>") && output.status.code() == Some(2));
 }
 

@@ -1,6 +1,6 @@
 //! What the command prints about itself: help, version, completions, manual pages.
 
-use crate::command::{err, out, run};
+use crate::command::{err, out, run_command};
 use std::fs;
 use std::path::Path;
 
@@ -27,7 +27,7 @@ fn help_is_the_golden_help() {
     let mut found = String::new();
     for command in ["help"].iter().chain(&COMMANDS) {
         let arguments = if *command == "help" { vec!["--help"] } else { vec![*command, "--help"] };
-        let output = run(&arguments, "");
+        let output = run_command(&arguments, "");
         assert_eq!((output.status.code(), err(&output)), (Some(0), ""), "{command}");
         found += &format!("$ simdformer {}\n\n{}\n", arguments.join(" "), out(&output));
     }
@@ -47,7 +47,7 @@ fn help_is_the_golden_help() {
 
 #[test]
 fn version_has_the_commit_and_the_instruction_set() {
-    let output = run(&["--version"], "");
+    let output = run_command(&["--version"], "");
     let lines: Vec<&str> = out(&output).lines().collect();
     let version = format!("simdformer {}", env!("CARGO_PKG_VERSION"));
     assert_eq!((lines.len(), lines[0]), (3, &version[..]), "{lines:?}");
@@ -56,16 +56,16 @@ fn version_has_the_commit_and_the_instruction_set() {
     assert!(known || commit == "unknown", "{commit}");
     let isa = lines[2].strip_prefix("instruction set: ").unwrap();
     assert!(simdformer::kernels::ISA_NAMES.contains(&isa), "{isa}");
-    let output = run(&["-V"], "");
+    let output = run_command(&["-V"], "");
     assert_eq!(out(&output), format!("{version}\n"));
     // A manual page is the same on every machine.
-    assert!(!out(&run(&["man"], "")).contains("instruction set:"));
+    assert!(!out(&run_command(&["man"], "")).contains("instruction set:"));
 }
 
 #[test]
 fn completions_know_every_command_and_option() {
     for shell in ["bash", "zsh", "fish"] {
-        let output = run(&["completions", shell], "");
+        let output = run_command(&["completions", shell], "");
         assert_eq!((output.status.code(), err(&output)), (Some(0), ""), "{shell}");
         for command in COMMANDS {
             assert!(out(&output).contains(command), "{shell}: {command}");
@@ -78,20 +78,20 @@ fn completions_know_every_command_and_option() {
 
 #[test]
 fn manual_pages_have_the_options_of_their_command() {
-    let page = run(&["man"], "");
+    let page = run_command(&["man"], "");
     let text = out(&page);
     assert!(text.contains(".TH simdformer 1") && text.contains("SUBCOMMANDS"), "{text}");
     for command in COMMANDS {
         assert!(text.contains(&format!("simdformer\\-{command}(1)")), "{command}: {text}");
-        let page = run(&["man", command], "");
+        let page = run_command(&["man", command], "");
         assert_eq!((page.status.code(), err(&page)), (Some(0), ""), "{command}");
         assert!(out(&page).contains(&format!(".TH simdformer-{command} 1")), "{}", out(&page));
     }
-    let generate = run(&["man", "generate"], "");
+    let generate = run_command(&["man", "generate"], "");
     for option in ["beams", "top\\-p", "save\\-packed", "ngrams"] {
         assert!(out(&generate).contains(&format!("\\-\\-{option}")), "{option}");
     }
-    let none = run(&["man", "fly"], "");
+    let none = run_command(&["man", "fly"], "");
     assert_eq!(none.status.code(), Some(2));
     let message = "simdformer: man: expected one of translate, summarize, ";
     assert!(err(&none).starts_with(message) && err(&none).ends_with("found \"fly\"\n"));

@@ -51,10 +51,10 @@ pub const NEEDED: [&str; 4] = [CONFIG, "source.spm", "vocab.json", WEIGHTS];
 
 impl Place {
     pub fn new(fault: impl Fn(&Request, &mut Answer) + Send + Sync + 'static) -> Self {
-        Self::of(files(), Box::new(fault))
+        Self::with_files(files(), Box::new(fault))
     }
 
-    pub fn of(files: BTreeMap<String, Vec<u8>>, fault: Box<Fault>) -> Self {
+    pub fn with_files(files: BTreeMap<String, Vec<u8>>, fault: Box<Fault>) -> Self {
         Self { hub: Hub::new(files, fault), home: TemporaryFolder::new("hub") }
     }
 
@@ -69,12 +69,12 @@ impl Place {
         command
     }
 
-    pub fn run(&self, arguments: &[&str], variables: &[(&str, &str)]) -> Output {
+    pub fn run_command(&self, arguments: &[&str], variables: &[(&str, &str)]) -> Output {
         self.command(arguments, variables).output().unwrap()
     }
 
     pub fn get(&self, variables: &[(&str, &str)]) -> Output {
-        self.run(&["get", REPOSITORY, "--quiet"], variables)
+        self.run_command(&["get", REPOSITORY, "--quiet"], variables)
     }
 
     pub fn folder(&self) -> PathBuf {
@@ -170,7 +170,7 @@ fn needed_files_are_downloaded_once() {
     place.succeeds(&[]);
     assert_eq!(place.hub.requests().len(), first + 1);
     // A commit never changes.
-    let output = place.run(&["get", &format!("{REPOSITORY}@{COMMIT}")], &[]);
+    let output = place.run_command(&["get", &format!("{REPOSITORY}@{COMMIT}")], &[]);
     assert_eq!((output.status.code(), err(&output)), (Some(0), ""));
     assert_eq!(place.hub.requests().len(), first + 1);
     // Without a network neither is asked.
@@ -180,7 +180,7 @@ fn needed_files_are_downloaded_once() {
 #[test]
 fn progress_is_a_note_unless_it_is_not_wanted() {
     let place = Place::new(nothing);
-    let output = place.run(&["get", REPOSITORY], &[]);
+    let output = place.run_command(&["get", REPOSITORY], &[]);
     let note = "simdformer: downloading test/model, 4 files, 312.53 KiB, to ";
     assert!(err(&output).starts_with(note), "{}", err(&output));
     assert_eq!(err(&output).lines().count(), 1);
@@ -193,11 +193,12 @@ fn a_name_is_accepted_instead_of_a_directory() {
     for name in names(&directory.0) {
         files.insert(name.clone(), fs::read(directory.0.join(&name)).unwrap());
     }
-    let place = Place::of(files, Box::new(nothing));
+    let place = Place::with_files(files, Box::new(nothing));
     let named = ["translate", "--model", REPOSITORY, "--quiet", "Je suis étudiant"];
-    let output = place.run(&named, &[]);
+    let output = place.run_command(&named, &[]);
     assert_eq!((out(&output), err(&output)), ("i am a student\n", ""));
-    let output = place.run(&["languages", "--model", REPOSITORY], &[("HF_HUB_OFFLINE", "1")]);
+    let output =
+        place.run_command(&["languages", "--model", REPOSITORY], &[("HF_HUB_OFFLINE", "1")]);
     assert_eq!((output.status.code(), err(&output)), (Some(0), ""));
     // A directory of the name is used, and `./` is always a directory.
     let requests = place.hub.requests().len();
@@ -225,7 +226,7 @@ fn names_that_are_none_are_wrong_command_lines() {
         ("https://hub.example/a/b/tree/main", "this address is that of a/b"),
         ("a/b@../c", "expected a branch, a tag or a commit, found \"../c\""),
     ] {
-        let output = place.run(&["get", name], &[]);
+        let output = place.run_command(&["get", name], &[]);
         assert_eq!(output.status.code(), Some(2));
         assert!(err(&output).contains(part), "{}", err(&output));
     }
@@ -236,7 +237,7 @@ fn names_that_are_none_are_wrong_command_lines() {
 fn revisions_have_their_own_reference() {
     let place = Place::new(nothing);
     for revision in ["v1", "refs/pr/1"] {
-        let output = place.run(&["get", &format!("{REPOSITORY}@{revision}")], &[]);
+        let output = place.run_command(&["get", &format!("{REPOSITORY}@{revision}")], &[]);
         assert_eq!(output.status.code(), Some(0), "{}", err(&output));
         assert_eq!(fs::read_to_string(place.folder().join("refs").join(revision)).unwrap(), COMMIT);
     }
@@ -262,7 +263,7 @@ fn shards_and_modules_are_found_in_their_lists() {
     ] {
         files.insert(path.to_owned(), text.as_bytes().to_vec());
     }
-    let place = Place::of(files, Box::new(nothing));
+    let place = Place::with_files(files, Box::new(nothing));
     let output = place.get(&[]);
     assert_eq!((output.status.code(), err(&output)), (Some(0), ""));
     place.check(&[

@@ -294,9 +294,9 @@ fn vectors_of_a_partial_cache_are_those_of_the_whole_model() {
     let texts = expected("bert");
     let text = texts[0]["text"].as_str().unwrap();
     let embed = |place: &Place, variables: &[(&str, &str)]| {
-        place.run(&["embed", "--model", REPOSITORY, "--quiet", text], variables)
+        place.run_command(&["embed", "--model", REPOSITORY, "--quiet", text], variables)
     };
-    let right = Place::of(files.clone(), Box::new(nothing));
+    let right = Place::with_files(files.clone(), Box::new(nothing));
     let right = embed(&right, &[]);
     assert_eq!((right.status.code(), err(&right)), (Some(0), ""));
     let names: Vec<String> = files.keys().cloned().collect();
@@ -310,7 +310,7 @@ fn vectors_of_a_partial_cache_are_those_of_the_whole_model() {
     assert!(settings >= 4, "{names:?}");
     let done = Mutex::new(0);
     each(&cases, |present| {
-        let place = Place::of(files.clone(), Box::new(nothing));
+        let place = Place::with_files(files.clone(), Box::new(nothing));
         fill(&place, present.iter().map(|name| (0, name.as_str())));
         let offline = embed(&place, &[("HF_HUB_OFFLINE", "1")]);
         assert_eq!((offline.status.code(), out(&offline)), (Some(1), ""), "{present:?}");

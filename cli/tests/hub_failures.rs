@@ -250,19 +250,19 @@ fn redirects_within_the_hub_are_followed_with_the_token() {
 fn models_that_do_not_exist_are_an_error() {
     let place = Place::new(nothing);
     let hub = &place.hub.endpoint;
-    let output = place.run(&["get", "test/modle"], &[]);
+    let output = place.run_command(&["get", "test/modle"], &[]);
     let expected = format!(
         "simdformer: {hub} has no public model test/modle; check the spelling; for a private model set HF_TOKEN to a \
          token that may read it\n"
     );
     assert_eq!((output.status.code(), err(&output)), (Some(1), &expected[..]));
-    let output = place.run(&["get", "test/modle"], &[("HF_TOKEN", "hf_x")]);
+    let output = place.run_command(&["get", "test/modle"], &[("HF_TOKEN", "hf_x")]);
     let expected = format!(
         "simdformer: {hub} has no model test/modle that the token of HF_TOKEN may read; check the spelling and the \
          rights of the token\n"
     );
     assert_eq!((output.status.code(), err(&output)), (Some(1), &expected[..]));
-    let output = place.run(&["translate", "--model", "models/fr-en", "x"], &[]);
+    let output = place.run_command(&["translate", "--model", "models/fr-en", "x"], &[]);
     let expected = format!(
         "simdformer: there is no directory models/fr-en, so it is the name of a model: {hub} has no public model \
          models/fr-en; check the spelling; "
@@ -273,7 +273,7 @@ fn models_that_do_not_exist_are_an_error() {
 #[test]
 fn revisions_that_do_not_exist_are_an_error() {
     let place = Place::new(nothing);
-    let output = place.run(&["get", "test/model@mian"], &[]);
+    let output = place.run_command(&["get", "test/model@mian"], &[]);
     let expected = "simdformer: test/model has no revision mian; a revision is a branch, a tag, a whole commit, or \
                     refs/pr/N\n";
     assert_eq!((output.status.code(), err(&output)), (Some(1), expected));
@@ -368,7 +368,7 @@ fn without_a_network_the_cache_is_used_or_it_is_an_error() {
     let place = Place::new(nothing);
     place.fails(&nowhere, "cannot reach 127.0.0.1:1: ");
     place.succeeds(&[]);
-    let output = place.run(&["get", REPOSITORY], &nowhere);
+    let output = place.run_command(&["get", REPOSITORY], &nowhere);
     assert_eq!(output.status.code(), Some(0));
     let note = "simdformer: cannot reach 127.0.0.1:1: ";
     assert!(err(&output).starts_with(note), "{}", err(&output));
@@ -380,7 +380,7 @@ fn without_a_network_the_cache_is_used_or_it_is_an_error() {
 fn a_model_that_is_not_in_the_cache_is_an_error_offline() {
     let place = Place::new(nothing);
     place.succeeds(&[]);
-    let output = place.run(&["get", "test/modle"], &[("HF_HUB_OFFLINE", "1")]);
+    let output = place.run_command(&["get", "test/modle"], &[("HF_HUB_OFFLINE", "1")]);
     let (start, end) = (
         "simdformer: test/modle is not complete in ",
         ", and HF_HUB_OFFLINE forbids the network; unset it once\n",
@@ -428,7 +428,7 @@ fn names_from_the_server_do_not_lead_out_of_the_cache() {
     files.remove(WEIGHTS);
     let index = br#"{"weight_map": {"a": "../../../../evil"}}"#.to_vec();
     files.insert("model.safetensors.index.json".to_owned(), index);
-    let place = Place::of(files, Box::new(nothing));
+    let place = Place::with_files(files, Box::new(nothing));
     let output = place.get(&[]);
     assert!(
         err(&output).contains("names \"../../../../evil\", which is outside of the model"),
@@ -442,7 +442,7 @@ fn models_without_weights_that_are_read_are_an_error() {
     let mut files = files();
     files.remove(WEIGHTS);
     files.remove("pytorch_model.bin");
-    let place = Place::of(files, Box::new(nothing));
+    let place = Place::with_files(files, Box::new(nothing));
     let output = place.get(&[]);
     let part = "expected weights in model.safetensors, pytorch_model.bin or model.bin, found tf_model.h5; a pull request";
     assert!(err(&output).contains(part), "{}", err(&output));

@@ -1,6 +1,6 @@
 //! `pack`, and directories with packed weights in several processes at once.
 
-use crate::command::{err, out, run};
+use crate::command::{err, out, run_command};
 use crate::encoders::embed;
 use simdformer::kernels::Isa;
 use simdformer_testing::published::{encoder, expected, french};
@@ -16,7 +16,8 @@ fn path(place: &TemporaryFolder, name: &str) -> String {
 }
 
 fn translate(model: &str, more: &[&str]) -> (String, String) {
-    let output = run(&[&["translate", "--lines", "--model", model], more].concat(), SENTENCES);
+    let output =
+        run_command(&[&["translate", "--lines", "--model", model], more].concat(), SENTENCES);
     (out(&output).to_owned(), err(&output).to_owned())
 }
 
@@ -27,7 +28,7 @@ fn the_command_packs_a_model_and_runs_it_in_several_processes() {
     let sets: Vec<&str> = Isa::available().map(Isa::name).collect();
     let sets = sets.join(",");
     let pack = ["pack", "--model", &model, &packed, "--weights", "int8", "--isa", &sets];
-    let output = run(&pack, "");
+    let output = run_command(&pack, "");
     assert_eq!((output.status.code(), err(&output)), (Some(0), ""));
     let lines: Vec<&str> = out(&output).lines().collect();
     assert_eq!(lines.len(), Isa::available().count() + 1, "{lines:?}");
@@ -36,7 +37,7 @@ fn the_command_packs_a_model_and_runs_it_in_several_processes() {
         "{lines:?}"
     );
     // `show` of the packed model and of the checkpoint in the same dtypes.
-    let shown = run(&["show", "--model", &packed], "");
+    let shown = run_command(&["show", "--model", &packed], "");
     assert_eq!(out(&shown).lines().last(), lines.last().copied(), "{}", err(&shown));
     assert!(lines.last().unwrap().starts_with("fingerprint: "));
     for name in ["config.json", "generation_config.json", "source.spm", "vocab.json"] {
@@ -67,7 +68,7 @@ fn the_command_packs_a_model_and_runs_it_in_several_processes() {
         ),
         "{error}"
     );
-    let again = run(&pack, "");
+    let again = run_command(&pack, "");
     assert_eq!(again.status.code(), Some(1), "{}", err(&again));
 }
 
@@ -108,7 +109,10 @@ fn heads_and_modules_are_packed_too() {
     assert!(packed.0.join("heads.safetensors").exists());
     let [of_packed, original] = [&packed, &place].map(|place| {
         let arguments = ["rerank", "--query", "a question", "--truncate", "--model"];
-        run(&[&arguments[..], &[place.0.to_str().unwrap()]].concat(), "an answer\nanother one\n")
+        run_command(
+            &[&arguments[..], &[place.0.to_str().unwrap()]].concat(),
+            "an answer\nanother one\n",
+        )
     });
     assert_eq!(out(&of_packed), out(&original), "{}", err(&of_packed));
     assert_eq!(out(&original).lines().count(), 2, "{}", err(&original));

@@ -1,6 +1,6 @@
 //! Pairs of texts: their scores compared with transformers.
 
-use crate::command::{err, out, run};
+use crate::command::{err, out, run_command};
 use simdformer_testing::directories::full;
 use simdformer_testing::temporary_folder::TemporaryFolder;
 
@@ -16,7 +16,7 @@ fn rerank(
     input: &str,
 ) -> std::process::Output {
     let model = place.0.to_str().unwrap();
-    run(&[&["rerank", "--model", model, "--query", query], more].concat(), input)
+    run_command(&[&["rerank", "--model", model, "--query", query], more].concat(), input)
 }
 
 /// The index and the score of each line.

@@ -1,6 +1,6 @@
 //! `serve`: models by their files, the address, a request, and the end by a signal.
 
-use crate::command::{err, run};
+use crate::command::{err, run_command};
 use serde_json::{Value, json};
 use simdformer_testing::published::{encoder, french};
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -138,13 +138,13 @@ fn what_cannot_be_served_is_an_error() {
         ),
         (&["--also", "no/such/model"], 1, "no/such/model"),
     ] {
-        let output = run(&[&["serve", "--quiet", "--model", model], more].concat(), "");
+        let output = run_command(&[&["serve", "--quiet", "--model", model], more].concat(), "");
         let found = (output.status.code(), err(&output));
         assert!(found.0 == Some(code) && found.1.contains(part), "{more:?}: {found:?}");
     }
     let bert = encoder("bert");
     let first = ["serve", "--quiet", "--model", bert.0.to_str().unwrap()];
-    let output = run(&[&first[..], &["--to", "en"]].concat(), "");
+    let output = run_command(&[&first[..], &["--to", "en"]].concat(), "");
     let text = "--to is for a model that translates, found none";
     assert!(output.status.code() == Some(2) && err(&output).contains(text), "{output:?}");
 }

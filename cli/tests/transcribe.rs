@@ -1,6 +1,6 @@
 //! `transcribe` as a user runs it: a small model with random weights and windows of one second.
 
-use crate::command::{err, out, run};
+use crate::command::{err, out, run_command};
 use serde_json::Value;
 use simdformer::search::{Finish, Hooks, LogitsProcessor, Strategy, Timestamps};
 use simdformer::{Event, Features, Limits, Model, Session, Source};
@@ -32,7 +32,7 @@ fn transcribe(
     let paths: Vec<&str> = paths.iter().map(String::as_str).collect();
     // No voice is in the recordings of these tests.
     let first = ["transcribe", "--model", model, "--vad", "false"];
-    let output = run(&[&first, more, &paths].concat(), "");
+    let output = run_command(&[&first, more, &paths].concat(), "");
     (out(&output).to_owned(), err(&output).to_owned(), output.status.code())
 }
 
@@ -395,7 +395,7 @@ fn files_that_are_cut_are_transcribed_and_noted() {
     // Also the text of a stream, of separate channels, and of a compressed file.
     let (model, cut) = (place.0.to_str().unwrap(), place.0.join("cut.wav"));
     let stream = ["transcribe", "--model", model, "--stream", "--delay", "100"];
-    let output = run(&[&stream, &ONCE[..], &[cut.to_str().unwrap()]].concat(), "");
+    let output = run_command(&[&stream, &ONCE[..], &[cut.to_str().unwrap()]].concat(), "");
     let (text, notes, code) = (out(&output), err(&output), output.status.code());
     assert!(!text.is_empty() && notes.contains(half) && code == Some(1), "{notes}");
     let channels = [&ONCE[..], &["--separate-channels"]].concat();
@@ -457,7 +457,7 @@ fn only_speech_is_transcribed() {
     let heard = |more: &[&str]| {
         let file = place.0.join("long.wav");
         let first = ["transcribe", "--model", model, "--json", file.to_str().unwrap()];
-        let output = run(&[&first, more].concat(), "");
+        let output = run_command(&[&first, more].concat(), "");
         (out(&output).to_owned(), err(&output).to_owned(), output.status.code())
     };
     let spans = |more: &[&str]| {
@@ -520,7 +520,7 @@ fn features_that_do_not_fit_the_model_are_errors() {
     fs::remove_file(place.0.join("preprocessor_config.json")).unwrap();
     refused(&[], "expected preprocessor_config.json or processor_config.json, found none");
     let text = golden("dirs/bert");
-    let output = run(&["transcribe", "--model", text.to_str().unwrap()], "");
+    let output = run_command(&["transcribe", "--model", text.to_str().unwrap()], "");
     let message = "simdformer: expected a model that transcribes (Whisper), found WordPiece\n";
     assert_eq!(err(&output), message);
 }
@@ -610,7 +610,7 @@ fn options_without_an_effect_are_errors() {
     }
     let model = ["transcribe", "--model", place.0.to_str().unwrap()];
     let stream = ["--stream", "--words", "--timestamps"];
-    let output = run(&[model, stream].concat(), "");
+    let output = run_command(&[model, stream].concat(), "");
     let message = "--words has no effect without --json";
     assert!(output.status.code() == Some(2) && err(&output).contains(message), "{output:?}");
 }

@@ -1,6 +1,6 @@
 //! `transcribe --stream` writes while it reads.
 
-use crate::command::{err, out, run};
+use crate::command::{err, out, run_command};
 use serde_json::Value;
 use simdformer_testing::published::{ONE_LANGUAGE, whisper};
 use simdformer_testing::riff::wav;
@@ -54,11 +54,12 @@ fn the_command_writes_before_the_pipe_ends() {
     assert!(!expected.is_empty());
     assert_eq!(finals.map(of).collect::<Vec<_>>(), expected.iter().map(of).collect::<Vec<_>>());
     // A truncated file, or two.
-    let two = run(&["transcribe", "--model", model, "--stream", "a.wav", "b.wav"], "");
+    let two = run_command(&["transcribe", "--model", model, "--stream", "a.wav", "b.wav"], "");
     assert!(err(&two).ends_with("simdformer: --stream: expected one file or pipe, found 2\n"));
     place.write("cut.wav", &wav(&audio("chirp", 40_000))[..60_000]);
     let path = place.0.join("cut.wav");
-    let cut = run(&["transcribe", "--model", model, "--stream", path.to_str().unwrap()], "");
+    let cut =
+        run_command(&["transcribe", "--model", model, "--stream", path.to_str().unwrap()], "");
     assert_eq!(cut.status.code(), Some(1), "{}", err(&cut));
     assert!(err(&cut).contains("expected 40000 samples"), "{}", err(&cut));
 }

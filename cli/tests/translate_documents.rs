@@ -1,6 +1,6 @@
 //! `translate` of whole texts and files of documents.
 
-use crate::command::{err, out, run};
+use crate::command::{err, out, run_command};
 use simdformer_testing::published::{french, nllb};
 use simdformer_testing::temporary_folder::TemporaryFolder;
 use simdformer_text::documents::archives::{Archive, ArchiveFormat};
@@ -11,7 +11,7 @@ const TWO_SENTENCES: &str = "La vieille maison blanche est belle. Où est-ce qu'
 
 fn translate(place: &TemporaryFolder, more: &[&str], input: &str) -> std::process::Output {
     let model = place.0.to_str().unwrap();
-    run(&[&["translate", "--model", model], more].concat(), input)
+    run_command(&[&["translate", "--model", model], more].concat(), input)
 }
 
 #[test]

@@ -1,14 +1,15 @@
 //! Words, symbols and capitals that a model does not know: what `translate` writes and notes.
 
-use crate::command::{err, out, run};
+use crate::command::{err, out, run_command};
 use simdformer_testing::published::french;
 
 #[test]
 fn the_command_names_unknown_words() {
     let place = french();
     let model = place.0.to_str().unwrap();
-    let translate =
-        |more: &[&str], input: &str| run(&[&["translate", "--model", model], more].concat(), input);
+    let translate = |more: &[&str], input: &str| {
+        run_command(&[&["translate", "--model", model], more].concat(), input)
+    };
     let expected = "the model does not know \"etudiant\" (near it: \"étudiant\"";
     for (more, input) in [
         (&["je suis etudiant"][..], ""),
@@ -35,7 +36,7 @@ fn capitals_may_be_left_as_they_are() {
     let model = place.0.to_str().unwrap();
     for more in [&[][..], &["--lines"]] {
         let command = ["translate", "--model", model, "--capitals", "false", "LA MAISON EST BELLE"];
-        let output = run(&[&command, more].concat(), "");
+        let output = run_command(&[&command, more].concat(), "");
         assert_eq!(out(&output), "the house is beautiful\n", "{more:?}");
     }
 }
@@ -48,10 +49,10 @@ fn symbols_and_capitals_are_those_of_a_text() {
     let lines = "la maison est belle ▾\nLA MAISON EST BELLE\n";
     let expected = "the house is beautiful ▾\nTHE HOUSE IS BEAUTIFUL\n";
     for more in [&["--lines"][..], &["--stream", "--beams", "1"]] {
-        let output = run(&[&["translate", "--model", model], more].concat(), lines);
+        let output = run_command(&[&["translate", "--model", model], more].concat(), lines);
         assert_eq!((out(&output), err(&output)), (expected, ""), "{more:?}");
     }
-    let output = run(&["translate", "--model", model, "--explain=1", "--json"], lines);
+    let output = run_command(&["translate", "--model", model, "--explain=1", "--json"], lines);
     let texts: Vec<String> = out(&output)
         .lines()
         .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap()["text"].to_string())
@@ -59,7 +60,7 @@ fn symbols_and_capitals_are_those_of_a_text() {
     assert_eq!(texts, ["\"the house is beautiful ▾\"", "\"THE HOUSE IS BEAUTIFUL\""]);
     assert_eq!(err(&output).matches("the steps are those of its first search").count(), 2);
     let plain = ["translate", "--model", model, "--capitals", "false", "--stream", "--beams", "1"];
-    assert_eq!(out(&run(&plain, "LA MAISON EST BELLE")), "the house is beautiful\n");
+    assert_eq!(out(&run_command(&plain, "LA MAISON EST BELLE")), "the house is beautiful\n");
 }
 
 #[test]
@@ -67,7 +68,7 @@ fn a_text_without_a_known_word_is_copied_with_a_note() {
     let model = french();
     let place = model.0.to_str().unwrap();
     for more in [&[][..], &["--lines"], &["--stream", "--beams", "1"], &["--explain"]] {
-        let output = run(&[&["translate", "--model", place], more, &["Xyz"]].concat(), "");
+        let output = run_command(&[&["translate", "--model", place], more, &["Xyz"]].concat(), "");
         assert_eq!((output.status.code(), out(&output)), (Some(0), "Xyz\n"), "{more:?}");
         let note = "copied, because the model knows no word of it";
         assert!(err(&output).contains(note), "{more:?}: {}", err(&output));

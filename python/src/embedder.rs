@@ -115,7 +115,7 @@ impl Embedder {
         let engine = engine.threads(threads(&self.workers)).build();
         embedder.set_engine(engine.map_err(Failure::from)?);
         let scales = normalize && (width < full || !normalizes);
-        let vectors = self.workers.run(py, &call, move |cancel| {
+        let vectors = self.workers.run_detached(py, &call, move |cancel| {
             embedder.set_cancel(cancel.clone());
             embedder.set_on_done(move |done| {
                 if let Some(counter) = &counter {
@@ -147,7 +147,7 @@ impl Embedder {
         let embedder = self.embedder(prompt)?;
         let bytes = texts.iter().map(String::len).sum();
         let call = Call::new(bytes, TOKENIZING, None);
-        let counts = self.workers.run(py, &call, move |cancel| {
+        let counts = self.workers.run_detached(py, &call, move |cancel| {
             let setup = embedder.setup();
             let count = |text: &String| -> Result<u32, Failure> {
                 let text = [setup.prompt(), text].concat();

@@ -191,7 +191,7 @@ impl From<Error> for Failure {
                 of("NotFiniteError").maybe("position", *position)
             }
             Error::OutOfMemory { bytes, .. } => of("MemoryPlanError").maybe("bytes", *bytes),
-            // `Workers::run` raises `KeyboardInterrupt` in its place.
+            // `Workers::run_detached` raises `KeyboardInterrupt` in its place.
             Error::Cancelled { .. } => of("CancelledError"),
             Error::Closed => of("ClosedError"),
             Error::Caller { .. } => of("InputError"),
@@ -253,7 +253,7 @@ impl From<TextError> for Failure {
                 let place = Place { text: Some(index), sentence: Some((sentence, &source)) };
                 Self::sentence(failure, place)
             }
-            // `Workers::run` raises `KeyboardInterrupt` in its place.
+            // `Workers::run_detached` raises `KeyboardInterrupt` in its place.
             TextError::Cancelled => Self::new("CancelledError", message),
             TextError::Closed => {
                 Self::new("ClosedError", "expected an open Batcher, found one that was closed")

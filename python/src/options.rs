@@ -94,7 +94,7 @@ fn given(options: &Bound<'_, PyDict>, setting: &'static Setting) -> PyResult<Opt
 
 impl SearchChanges {
     /// Reads the items that concern the search.
-    pub(crate) fn read(options: &Bound<'_, PyDict>) -> PyResult<Self> {
+    pub(crate) fn from_dict(options: &Bound<'_, PyDict>) -> PyResult<Self> {
         let settings = Setting::all().filter_map(|setting| {
             given(options, setting).map(|value| Some((setting, value?))).transpose()
         });
@@ -164,7 +164,7 @@ pub(crate) struct Planning {
 }
 
 impl Planning {
-    fn read(options: &Bound<'_, PyDict>) -> PyResult<Self> {
+    fn from_dict(options: &Bound<'_, PyDict>) -> PyResult<Self> {
         let slots = item(options, "slots", WHOLE)?.unwrap_or(32);
         if slots == 0 {
             return Err(Failure::option("slots", "at least 1", 0usize).into());
@@ -183,12 +183,12 @@ pub(crate) fn translator(
     options: &Bound<'_, PyDict>,
     config: &Config,
 ) -> PyResult<(TranslateOptions, Planning, SearchChanges)> {
-    let changes = SearchChanges::read(options)?;
+    let changes = SearchChanges::from_dict(options)?;
     let mut translate = TranslateOptions::new(config);
     translate.search = changes.apply(config)?;
     translate.source = item(options, "source_lang", TEXT)?;
     translate.target = item(options, "target_lang", TEXT)?;
-    let planning = Planning::read(options)?;
+    let planning = Planning::from_dict(options)?;
     translate.truncate = item(options, "truncate", BOOLEAN)?.unwrap_or(false);
     translate.prefix = item(options, "prefix", TEXT)?;
     translate.attributes = item(options, "attributes", BOOLEAN)?.unwrap_or(translate.attributes);
@@ -214,7 +214,7 @@ pub(crate) fn transcriber(
     options: &Bound<'_, PyDict>,
     config: &Config,
 ) -> PyResult<TranscribeOptions> {
-    let mut changes = SearchChanges::read(options)?;
+    let mut changes = SearchChanges::from_dict(options)?;
     let seed = changes.take_seed();
     let mut found = TranscribeOptions::new(config);
     found.search = changes.apply(config)?;

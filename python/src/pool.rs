@@ -102,7 +102,7 @@ impl Workers {
     /// Runs `work` with Python detached, on these threads. In the main thread of Python, Ctrl-C ends it: the flag that
     /// `work` receives is set, and when `work` has returned, `KeyboardInterrupt` (or what the signal handler raised) is
     /// raised. Signals do not reach other threads, so these wait for their work without looking for any.
-    pub(crate) fn run<R: Send + 'static>(
+    pub(crate) fn run_detached<R: Send + 'static>(
         &self,
         py: Python<'_>,
         call: &Call<'_>,
@@ -112,7 +112,7 @@ impl Workers {
         seen.map(|()| result)
     }
 
-    /// As [`run`](Self::run). What `work` returned is also given if a signal ended it, with the exception.
+    /// As [`run_detached`](Self::run_detached). What `work` returned is also given if a signal ended it, with the exception.
     pub(crate) fn run_to_end<R: Send + 'static>(
         &self,
         py: Python<'_>,

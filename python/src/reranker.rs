@@ -62,7 +62,7 @@ impl Reranker {
         let engine = Engine::builder(Arc::clone(&self.loaded.model)).slots(self.slots);
         let engine = engine.threads(threads(&self.workers)).build();
         reranker.set_engine(engine.map_err(Failure::from)?);
-        let scores = self.workers.run(py, &call, move |cancel| {
+        let scores = self.workers.run_detached(py, &call, move |cancel| {
             reranker.set_cancel(cancel.clone());
             reranker.set_on_done(move |done| {
                 if let Some(counter) = &counter {

@@ -59,7 +59,7 @@ impl SegmentStream {
         let cancel = Cancel::new();
         let theirs = cancel.clone();
         let work = move || {
-            let result = run(&mut transcriber, &recorded, &theirs, &sender);
+            let result = send_parts(&mut transcriber, &recorded, &theirs, &sender);
             // Without a receiver the iterator is gone, and the transcriber with it.
             let _ = sender.send(Part::End(Box::new(transcriber), result));
         };
@@ -80,7 +80,7 @@ impl SegmentStream {
     }
 }
 
-fn run(
+fn send_parts(
     transcriber: &mut Transcriber,
     recorded: &Recorded,
     cancel: &Cancel,

@@ -128,7 +128,7 @@ impl Session {
     }
 
     /// Runs `work` on the session, or on the traced session if a trace was begun.
-    fn run<R: Send + 'static>(
+    fn with_session<R: Send + 'static>(
         &self,
         py: Python<'_>,
         tokens: usize,
@@ -206,7 +206,7 @@ impl Session {
 
     fn encode(&self, py: Python<'_>, rows: PyRows<'_>) -> PyResult<Vec<Source>> {
         let rows = Rows::new(&rows, "sources")?;
-        self.run(py, rows.tokens(), move |session| {
+        self.with_session(py, rows.tokens(), move |session| {
             let sources: Vec<&[u32]> = rows.iter().collect();
             let mut ids = vec![SourceId::default(); sources.len()];
             session.encode(&sources, &mut ids)?;
@@ -221,7 +221,7 @@ impl Session {
         rows: PyRows<'py>,
     ) -> PyResult<Bound<'py, PyArray1<f32>>> {
         let rows = Rows::new(&rows, "sources")?;
-        let output = self.run(py, rows.tokens(), move |session| {
+        let output = self.with_session(py, rows.tokens(), move |session| {
             let sources: Vec<&[u32]> = rows.iter().collect();
             session.encoder_output(&sources).map(<[f32]>::to_vec)
         })?;
@@ -240,7 +240,7 @@ impl Session {
         tokens: Vec<u32>,
     ) -> PyResult<Bound<'py, PyArray1<f32>>> {
         let rows = step_rows(&hypotheses, &tokens)?;
-        let logits = self.run(py, rows.len(), move |session| {
+        let logits = self.with_session(py, rows.len(), move |session| {
             session.step(&rows).map(|logits| logits.to_vec())
         })?;
         Ok(logits.into_pyarray(py))
@@ -254,7 +254,7 @@ impl Session {
         tokens: Vec<u32>,
     ) -> PyResult<Bound<'py, PyArray1<u32>>> {
         let rows = step_rows(&hypotheses, &tokens)?;
-        let best = self.run(py, rows.len(), move |session| {
+        let best = self.with_session(py, rows.len(), move |session| {
             session.step_argmax(&rows, &|_, _| false).map(|best| best.to_vec())
         })?;
         Ok(best.into_pyarray(py))
@@ -269,7 +269,7 @@ impl Session {
         logits: bool,
     ) -> PyResult<Bound<'py, PyArray1<f32>>> {
         let id = hypothesis.0;
-        let found = self.run(py, tokens.len(), move |session| {
+        let found = self.with_session(py, tokens.len(), move |session| {
             let mut found = Vec::new();
             let mut each = |_: usize, row: &[f32]| found.extend_from_slice(row);
             session.prefill(id, &tokens, if logits { Some(&mut each) } else { None })?;

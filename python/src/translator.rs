@@ -313,7 +313,7 @@ impl Translator {
         let mut prepared = match options {
             None => shared.prepared.clone(),
             Some(options) => {
-                let changes = SearchChanges::read(options)?.or(&shared.changes);
+                let changes = SearchChanges::from_dict(options)?.or(&shared.changes);
                 let target: Option<String> = options::item(options, "target_lang", TEXT)?;
                 let own = shared.options.direction();
                 let direction = Direction { target: target.as_deref().or(own.target), ..own };
@@ -476,7 +476,7 @@ impl Translator {
         let tokenizer = Arc::clone(shared.tokenizer()?);
         let cuts = truncate.unwrap_or(shared.options.truncate);
         let call = tokenizing(&texts);
-        let rows = self.workers.run(py, &call, move |cancel| {
+        let rows = self.workers.run_detached(py, &call, move |cancel| {
             let (mut rows, mut cut) = (Rows::default(), Vec::new());
             for (index, text) in texts.iter().enumerate() {
                 if cancel.is_cancelled() {
@@ -501,7 +501,7 @@ impl Translator {
         let prepared = &self.shared.prepared;
         let (first, end) = (prepared.forced_bos, prepared.options.eos.first().copied());
         let call = tokenizing(&texts);
-        let rows = self.workers.run(py, &call, move |cancel| {
+        let rows = self.workers.run_detached(py, &call, move |cancel| {
             let mut rows = Rows::default();
             for text in &texts {
                 if cancel.is_cancelled() {
@@ -521,7 +521,7 @@ impl Translator {
         let rows = Rows::new(&rows, "rows")?;
         let tokenizer = Arc::clone(self.shared.tokenizer()?);
         let call = Call::new(rows.tokens(), TOKENIZING, None);
-        self.workers.run(py, &call, move |cancel| {
+        self.workers.run_detached(py, &call, move |cancel| {
             let rows = rows.iter().take_while(|_| !cancel.is_cancelled());
             rows.map(|row| tokenizer.decode(row)).collect()
         })

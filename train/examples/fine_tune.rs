@@ -49,7 +49,7 @@ fn fine_tune(
     // The tensor names, `config.json` and the tokenizer files of the old checkpoint, with the new weights. `TrainingRun`
     // adds validation, schedules and resuming.
     std::fs::create_dir_all(out)?;
-    Layout::of(directory)?.write(&trainer, out)?;
+    Layout::from_directory(directory)?.write(&trainer, out)?;
     Ok(losses)
 }
 

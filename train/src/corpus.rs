@@ -29,7 +29,7 @@ pub struct Reading<'r> {
 
 impl<'r> Reading<'r> {
     /// For a model of `config`, with sentences of at most `length` tokens on each side.
-    pub fn of(config: &Config, words: Option<&'r Words>, length: usize) -> Self {
+    pub fn for_config(config: &Config, words: Option<&'r Words>, length: usize) -> Self {
         Self {
             words,
             end: config.tokens.eos.first().copied(),
@@ -95,7 +95,7 @@ impl Corpus {
     ///
     /// # Errors
     /// As [`Corpus::from_lines`]; also if the file cannot be read.
-    pub fn read(file: &Path, reading: &Reading<'_>) -> Result<Self, Error> {
+    pub fn read_file(file: &Path, reading: &Reading<'_>) -> Result<Self, Error> {
         let opened = File::open(file).map_err(unreadable(file))?;
         Self::from_lines(BufReader::new(opened), &file.display().to_string(), reading)
     }
@@ -111,7 +111,7 @@ impl Corpus {
         name: &str,
         reading: &Reading<'_>,
     ) -> Result<Self, Error> {
-        Self::of(lines, name, reading, None)
+        Self::read_lines(lines, name, reading, None)
     }
 
     /// Reads the lines of `file`, each with its features of `features`: a safetensors file with the tensors `features.{i}`,
@@ -158,10 +158,10 @@ impl Corpus {
         reading: &Reading<'_>,
         features: &[Features<'_>],
     ) -> Result<Self, Error> {
-        Self::of(lines, name, reading, Some(features))
+        Self::read_lines(lines, name, reading, Some(features))
     }
 
-    fn of(
+    fn read_lines(
         mut lines: impl BufRead,
         name: &str,
         reading: &Reading<'_>,

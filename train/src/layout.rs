@@ -37,7 +37,7 @@ impl Layout {
     ///
     /// # Errors
     /// As [`Checkpoint::open`]; also if a file next to the weights cannot be read.
-    pub fn of(directory: &Path) -> Result<Self, Error> {
+    pub fn from_directory(directory: &Path) -> Result<Self, Error> {
         let source = Checkpoint::open(directory)?;
         let (config, tensors) = (source.config().clone(), FileTensor::of_checkpoint(&source));
         let companions = read_companions(directory)?;

@@ -24,7 +24,7 @@ pub fn average(checkpoints: &[impl AsRef<Path>], out: impl AsRef<Path>) -> Resul
     let Some(first) = checkpoints.first() else {
         return Err(invalid_option("the number of checkpoints", "at least 1", "0"));
     };
-    let layout = Layout::of(first.as_ref())?;
+    let layout = Layout::from_directory(first.as_ref())?;
     let opened: Result<Vec<_>, _> = checkpoints.iter().map(Checkpoint::open).collect();
     let opened = opened?;
     let mut means: Vec<(TensorId, Vec<f32>)> = Vec::new();

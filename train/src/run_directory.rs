@@ -87,8 +87,8 @@ pub(crate) fn check_run(found: &[(u64, PathBuf)], run: &str) -> Result<(), Error
     for (_, path) in found {
         // A broken checkpoint belongs to no run; pruning deletes it later.
         let Ok(saved) = Saved::read_state(path) else { continue };
-        if saved.run() != run {
-            return Err(other_run(saved.file(), "identity", saved.run(), run));
+        if saved.run_identity() != run {
+            return Err(other_run(saved.file(), "identity", saved.run_identity(), run));
         }
     }
     Ok(())

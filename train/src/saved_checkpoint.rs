@@ -189,7 +189,7 @@ pub(crate) struct Saved {
 
 impl Saved {
     /// Reads the state of a checkpoint, and checks every file of it.
-    pub(crate) fn read(directory: &Path) -> Result<Self, Error> {
+    pub(crate) fn from_directory(directory: &Path) -> Result<Self, Error> {
         let saved = Self::read_state(directory)?;
         for (name, File { bytes, hash }) in &saved.state.files {
             let path = directory.join(name);
@@ -227,7 +227,7 @@ impl Saved {
     }
 
     /// The identity of the run.
-    pub(crate) fn run(&self) -> &str {
+    pub(crate) fn run_identity(&self) -> &str {
         &self.state.run
     }
 

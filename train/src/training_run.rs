@@ -250,8 +250,8 @@ impl<'a> TrainingRun<'a> {
     pub fn last_save(directory: &Path) -> Result<Option<PathBuf>, Error> {
         let found = Checkpoints::new(directory).list()?;
         let Some((_, last)) = found.last() else { return Ok(None) };
-        let saved = Saved::read(last)?;
-        check_run(&found, saved.run())?;
+        let saved = Saved::from_directory(last)?;
+        check_run(&found, saved.run_identity())?;
         Ok(Some(last.clone()))
     }
 
@@ -267,7 +267,7 @@ impl<'a> TrainingRun<'a> {
     /// A file of the checkpoint is broken, or was written with another corpus, seed, batching or architecture. The
     /// parameters of the trainer are [not those](Error::Conflict) of the checkpoint. The run is unchanged.
     pub fn resume(&mut self, save: &Path) -> Result<Vec<OptionChange>, Error> {
-        let saved = Saved::read(save)?;
+        let saved = Saved::from_directory(save)?;
         let progress = saved.progress(&self.same)?;
         saved.check_parameters(&self.trainer)?;
         saved.restore(&mut self.trainer)?;
@@ -280,7 +280,7 @@ impl<'a> TrainingRun<'a> {
             // The directory has no checkpoint of this run, so it has no best model of this run.
             (self.best, self.patience) = (None, 0);
         }
-        self.identity = Some(saved.run().to_owned());
+        self.identity = Some(saved.run_identity().to_owned());
         self.last = Some(saved.last_checkpoint());
         let mut given = self.described_options();
         let held_out = saved.options().get(HELD_OUT).filter(|_| self.held_out.is_empty());
@@ -395,7 +395,7 @@ impl<'a> TrainingRun<'a> {
 
     fn make_step(&mut self) -> Result<StepRecord, Error> {
         let Self { trainer, corpus, options, batches, pairs, .. } = self;
-        let mut taken = Taken::of(batches, corpus);
+        let mut taken = Taken::from_batches(batches, corpus);
         let batches = &mut *taken.batches;
         pairs.clear();
         for batch in 0..options.accumulate {
@@ -467,7 +467,7 @@ struct Taken<'b> {
 }
 
 impl<'b> Taken<'b> {
-    fn of(batches: &'b mut Batches, corpus: &'b Corpus) -> Self {
+    fn from_batches(batches: &'b mut Batches, corpus: &'b Corpus) -> Self {
         let before = (batches.epoch(), batches.position());
         Self { batches, corpus, before, learned: false }
     }

@@ -21,7 +21,7 @@ impl Words {
     ///
     /// # Errors
     /// There is no `vocab.json`, or one of the two is not a map from words to ids.
-    pub fn read(directory: &Path) -> Result<Self, Error> {
+    pub fn from_directory(directory: &Path) -> Result<Self, Error> {
         let target = map(&directory.join("vocab.json"))?;
         let of_source = directory.join("source_vocab.json");
         let source = if of_source.exists() { map(&of_source)? } else { target.clone() };

@@ -29,7 +29,7 @@ fn new<'c>(golden: &Golden, data: &'c Corpus, options: RunOptions) -> TrainingRu
 }
 
 fn set(run: &mut TrainingRun<'_>, golden: &Golden, folder: &Path) -> Result<(), Error> {
-    run.set_directory(folder, Layout::of(&golden.folder).expect("a layout"))
+    run.set_directory(folder, Layout::from_directory(&golden.folder).expect("a layout"))
 }
 
 fn opened<'c>(save: &Path, data: &'c Corpus, options: RunOptions) -> TrainingRun<'c> {
@@ -261,7 +261,8 @@ fn replacing_a_checkpoint_may_stop_anywhere() {
         assert_eq!(save, place(if plain { "" } else { ".old" }), "{how}");
         let mut run = opened(&save, &data, short(4, 2, 9));
         assert_eq!(run.resume(&save).expect(&how), [], "{how}");
-        run.set_directory(folder.path(), Layout::of(&save).expect("a layout")).expect(&how);
+        run.set_directory(folder.path(), Layout::from_directory(&save).expect("a layout"))
+            .expect(&how);
         assert_eq!(names(folder.path()), ["step-2", "step-4"], "{how}");
         // A folder whose name is not that of a checkpoint is left alone and is not counted.
         fs::create_dir_all(place("-mine")).expect("a directory");

@@ -179,7 +179,7 @@ fn after_a_panic_in_a_step_a_trainer_is_unchanged_or_unusable() {
                 interrupted += 1;
                 let is_it = |error: &Error| error.to_string().contains("partly updated");
                 assert!(is_it(&error), "{error}");
-                let layout = || Layout::of(&golden.folder).expect("a layout");
+                let layout = || Layout::from_directory(&golden.folder).expect("a layout");
                 run.set_directory(folder.path(), layout()).expect("an empty directory");
                 assert!(is_it(&run.save().expect_err("it is not whole")));
                 let written = layout().write(run.trainer(), &folder.path().join("model"));
@@ -203,7 +203,7 @@ fn the_parameters_and_the_checkpoint_of_a_run_belong_together() {
     let folder = TemporaryFolder::new("belong");
     let mut run =
         TrainingRun::new(golden.trainer(Isa::best(), limits()), &data, short()).expect("a run");
-    run.set_directory(folder.path(), Layout::of(&golden.folder).expect("a layout"))
+    run.set_directory(folder.path(), Layout::from_directory(&golden.folder).expect("a layout"))
         .expect("an empty directory");
     let save = loop {
         match run.next().expect("an event") {
@@ -249,7 +249,7 @@ fn parameters_that_are_not_finite_replace_no_checkpoint() {
     let golden = &goldens()[0];
     let (data, held_out) = (corpus(golden, 30, 1), corpus(golden, 5, 2));
     let folder = TemporaryFolder::new("not-finite");
-    let layout = || Layout::of(&golden.folder).expect("a layout");
+    let layout = || Layout::from_directory(&golden.folder).expect("a layout");
     let mut run = TrainingRun::new(
         golden.trainer(Isa::best(), limits()),
         &data,

@@ -16,8 +16,8 @@ static ALLOCATOR: counting::CountingAllocator = counting::CountingAllocator;
 fn main() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/fr-en");
     let checkpoint = Checkpoint::open(&folder).expect("a checkpoint");
-    let words = Words::read(&folder).expect("words");
-    let reading = Reading::of(checkpoint.config(), Some(&words), 64);
+    let words = Words::from_directory(&folder).expect("words");
+    let reading = Reading::for_config(checkpoint.config(), Some(&words), 64);
     let lines = std::fs::read(folder.join("held_out.jsonl")).expect("sentences");
     let cut =
         lines.iter().enumerate().filter(|(_, byte)| **byte == b'\n').nth(99).expect("lines").0;

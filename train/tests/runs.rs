@@ -115,7 +115,8 @@ fn interrupted(
     let start = |folder: &Path, trainer| {
         let mut run = TrainingRun::new(trainer, &data, options.clone()).expect("a run");
         run.set_held_out(&held_out);
-        run.set_directory(folder, Layout::of(&golden.folder).expect("a layout")).expect("a lock");
+        run.set_directory(folder, Layout::from_directory(&golden.folder).expect("a layout"))
+            .expect("a lock");
         run
     };
     let [whole, parts] = ["whole", "parts"]
@@ -139,7 +140,8 @@ fn interrupted(
     let mut run = TrainingRun::new(again, &data, options.clone()).expect("a run");
     run.set_held_out(&held_out);
     assert_eq!(run.resume(&save).expect("where it was"), []);
-    run.set_directory(parts.path(), Layout::of(&save).expect("a layout")).expect("a lock");
+    run.set_directory(parts.path(), Layout::from_directory(&save).expect("a layout"))
+        .expect("a lock");
     follow(&mut run, 40, &mut found);
     let found = ended(&run, parts.path(), found);
     assert!(found == expected, "{} stopped after {stop}", golden.name);
@@ -175,7 +177,7 @@ fn what_is_saved_is_a_checkpoint_of_the_same_bits() {
         let step = StepOptions::default();
         let pairs: Vec<_> = data.pairs().collect();
         trainer.step(&pairs, &step).expect("a step");
-        let layout = Layout::of(&golden.folder).expect("a layout");
+        let layout = Layout::from_directory(&golden.folder).expect("a layout");
         layout.write(&trainer, folder.path()).expect("files");
         let model = Model::open(folder.path()).expect("a model");
         assert_eq!(model.config().family, trainer.model().config().family);
@@ -213,7 +215,8 @@ fn saved(golden: &Golden, folder: &Path, data: &Corpus) -> PathBuf {
     let options = RunOptions { steps: Some(2), save_every: 1, validate_every: 0, ..options() };
     let mut run =
         TrainingRun::new(golden.trainer(Isa::best(), limits()), data, options).expect("a run");
-    run.set_directory(folder, Layout::of(&golden.folder).expect("a layout")).expect("a lock");
+    run.set_directory(folder, Layout::from_directory(&golden.folder).expect("a layout"))
+        .expect("a lock");
     loop {
         if let TrainEvent::Finished(_) = run.next().expect("an event") {
             break;
@@ -337,7 +340,7 @@ fn old_saves_are_removed() {
     let options = RunOptions { steps: Some(9), save_every: 2, keep: 3, ..options() };
     let mut run =
         TrainingRun::new(golden.trainer(Isa::best(), limits()), &data, options).expect("a run");
-    run.set_directory(folder.path(), Layout::of(&golden.folder).expect("a layout"))
+    run.set_directory(folder.path(), Layout::from_directory(&golden.folder).expect("a layout"))
         .expect("a lock");
     while !matches!(run.next().expect("an event"), TrainEvent::Finished(_)) {}
     let mut names: Vec<_> = fs::read_dir(folder.path().join("checkpoints"))
@@ -376,7 +379,7 @@ fn trap_24_the_saved_model_is_the_validated_one() {
         }
         let mut run = TrainingRun::new(trainer, &data, options()).expect("a run");
         run.set_held_out(&held_out);
-        run.set_directory(folder.path(), Layout::of(&golden.folder).expect("a layout"))
+        run.set_directory(folder.path(), Layout::from_directory(&golden.folder).expect("a layout"))
             .expect("a lock");
         let mut best = None;
         loop {

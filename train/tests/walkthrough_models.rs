@@ -18,8 +18,8 @@ fn the_models_of_the_walkthrough_are_reproducible() {
 fn reproduce(folder: &Path) {
     let layout = Layout::of_config(folder).expect("a configuration");
     let config = layout.config().clone();
-    let reading = Reading::of(&config, None, 16);
-    let corpus = Corpus::read(&folder.join("sentences.jsonl"), &reading).expect("sentences");
+    let reading = Reading::for_config(&config, None, 16);
+    let corpus = Corpus::read_file(&folder.join("sentences.jsonl"), &reading).expect("sentences");
     for isa in Isa::available() {
         let initial =
             Initial::from_hugging_face(&config, layout.config_text()).expect("a deviation");

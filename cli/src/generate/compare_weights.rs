@@ -74,7 +74,7 @@ struct QuantizationError {
 
 impl Comparison<'_> {
     /// Measures everything; returns three tables.
-    pub(crate) fn run(mut self) -> Result<String, Failure> {
+    pub(crate) fn compare_dtypes(mut self) -> Result<String, Failure> {
         let mut out = String::new();
         let f32 = self.model(&WeightDtypes::all(Dtype::F32))?;
         self.complete_targets(&f32)?;

@@ -26,7 +26,7 @@ struct Earlier {
 
 impl Drafts {
     /// The drafts that `arguments` request; `None` if there are none.
-    pub(crate) fn read(
+    pub(crate) fn from_arguments(
         arguments: &Generate,
         requests: usize,
         config: &Config,

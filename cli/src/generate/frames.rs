@@ -6,7 +6,10 @@ use std::path::Path;
 
 /// Reads the tensors `features.{i}`, `[frames, bins]`, of a safetensors file, in order. Returns for each its values
 /// and the number of bins. If `lines` is given, the number of tensors must equal it.
-pub(crate) fn read(path: &Path, lines: Option<usize>) -> Result<Vec<(Vec<f32>, usize)>, String> {
+pub(crate) fn read_features(
+    path: &Path,
+    lines: Option<usize>,
+) -> Result<Vec<(Vec<f32>, usize)>, String> {
     let wrong = |what: String| format!("{}: {what}", path.display());
     let file = std::fs::read(path).map_err(|error| wrong(error.to_string()))?;
     let tensors = SafeTensors::deserialize(&file).map_err(|error| wrong(error.to_string()))?;

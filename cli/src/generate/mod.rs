@@ -33,7 +33,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 /// Runs the requests of the input, writes an answer to each, and reports the statistics; returns the exit code.
-pub(crate) fn run(arguments: &Generate, streams: &mut Streams<'_>) -> Result<u8, Failure> {
+pub(crate) fn answer_requests(
+    arguments: &Generate,
+    streams: &mut Streams<'_>,
+) -> Result<u8, Failure> {
     let start = Instant::now();
     let isa = arguments.model.isa()?;
     let checkpoint = open_checkpoint(&arguments.model.directory.model)?;
@@ -53,7 +56,7 @@ pub(crate) fn run(arguments: &Generate, streams: &mut Streams<'_>) -> Result<u8,
     streams.input.read_to_string(&mut text)?;
     let requests = requests::parse(&text, config, arguments.score)?;
     let features = match &arguments.features {
-        Some(path) => frames::read(path, Some(requests.len()))?,
+        Some(path) => frames::read_features(path, Some(requests.len()))?,
         None => Vec::new(),
     };
     let sources = match config.bins {
@@ -62,7 +65,7 @@ pub(crate) fn run(arguments: &Generate, streams: &mut Streams<'_>) -> Result<u8,
         }
         None => Sources::Ids(requests.iter().map(Request::ids).collect()),
     };
-    let drafts = Drafts::read(arguments, requests.len(), config)?;
+    let drafts = Drafts::from_arguments(arguments, requests.len(), config)?;
     let drafts = drafts.as_ref();
     let batch = Batch { arguments, options, requests: &requests, sources, drafts };
     let Some(model) = &model else {
@@ -70,7 +73,7 @@ pub(crate) fn run(arguments: &Generate, streams: &mut Streams<'_>) -> Result<u8,
         streams.out.write_all(report.as_bytes())?;
         return Ok(0);
     };
-    let (answers, measured) = arguments.model.in_pool(|| batch.run(model))?;
+    let (answers, measured) = arguments.model.in_pool(|| batch.generate_with(model))?;
     for answer in &answers {
         writeln!(streams.out, "{}", serde_json::to_string(answer)?)?;
     }
@@ -130,7 +133,7 @@ struct Batch<'a> {
 }
 
 impl Batch<'_> {
-    fn run(&self, model: &Arc<Model>) -> Result<(Vec<Response>, Measured), Failure> {
+    fn generate_with(&self, model: &Arc<Model>) -> Result<(Vec<Response>, Measured), Failure> {
         // All requests have a slot, so that encoding is measured apart from decoding.
         let builder = Engine::builder(Arc::clone(model)).sessions(1).slots(self.requests.len());
         let builder = builder.cache(self.arguments.cache.dtype);
@@ -143,10 +146,10 @@ impl Batch<'_> {
         let work = if self.arguments.score { Workload::targets(1, 1, prompt) } else { work };
         let work = work.with_sources(self.requests.len(), self.sources.longest());
         let work = work.with_drafts(Drafts::tokens(self.drafts));
-        engine.with_session(&work, |session| self.run_in(session, options))?
+        engine.with_session(&work, |session| self.generate_in(session, options))?
     }
 
-    fn run_in(
+    fn generate_in(
         &self,
         session: &mut Session<'_>,
         options: &SearchOptions,
@@ -180,7 +183,7 @@ impl Batch<'_> {
             threads: self.arguments.model.threads(),
             wanted: self.arguments.agreement,
         };
-        comparison.run()
+        comparison.compare_dtypes()
     }
 
     /// The most tokens that a target begins with, the decoder start included.

@@ -71,7 +71,7 @@ impl ModelCache {
     /// file changes.
     pub(crate) fn verify(&self, file: &Path, entry: &Entry) -> bool {
         let Some(stamp) = stamp(file, entry.size) else { return false };
-        let noted = read(&self.note(entry), NOTE_BYTES);
+        let noted = read_file(&self.note(entry), NOTE_BYTES);
         if noted.is_ok_and(|noted| noted == stamp.as_bytes()) {
             return true;
         }
@@ -100,7 +100,7 @@ impl ModelCache {
 
     /// Reads a JSON file of a snapshot.
     pub(crate) fn json(&self, commit: &str, path: &str) -> Result<Vec<u8>, HubError> {
-        read(&self.file(commit, path), JSON_BYTES)
+        read_file(&self.file(commit, path), JSON_BYTES)
     }
 
     /// The commit that a branch or a tag was when its files were last complete.
@@ -108,7 +108,7 @@ impl ModelCache {
         if let Some(commit) = name.commit() {
             return Some(commit.to_owned());
         }
-        let bytes = read(&self.reference(name.revision()), 64).ok()?;
+        let bytes = read_file(&self.reference(name.revision()), 64).ok()?;
         let commit = str::from_utf8(&bytes).ok()?.trim();
         is_hex(commit, 40).then(|| commit.to_owned())
     }
@@ -127,7 +127,7 @@ impl ModelCache {
 
     /// The list of files of a commit, if it is kept.
     pub(crate) fn listing(&self, commit: &str) -> Option<Listing> {
-        let bytes = read(&self.listing_file(commit), LISTING_BYTES).ok()?;
+        let bytes = read_file(&self.listing_file(commit), LISTING_BYTES).ok()?;
         Listing::of_cache(commit, &bytes)
     }
 
@@ -249,7 +249,7 @@ fn stamp(path: &Path, size: u64) -> Option<String> {
 }
 
 /// Reads a file of at most `most` bytes.
-fn read(path: &Path, most: u64) -> Result<Vec<u8>, HubError> {
+fn read_file(path: &Path, most: u64) -> Result<Vec<u8>, HubError> {
     let io = |error| HubError::file(path, 0, error);
     if !fs::metadata(path).map_err(io)?.is_file() {
         return Err(io(io::Error::other("expected a regular file")));

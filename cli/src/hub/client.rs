@@ -138,7 +138,7 @@ impl<'e> Client<'e> {
     /// Requests `url` until it answers with a body of at most `most` bytes; at most `attempts` more times.
     ///
     /// Returns the body, and the address of the next page if there is one.
-    pub(crate) fn read(
+    pub(crate) fn fetch_body(
         &self,
         url: &str,
         most: u64,

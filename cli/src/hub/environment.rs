@@ -64,10 +64,10 @@ impl Environment {
     /// # Errors
     /// A variable has a value that cannot be used, or the file of the token cannot be read.
     pub(crate) fn of_process() -> Result<Self, HubError> {
-        Self::read(&|name| std::env::var_os(name), std::env::home_dir())
+        Self::from_variables(&|name| std::env::var_os(name), std::env::home_dir())
     }
 
-    fn read(
+    fn from_variables(
         variable: &dyn Fn(&str) -> Option<OsString>,
         user: Option<PathBuf>,
     ) -> Result<Self, HubError> {
@@ -194,7 +194,7 @@ mod tests {
             let found = variables.iter().find(|(known, _)| *known == name);
             found.map(|(_, value)| OsString::from(value))
         };
-        Environment::read(&variable, Some(PathBuf::from("/user")))
+        Environment::from_variables(&variable, Some(PathBuf::from("/user")))
     }
 
     #[test]

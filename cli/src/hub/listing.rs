@@ -57,7 +57,7 @@ impl Listing {
             client.environment.endpoint,
             name.repository()
         );
-        let (bytes, _) = client.read(&url, PAGE_BYTES, attempts, name)?;
+        let (bytes, _) = client.fetch_body(&url, PAGE_BYTES, attempts, name)?;
         let about: Value = serde_json::from_slice(&bytes).unwrap_or_default();
         match about["sha"].as_str().filter(|commit| is_hex(commit, 40)) {
             Some(commit) => Ok(commit.to_owned()),
@@ -81,7 +81,7 @@ impl Listing {
         let (mut next, mut files) = (Some(start), BTreeMap::new());
         for _ in 0..PAGES {
             let Some(url) = next.take() else { return Ok(Self { commit, files }) };
-            let (bytes, after) = client.read(&url, PAGE_BYTES, attempts, name)?;
+            let (bytes, after) = client.fetch_body(&url, PAGE_BYTES, attempts, name)?;
             let page: Option<Vec<Value>> = serde_json::from_slice(&bytes).ok();
             let Some(page) = page else {
                 let reason = "expected a list of files".to_owned();

@@ -25,7 +25,10 @@ use std::ops::ControlFlow;
 use std::path::Path;
 
 /// Processes all files; returns the exit code.
-pub(crate) fn run(arguments: &Transcribe, streams: &mut Streams<'_>) -> Result<u8, Failure> {
+pub(crate) fn transcribe_files(
+    arguments: &Transcribe,
+    streams: &mut Streams<'_>,
+) -> Result<u8, Failure> {
     let speech = arguments.speech.as_deref().map(spans).transpose()?;
     let directory = &arguments.model.directory.model;
     let tokenizer = Tokenizer::from_dir(directory)?;
@@ -51,7 +54,7 @@ pub(crate) fn run(arguments: &Transcribe, streams: &mut Streams<'_>) -> Result<u
         let engine = arguments.model.engine(model).cache(arguments.cache.dtype).build()?;
         let transcriber = Transcriber::new(engine, tokenizer, extractor, options)?;
         if arguments.stream {
-            return stream::run(arguments, transcriber, streams);
+            return stream::transcribe_stream(arguments, transcriber, streams);
         }
         let bar = progress::counter("windows", arguments.reports.quiet);
         let (mut failed, mut cut) = (0, 0);

@@ -25,7 +25,7 @@ const SHOWN: usize = 76;
 type Chunk = (Vec<f32>, Instant);
 
 /// Transcribes the one source; returns the exit code.
-pub(crate) fn run(
+pub(crate) fn transcribe_stream(
     arguments: &Transcribe,
     transcriber: Transcriber,
     streams: &mut Streams<'_>,
@@ -36,7 +36,7 @@ pub(crate) fn run(
     };
     let mut stream = StreamingTranscriber::new(transcriber)?;
     stream.set_delay(arguments.delay)?;
-    let chunks = read(path, arguments.input.options());
+    let chunks = read_chunks(path, arguments.input.options());
     let bar = progress::line(arguments.reports.quiet || arguments.output.json);
     let Streams { out, notes, .. } = streams;
     let (arrived, written) = (Instant::now(), Ok(()));
@@ -71,7 +71,7 @@ pub(crate) fn run(
 
 /// Reads a source in its own thread, so that a pipe does not overflow while a window is decoded. The thread ends with the
 /// source, or after the receiver.
-fn read(path: &Path, options: InputOptions) -> Receiver<Result<Chunk, Error>> {
+fn read_chunks(path: &Path, options: InputOptions) -> Receiver<Result<Chunk, Error>> {
     let (sender, receiver) = sync_channel(WAITING);
     let path = path.to_owned();
     std::thread::spawn(move || {

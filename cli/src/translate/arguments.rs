@@ -140,7 +140,7 @@ impl FormatChoice {
     }
 
     /// The format of a document in a file, or of a text.
-    pub(crate) fn of(self, path: Option<&Path>) -> DocumentFormat {
+    pub(crate) fn resolve_for(self, path: Option<&Path>) -> DocumentFormat {
         let by_name = || {
             let archive = path.and_then(ArchiveFormat::from_path).map(DocumentFormat::Archive);
             archive.or_else(|| path.and_then(Format::from_path).map(DocumentFormat::Text))

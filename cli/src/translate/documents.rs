@@ -71,7 +71,7 @@ fn check_archives(arguments: &Translate) -> Result<(), Failure> {
     let (texts, documents) = (&arguments.common.texts, &arguments.documents);
     let no_file = texts.files.is_empty().then_some(None);
     for path in texts.files.iter().map(|path| Some(path.as_path())).chain(no_file) {
-        let DocumentFormat::Archive(format) = documents.format.of(path) else { continue };
+        let DocumentFormat::Archive(format) = documents.format.resolve_for(path) else { continue };
         let Some(path) = path else {
             return Err(UsageError(format!("a {format} document is read from --file")).into());
         };
@@ -104,7 +104,7 @@ pub(crate) fn outputs(arguments: &Translate) -> Result<Option<Vec<PathBuf>>, Fai
 }
 
 /// Translates the documents of the command line with each translator in turn to standard output or to `outputs`; returns the exit code.
-pub(crate) fn run(
+pub(crate) fn translate_documents(
     arguments: &Translate,
     outputs: Option<&[PathBuf]>,
     translators: &mut [Translator],
@@ -112,7 +112,7 @@ pub(crate) fn run(
 ) -> Result<u8, Failure> {
     let Streams { input, out, notes, .. } = streams;
     let (texts, documents) = (&arguments.common.texts, &arguments.documents);
-    let plain = match documents.format.of(None) {
+    let plain = match documents.format.resolve_for(None) {
         DocumentFormat::Text(format) => format,
         DocumentFormat::Archive(_) => Format::Plain,
     };
@@ -123,7 +123,7 @@ pub(crate) fn run(
     }
     for path in &texts.files {
         let file = File::open(path).map_err(|e| format!("cannot read {}: {e}", path.display()))?;
-        let content = match documents.format.of(Some(path)) {
+        let content = match documents.format.resolve_for(Some(path)) {
             DocumentFormat::Text(format) => Content::Text(Box::new(BufReader::new(file)), format),
             DocumentFormat::Archive(format) => Content::Archive(Box::new(file), format),
         };

@@ -368,7 +368,7 @@ pub(crate) struct Source {
 }
 
 impl Source {
-    pub(crate) fn read(
+    pub(crate) fn from_text(
         tokenizer: &Tokenizer,
         text: &str,
         direction: &Direction<'_>,

@@ -13,7 +13,7 @@ use arguments::{TextToText, Translate};
 /// Translates a table, documents or lines; returns the exit code.
 pub(crate) fn translate(arguments: &Translate, streams: &mut Streams<'_>) -> Result<u8, Failure> {
     match arguments.table()? {
-        Some(format) => tables::run(format, arguments, streams),
+        Some(format) => tables::fill_column(format, arguments, streams),
         None => texts::translate(arguments, streams),
     }
 }

@@ -30,7 +30,7 @@ const NEUTRAL: [&str; 10] = [
 const NOTES: u64 = 1000;
 
 /// Fills a column of a table with the texts of the model; returns the exit code.
-pub(crate) fn run(
+pub(crate) fn fill_column(
     format: Format,
     arguments: &Translate,
     streams: &mut Streams<'_>,

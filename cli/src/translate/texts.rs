@@ -68,7 +68,7 @@ pub(crate) fn translate(arguments: &Translate, streams: &mut Streams<'_>) -> Res
             (options.token_scores, options.alignment) = (common.json, common.json);
             translators.push(Translator::new(common.engine(model)?, tokenizer, options)?);
         }
-        documents::run(arguments, outputs.as_deref(), &mut translators, streams)
+        documents::translate_documents(arguments, outputs.as_deref(), &mut translators, streams)
     })
 }
 
@@ -141,7 +141,7 @@ pub(crate) fn lines(
         let search = translator.search_options().clone();
         let tokenizer = &translator.tokenizer().clone();
         Lines { arguments, tokenizer, search, done: 0, failed: 0, unknown: 0 }
-            .run(translator, whole, streams)
+            .translate_lines(translator, whole, streams)
     })
 }
 
@@ -252,7 +252,7 @@ struct Lines<'r> {
 }
 
 impl Lines<'_> {
-    fn run(
+    fn translate_lines(
         &mut self,
         mut translator: Translator,
         whole: bool,
@@ -381,9 +381,9 @@ impl Lines<'_> {
         notes: &mut dyn Write,
     ) -> Result<(Translation, Option<Explanation>), Failure> {
         let direction = translator.options().direction();
-        let mut source = Source::read(self.tokenizer, text, &direction)?;
+        let mut source = Source::from_text(self.tokenizer, text, &direction)?;
         if let Some(read) = translator.first_reading(text)?.filter(|read| read != text) {
-            source.tokens = Source::read(self.tokenizer, &read, &direction)?.tokens;
+            source.tokens = Source::from_text(self.tokenizer, &read, &direction)?.tokens;
         }
         // Each text has the next stream.
         let stream = self.done as u64;

@@ -143,7 +143,7 @@ enum Lengths<'a> {
 }
 
 impl Lengths<'_> {
-    fn of(&self, sequence: usize) -> usize {
+    fn length_of(&self, sequence: usize) -> usize {
         match self {
             Self::All(tokens) => *tokens,
             Self::Each(lengths) => lengths.get(sequence).copied().unwrap_or(0),
@@ -255,7 +255,7 @@ impl<'a> Operand<'a> {
     }
 
     /// One sequence.
-    fn one(&self, sequence: usize) -> Result<Heads<'a>> {
+    fn sequence_heads(&self, sequence: usize) -> Result<Heads<'a>> {
         let data = self.data.get(sequence * self.batch_stride..).unwrap_or(&[]);
         let shape = [self.tokens, self.heads, self.head_dim];
         Heads::strided(data, shape, self.token_stride, self.head_stride).map_err(Error::wrap)
@@ -321,7 +321,7 @@ impl Call<'_> {
         one.checked_mul(sequences).ok_or_else(|| OpError::TooLarge { op: OP }.into())
     }
 
-    fn run(&self, plan: Plan, out: &mut [f32], scratch: &mut [f32]) -> Result<()> {
+    fn attend_sequences(&self, plan: Plan, out: &mut [f32], scratch: &mut [f32]) -> Result<()> {
         let Self { op, query, key, value, query_lengths, key_lengths } = self;
         let Operand { batch, tokens, heads, head_dim, .. } = *query;
         let usual = AttentionOptions::new(head_dim);
@@ -334,10 +334,10 @@ impl Call<'_> {
         };
         let sequence = |index: usize, query_start: usize, key_start: usize| Sequence {
             query_start,
-            query_len: query_lengths.of(index),
+            query_len: query_lengths.length_of(index),
             key_start,
-            key_len: key_lengths.of(index),
-            padded_len: key_lengths.of(index),
+            key_len: key_lengths.length_of(index),
+            padded_len: key_lengths.length_of(index),
         };
         let (token, head) = match op.layout {
             HeadLayout::TokensFirst => (heads * head_dim, head_dim),
@@ -379,9 +379,9 @@ impl Call<'_> {
             Plan::Each => {
                 for (index, out) in out.chunks_exact_mut(tokens * heads * head_dim).enumerate() {
                     let qkv = Qkv {
-                        query: query.one(index)?,
-                        key: key.one(index)?,
-                        value: value.one(index)?,
+                        query: query.sequence_heads(index)?,
+                        key: key.sequence_heads(index)?,
+                        value: value.sequence_heads(index)?,
                     };
                     let shape = [tokens, heads, head_dim];
                     let out = HeadsMut::strided(out, shape, token, head).map_err(Error::wrap)?;
@@ -439,7 +439,7 @@ impl CustomOp3 for SimdAttention<'_> {
                 let query = query.placed(&views[0], copied_query, &mut buffer);
                 let key = key.placed(&views[1], copied_key, &mut buffer);
                 let value = value.placed(&views[2], copied_value, &mut buffer);
-                Call { query, key, value, ..call }.run(plan, &mut out, buffer)
+                Call { query, key, value, ..call }.attend_sequences(plan, &mut out, buffer)
             })?;
         }
         Ok((CpuStorage::F32(out), l1.shape().clone()))

@@ -169,18 +169,18 @@ impl InplaceOp2 for AddLayerNorm {
             let Some(stride) = in_place else {
                 residual.view().gather(dense_residual);
                 let to = MatrixMut::new(dense_residual, rows, columns).map_err(Error::wrap)?;
-                self.run(x, to)?;
+                self.normalize_rows(x, to)?;
                 residual.scatter(dense_residual);
                 return Ok(());
             };
             let to = MatrixMut::strided(residual.data, rows, columns, stride, 1);
-            self.run(x, to.map_err(Error::wrap)?)
+            self.normalize_rows(x, to.map_err(Error::wrap)?)
         })
     }
 }
 
 impl AddLayerNorm {
-    fn run(&self, x: Matrix<'_>, residual: MatrixMut<'_>) -> Result<()> {
+    fn normalize_rows(&self, x: Matrix<'_>, residual: MatrixMut<'_>) -> Result<()> {
         let layer = LayerNorm { weight: &self.weight, bias: Some(&self.bias), eps: self.eps };
         let (layer, input) = (Norm::Layer(layer), NormInput::SumWithOutput { x });
         norm(Exec::new(self.isa, self.threads.parallelism()), layer, input, residual)

@@ -83,7 +83,7 @@ impl From {
 
     pub(crate) fn layout(&self) -> Result<Layout, Failure> {
         Ok(match self {
-            Self::Save(path) | Self::Checkpoint(path) => Layout::of(path)?,
+            Self::Save(path) | Self::Checkpoint(path) => Layout::from_directory(path)?,
             Self::Nothing(path) => Layout::of_config(path)?,
         })
     }
@@ -110,17 +110,17 @@ impl Data {
         };
         let words = match folder.join("vocab.json").exists() {
             // If words are tokenizer pieces, the vocabulary file may have another format; then only ids are read.
-            true => Words::read(folder).ok(),
+            true => Words::from_directory(folder).ok(),
             false => None,
         };
         let positions = |side| config.max_positions(side).unwrap_or(LONGEST);
         let most = positions(Side::Encoder).min(positions(Side::Decoder)).min(LONGEST);
         let longest = arguments.longest.unwrap_or(most);
-        let mut reading = Reading::of(config, words.as_ref(), longest);
+        let mut reading = Reading::for_config(config, words.as_ref(), longest);
         if config.bins.is_some() {
             reading.source_length = arguments.longest.unwrap_or(positions(Side::Encoder));
         }
-        let read = |file: &PathBuf| Corpus::read(file, &reading);
+        let read = |file: &PathBuf| Corpus::read_file(file, &reading);
         match (&arguments.features, config.bins) {
             (Some(_), Some(_)) | (None, None) => {}
             (Some(_), None) => return Err("--features needs a model that reads features".into()),

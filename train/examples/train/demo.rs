@@ -46,7 +46,7 @@ pub(crate) fn corpora(
         );
     }
     let made = grammar::corpus(SENTENCES, seed, DEVELOPMENT, sources.iter().map(String::as_str));
-    let words = Words::read(&folder())?;
+    let words = Words::from_directory(&folder())?;
     let words: HashSet<&str> = words.target_words().into_iter().collect();
     let known = |text: &str| text.split(' ').all(|word| words.contains(word));
     let corpus = |pairs: &[Example], name: &str| -> Result<Corpus, simdformer::Error> {
