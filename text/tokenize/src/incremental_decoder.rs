@@ -1,6 +1,6 @@
 //! Decodes tokens to text incrementally, with the text that each kind of vocabulary holds back.
 
-use crate::moses::Detokenizer;
+use crate::moses::{Detokenizer, is_space};
 use crate::spm;
 
 /// How the tokens of a vocabulary are decoded.
@@ -159,9 +159,4 @@ impl Trim {
         }
         self.held.push_str(&part[inside.len()..]);
     }
-}
-
-/// The characters that Python's `str.strip` removes.
-pub(crate) fn is_space(letter: char) -> bool {
-    letter.is_whitespace() || ('\u{1c}'..='\u{1f}').contains(&letter)
 }

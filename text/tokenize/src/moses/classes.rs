@@ -349,3 +349,7 @@ const ZEROS: [u32; 66] = [
     0x116c0, 0x11730, 0x118e0, 0x11950, 0x11c50, 0x11d50, 0x11da0, 0x16a60, 0x16ac0, 0x16b50,
     0x1d7ce, 0x1d7d8, 0x1d7e2, 0x1d7ec, 0x1d7f6, 0x1e140, 0x1e2f0, 0x1e950, 0x1fbf0,
 ];
+/// The characters that Python's `str.strip` removes.
+pub(crate) fn is_space(letter: char) -> bool {
+    letter.is_whitespace() || ('\u{1c}'..='\u{1f}').contains(&letter)
+}

@@ -5,6 +5,9 @@ use crate::limits;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 
+/// The end of a piece that is not the last of its word.
+pub(super) const PART: &str = "@@";
+
 /// The symbol of the end of a word: a part of its last character, or a symbol of its own.
 const END: &str = "</w>";
 const NONE: u32 = u32::MAX;

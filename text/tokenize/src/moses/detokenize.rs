@@ -1,9 +1,9 @@
 //! Joins pieces to words and words to a text, as Moses does: punctuation without a space before it, quotation marks by
 //! turns, and what a language writes without spaces. Pieces arrive one at a time.
 
-use super::classes::{is_cjk, is_currency, is_letter};
-use super::{ESCAPES, OLDER_ESCAPES, PART};
-use crate::incremental_decoder::is_space;
+use super::classes::{is_cjk, is_currency, is_letter, is_space};
+use super::codes::PART;
+use super::letters::{ESCAPES, OLDER_ESCAPES};
 use std::collections::HashSet;
 use std::ops::Range;
 

@@ -2,9 +2,8 @@
 //! in numbers and the apostrophes that a language keeps; then characters that are special in XML are escaped.
 
 use super::abbreviations::Abbreviations;
-use super::classes::{Alphabet, is_lower, is_numeric};
-use super::letters::{Letter, Letters};
-use crate::incremental_decoder::is_space;
+use super::classes::{Alphabet, is_lower, is_numeric, is_space};
+use super::letters::{ESCAPES, Letter, Letters};
 
 /// Stands for a period of a run of them, which is one word. Control characters are removed before.
 const DOT: char = '\u{1}';
@@ -170,7 +169,7 @@ impl Escaped<'_> {
         }
         self.word.clear();
         for letter in word {
-            let escape = super::ESCAPES.iter().find(|(char, _)| *char == letter.char);
+            let escape = ESCAPES.iter().find(|(char, _)| *char == letter.char);
             match escape {
                 Some((_, text)) => self.word.extend(text.chars().map(|char| letter.with(char))),
                 None if letter.char == DOT => self.word.push(letter.with('.')),

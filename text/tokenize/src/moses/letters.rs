@@ -1,7 +1,22 @@
 //! A text that is rewritten rule by rule, with the place in the original of each character.
 
-use crate::incremental_decoder::is_space;
+use super::classes::is_space;
 use std::ops::Range;
+
+/// What special characters are written as.
+pub(super) const ESCAPES: [(char, &str); 8] = [
+    ('&', "&amp;"),
+    ('|', "&#124;"),
+    ('<', "&lt;"),
+    ('>', "&gt;"),
+    ('\'', "&apos;"),
+    ('"', "&quot;"),
+    ('[', "&#91;"),
+    (']', "&#93;"),
+];
+/// What older models may write.
+pub(super) const OLDER_ESCAPES: [(char, &str); 3] =
+    [('|', "&bar;"), ('[', "&bra;"), (']', "&ket;")];
 
 /// A character, and the bytes of the original text that it stands for.
 #[derive(Clone, Copy, Debug)]

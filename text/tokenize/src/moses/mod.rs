@@ -20,7 +20,8 @@ use crate::limits;
 use crate::special_tokens::{Part, Special, Specials};
 use crate::vocabulary::pieces::Reading;
 use abbreviations::Abbreviations;
-use codes::Codes;
+pub(crate) use classes::is_space;
+use codes::{Codes, PART};
 pub(crate) use detokenize::Detokenizer;
 use letters::Letters;
 use std::collections::HashMap;
@@ -28,23 +29,6 @@ use std::ops::Range;
 
 /// The file of the codes.
 pub(crate) const CODES: &str = "bpe.model";
-
-/// The end of a piece that is not the last of its word.
-const PART: &str = "@@";
-
-/// What special characters are written as.
-const ESCAPES: [(char, &str); 8] = [
-    ('&', "&amp;"),
-    ('|', "&#124;"),
-    ('<', "&lt;"),
-    ('>', "&gt;"),
-    ('\'', "&apos;"),
-    ('"', "&quot;"),
-    ('[', "&#91;"),
-    (']', "&#93;"),
-];
-/// What older models may write.
-const OLDER_ESCAPES: [(char, &str); 3] = [('|', "&bar;"), ('[', "&bra;"), (']', "&ket;")];
 
 /// The tokenizer.
 #[derive(Debug)]

@@ -1,9 +1,8 @@
 //! Punctuation as Moses normalizes it before it divides a text into words: typographic quotes and dashes become those of
 //! ASCII, spaces beside parentheses and punctuation are removed.
 
-use super::classes::is_digit;
+use super::classes::{is_digit, is_space};
 use super::letters::{Letter, Letters};
-use crate::incremental_decoder::is_space;
 
 /// Before the space rules of `)` and `%`.
 const PARENTHESES: [(&str, &str); 3] = [("\r", ""), ("(", " ("), (")", ") ")];
