@@ -280,9 +280,9 @@ settings! {
     /// let mut settings = Settings::default();
     /// let beams = Setting::named("beams").expect("a setting");
     /// assert_eq!((beams.key, beams.default_text()), (Some("num_beams"), "1".to_owned()));
-    /// beams.read(&mut settings, &4.into()).expect("a count");
+    /// beams.set_value(&mut settings, &4.into()).expect("a count");
     /// assert!(matches!(settings.search_options().strategy, Strategy::Beam(beam) if beam.beams == 4));
-    /// assert_eq!(beams.read(&mut settings, &"four".into()).unwrap_err().0, "an integer of 0 or more");
+    /// assert_eq!(beams.set_value(&mut settings, &"four".into()).unwrap_err().0, "an integer of 0 or more");
     /// ```
     pub struct Settings in |settings| settings, needs "" {
         /// The settings of every strategy. [`strategy`](SearchOptions::strategy) is ignored: the other fields make it.

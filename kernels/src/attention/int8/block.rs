@@ -130,16 +130,9 @@ impl TileStack {
         }
     }
 
-    pub(super) fn scores(&mut self) -> *mut f32 {
-        self.scores.as_mut_ptr().cast()
-    }
-
-    pub(super) fn words(&mut self) -> *mut i32 {
-        self.words.as_mut_ptr()
-    }
-
-    pub(super) fn sums(&mut self) -> *mut f32 {
-        self.sums.as_mut_ptr().cast()
+    /// Scores, words and sums, of one borrow: a borrow for each would end the one before.
+    pub(super) fn arrays(&mut self) -> (*mut f32, *mut i32, *mut f32) {
+        (self.scores.as_mut_ptr().cast(), self.words.as_mut_ptr(), self.sums.as_mut_ptr().cast())
     }
 }
 
@@ -215,7 +208,7 @@ impl<B: Int8Dot, const K: usize, const QV: usize> TileRun<B, K, QV> {
         stack: &mut TileStack,
     ) {
         let s = self.0.sums().floats();
-        let scores = stack.scores();
+        let (scores, ..) = stack.arrays();
         let mut best = [s.splat(f32::NEG_INFINITY); QV];
         let block = head.layout.block(head.kv, key);
         let mut start = [self.0.sums().splat_i32(0); QV];

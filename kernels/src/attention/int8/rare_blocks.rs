@@ -22,8 +22,9 @@ simd_op!(
         let seen = run.load_line(stack.state.seen.as_ptr());
         let none = s.splat(f32::NEG_INFINITY);
         let mut best = [none; TV];
+        let (scores, ..) = stack.arrays();
         for key in 0..part.count {
-            let at = stack.scores().wrapping_add(key * TileRun::<B, 1, TV>::ROW);
+            let at = scores.wrapping_add(key * TileRun::<B, 1, TV>::ROW);
             let mut line = run.load_line(at);
             for v in 0..TV {
                 line[v] = s.select(s.less(s.splat(key as f32), seen[v]), line[v], none);
@@ -56,7 +57,8 @@ simd_op!(
         let row = TileRun::<B, 1, TV>::ROW;
         let (byte, magic) = (s.splat(BYTE), s.splat(1.5 * BYTE));
         for first in (0..row).step_by(B::Floats::LANES) {
-            let (scores, words) = (stack.scores().wrapping_add(first), stack.words());
+            let (scores, words, _) = stack.arrays();
+            let scores = scores.wrapping_add(first);
             let state = &mut stack.state;
             // SAFETY: `first` is the first lane of a vector. `scores` has rows up to a multiple of four, and `words` those
             // of a block.
@@ -117,7 +119,7 @@ simd_op!(
             let partial = s.less(*seen, s.splat(BLOCK as f32));
             *seen = s.select(partial, *seen, s.splat(0.0));
         }
-        let scores = stack.scores();
+        let (scores, _, sums) = stack.arrays();
         let mut counted = [s.splat(0.0); TV];
         for key in 0..part.count {
             let at = scores.wrapping_add(key * row);
@@ -136,7 +138,7 @@ simd_op!(
             let columns = (part.columns.1 - first).min(EDGE_COLUMNS);
             let mut tile = [[s.splat(0.0); TV]; EDGE_COLUMNS];
             for (i, tile) in tile.iter_mut().enumerate().take(columns) {
-                *tile = run.load_line(stack.sums().wrapping_add((first + i) * row));
+                *tile = run.load_line(sums.wrapping_add((first + i) * row));
             }
             for key in 0..part.count {
                 let weights = run.load_line(scores.wrapping_add(key * row));
@@ -153,7 +155,7 @@ simd_op!(
                 }
             }
             for (i, tile) in tile.into_iter().enumerate().take(columns) {
-                run.store_line(stack.sums().wrapping_add((first + i) * row), tile);
+                run.store_line(sums.wrapping_add((first + i) * row), tile);
             }
         }
         run.store_line(stack.state.counted.as_mut_ptr(), counted);

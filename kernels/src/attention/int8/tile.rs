@@ -152,13 +152,14 @@ impl<B: Int8Dot, const K: usize, const QV: usize> TileRun<B, K, QV> {
             // SAFETY: the contract of `attend_tile`.
             unsafe {
                 self.sum_columns(head, rows, (column, columns), stack);
+                let (.., sums) = stack.arrays();
                 let bad = *head.layout.first_bad(head.kv) as usize;
                 if bad < head.query.key_len {
                     mark_bad_rows(&head.query, rows, bad, &mut stack.state.total);
                 }
                 let HeadQuery { out, out_row, .. } = head.query;
                 s.call_noinline(write_outputs(
-                    stack.sums(),
+                    sums,
                     Self::ROW,
                     stack.state.total.as_ptr(),
                     rows.count,
@@ -182,8 +183,9 @@ impl<B: Int8Dot, const K: usize, const QV: usize> TileRun<B, K, QV> {
         let (b, s) = (self.0, self.0.sums().floats());
         // SAFETY: the contract of `attend_tile`.
         unsafe {
+            let (.., sums) = stack.arrays();
             for column in 0..columns.next_multiple_of(MAX_LANES) + MAX_KEYS {
-                self.store_line(stack.sums().add(column * Self::ROW), [s.splat(0.0); QV]);
+                self.store_line(sums.add(column * Self::ROW), [s.splat(0.0); QV]);
             }
             let factors = rows.words.add(head.layout.steps * Self::ROW).cast::<f32>();
             self.store_line(stack.state.factor.as_mut_ptr(), self.load_line(factors));
@@ -221,8 +223,9 @@ impl<B: Int8Dot, const K: usize, const QV: usize> TileRun<B, K, QV> {
                 }
                 if grows && key > 0 {
                     let before = self.load_line(stack.state.before.as_ptr());
+                    let (.., sums) = stack.arrays();
                     for column in 0..columns {
-                        let at = stack.sums().add(column * Self::ROW);
+                        let at = sums.add(column * Self::ROW);
                         let mut line = self.load_line(at);
                         for v in 0..QV {
                             line[v] = s.mul(line[v], before[v]);
@@ -282,7 +285,7 @@ impl<B: Int8Dot, const K: usize, const QV: usize> TileRun<B, K, QV> {
         stack: &mut TileStack,
     ) -> (bool, bool) {
         let s = self.0.sums().floats();
-        let (scores, words) = (stack.scores().cast_const(), stack.words());
+        let (scores, words, _) = stack.arrays();
         let state = &mut stack.state;
         // SAFETY: `first` is the first lane of a vector. `scores` has rows up to a multiple of four, and `words` those of a
         // block.
@@ -363,7 +366,7 @@ impl<B: Int8Dot, const K: usize, const QV: usize> TileRun<B, K, QV> {
         stack: &mut TileStack,
     ) {
         let s = self.0.sums().floats();
-        let (words, out) = (stack.words().cast_const(), stack.sums());
+        let (_, words, out) = stack.arrays();
         let mut after = self.load_line(stack.state.after.as_ptr());
         let (chosen, scale) = match low {
             true => (&stack.state.needs, 1.0 / 256.0),
