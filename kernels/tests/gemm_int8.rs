@@ -256,7 +256,7 @@ fn special_magnitudes_stay_in_their_row_and_column() {
                         for (i, row) in all.chunks_exact(columns).enumerate() {
                             assert_eq!(row.iter().all(|y| y.is_nan()), bad && i == place);
                         }
-                        let what = format_args!("{kind:e} in row {place} of {rows}");
+                        let what = format!("{kind:e} in row {place} of {rows}");
                         check(precision, (&x, &w), (rows, depth, columns), &all, what);
                     }
                 }
@@ -281,7 +281,7 @@ fn special_magnitudes_stay_in_their_row_and_column() {
             }
             let precision = PRECISIONS[place % 2];
             let all = expected(&x, &w, (rows, depth, columns), precision);
-            let what = format_args!("{kind:e} in column {place}");
+            let what = format!("{kind:e} in column {place}");
             check(precision, (&x, &w), (rows, depth, columns), &all, what);
         }
     }
