@@ -48,7 +48,7 @@ pub fn reach(call: &mut (dyn FnMut() + Send)) -> usize {
 }
 
 /// What assertions and checks of overflow add to the stack of a call; nothing is promised of a build with them.
-const ASSERTIONS: usize = if cfg!(debug_assertions) { 1024 } else { 0 };
+const ASSERTIONS: usize = if cfg!(debug_assertions) { 2048 } else { 0 };
 
 /// Runs `call` and checks that it uses at most `most` bytes more than an empty thread.
 pub fn check(isa: Isa, what: &str, most: usize, mut call: impl FnMut() + Send) {
