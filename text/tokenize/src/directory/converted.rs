@@ -74,9 +74,7 @@ impl Directory {
             };
             return list.into_iter().map(token).collect();
         }
-        let bytes = self.read_file(name, limits::VOCABULARY.bytes)?;
-        let text = String::from_utf8(bytes)
-            .map_err(|error| self.wrong(name, "UTF-8", error.utf8_error()))?;
+        let text = self.read_text(name, limits::VOCABULARY.bytes)?;
         let lines: Vec<&str> = text.strip_suffix('\n').unwrap_or(&text).split('\n').collect();
         if lines.len() > limits::VOCABULARY.values {
             let expected = format!("at most {} lines", limits::VOCABULARY.values);

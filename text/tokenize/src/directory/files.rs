@@ -83,6 +83,12 @@ impl Directory {
         found.ok_or_else(|| Error::not_found(&self.path(name), "a file", "none"))
     }
 
+    /// Reads a whole text file of at most `most` bytes.
+    pub(crate) fn read_text(&self, name: &str, most: u64) -> Result<String, Error> {
+        let text = String::from_utf8(self.read_file(name, most)?);
+        text.map_err(|error| self.wrong(name, "UTF-8", error.utf8_error()))
+    }
+
     /// Reads a JSON file.
     pub(crate) fn json(&self, name: &str, most: FileLimit) -> Result<Value, Error> {
         let bytes = self.read_file(name, most.bytes)?;

@@ -7,14 +7,13 @@ use serde_json::{Value, json};
 
 /// Reads a file of lines.
 fn lines(directory: &Directory, name: &str) -> Result<String, Error> {
-    let bytes = directory.read_file(name, limits::VOCABULARY.bytes)?;
-    let found = bytes.iter().filter(|&&byte| byte == b'\n').count();
+    let text = directory.read_text(name, limits::VOCABULARY.bytes)?;
+    let found = text.matches('\n').count();
     if found > limits::LINES {
         let expected = format!("at most {} lines", limits::LINES);
         return Err(directory.wrong(name, expected, found));
     }
-    String::from_utf8(bytes)
-        .map_err(|error| directory.wrong(name, "UTF-8", format_args!("an {error}")))
+    Ok(text)
 }
 
 /// Converts a `vocab.txt` of BERT or MPNet to a `tokenizer.json`.

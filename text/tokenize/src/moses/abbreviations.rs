@@ -20,9 +20,7 @@ impl Abbreviations {
         if !directory.has(FILE) {
             return Ok(Self::default());
         }
-        let bytes = directory.read_file(FILE, limits::ABBREVIATIONS)?;
-        let text = String::from_utf8(bytes)
-            .map_err(|error| directory.wrong(FILE, "UTF-8", error.utf8_error()))?;
+        let text = directory.read_text(FILE, limits::ABBREVIATIONS)?;
         let mut all = HashMap::new();
         for line in text.lines().map(str::trim).filter(|line| !line.starts_with('#')) {
             let (word, numeric) = match line.strip_suffix(NUMERIC) {

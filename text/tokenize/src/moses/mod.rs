@@ -57,9 +57,7 @@ impl Words {
         sides: [Side; 2],
         specials: Vec<Special>,
     ) -> Result<Self, Error> {
-        let bytes = directory.read_file(CODES, limits::VOCABULARY.bytes)?;
-        let text = String::from_utf8(bytes)
-            .map_err(|error| directory.wrong(CODES, "UTF-8", error.utf8_error()))?;
+        let text = directory.read_text(CODES, limits::VOCABULARY.bytes)?;
         let codes = Codes::from_text(&text)
             .map_err(|error| error.inside(directory.path(CODES).display()))?;
         let abbreviations = Abbreviations::from_directory(directory)?;
