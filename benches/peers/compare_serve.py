@@ -9,7 +9,7 @@ and one request of one sentence at a time. The services take turns in a round; a
 alone, without a model, says how much of CTranslate2's time the front is. What was answered is compared, too.
 
 A second table is of the service alone: how soon a full queue refuses, its memory after requests, and the CPU time that it
-takes when nobody asks.
+takes without requests.
 Run it where nothing else runs.
 """
 

@@ -97,8 +97,9 @@
 //! The kernels do not use the heap. A thread needs this much free stack when the crate is compiled with optimization
 //! (`opt-level` 2 or 3): 64 KiB for [`gemm`] and [`gemm_unpacked`], 32 KiB for [`attention`], [`attention_cached`],
 //! [`attention_decode`], [`gemm_int8`] and [`pruned_argmax`], 40 KiB for int8 attention (72 KiB on AArch64), 16 KiB for everything else. The
-//! sizes do not depend on shapes. Threads of a pool need as much as the calling thread. There is no bound for builds without
-//! optimization, where the compiler stores every intermediate vector in memory.
+//! sizes do not depend on shapes. Threads of a pool need as much as the calling thread. With debug
+//! assertions and overflow checks it is up to 2 KiB more. There is no bound for builds without optimization, where the compiler
+//! stores every intermediate vector in memory.
 //!
 //! # Features
 //!

@@ -23,7 +23,7 @@ pub(crate) async fn health(_: Arc<Shared>, _: Request) -> Result<Response, Refus
 }
 
 /// `GET /ready`: each model has given a result in the last seconds (that of recordings once), and the server is not stopping. A
-/// request that leaves does not end the check, and at most one runs, since nobody needs a key.
+/// request that leaves does not end the check, and at most one runs, because a request for it needs no key.
 pub(crate) async fn ready(shared: Arc<Shared>, _: Request) -> Result<Response, Refusal> {
     if shared.stopping.load(Ordering::Relaxed) {
         return Err(Refusal::closed());

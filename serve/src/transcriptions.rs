@@ -208,7 +208,7 @@ async fn transcribe_in_turn(
     let turn = deadline.limit(shared.transcribing.clone().acquire_owned()).await?;
     let turn = turn.map_err(|_| Refusal::closed())?;
     let found = run_blocking(deadline, place, move |cancel, _place| {
-        // Until the thread ends, even if nobody waits for it any more.
+        // Until the thread ends, also when its request has ended before.
         let _held = (turn, recording);
         transcribe_file(&of, options, &file, cancel).map_err(refusal)
     });

@@ -84,9 +84,9 @@ fn clients_that_read_nothing_are_left() {
     }
 }
 
-/// Many events that nobody reads, and a connection that does not end before the deadline.
+/// Many events that the client does not read, and a connection that does not end before the deadline.
 #[test]
-fn events_that_nobody_reads_end_with_the_deadline() {
+fn events_that_are_not_read_end_with_the_deadline() {
     let mut hasty = config();
     hasty.deadline = Duration::from_secs(6);
     hasty.body_bytes = 16 << 20;

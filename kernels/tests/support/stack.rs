@@ -47,7 +47,7 @@ pub fn reach(call: &mut (dyn FnMut() + Send)) -> usize {
     }
 }
 
-/// What assertions and checks of overflow add to the stack of a call; nothing is promised of a build with them.
+/// What debug assertions and overflow checks may add to the stack of a call, by the documentation of the crate.
 const ASSERTIONS: usize = if cfg!(debug_assertions) { 2048 } else { 0 };
 
 /// Runs `call` and checks that it uses at most `most` bytes more than an empty thread.
